@@ -1,0 +1,3 @@
+"""The outside: model providers, MCP servers and the command line."""
+
+__all__: list[str] = []

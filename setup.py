@@ -1,0 +1,14 @@
+"""Maps the five folders at the root, and every package below them, into the namespace `foldlog`."""
+
+from setuptools import find_packages, setup
+
+FOLDERS = ("eventlog", "projections", "runtime", "adapters", "replay")
+
+setup(
+    packages=[
+        f"foldlog.{name}"
+        for folder in FOLDERS
+        for name in (folder, *(f"{folder}.{sub}" for sub in find_packages(folder)))
+    ],
+    package_dir={f"foldlog.{folder}": folder for folder in FOLDERS},
+)
