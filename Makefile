@@ -1,0 +1,84 @@
+# `make demo` and `make test` are all a fresh machine needs: each brings .venv up to date first, and is silent when it is.
+# PYTHON=/path/to/python chooses the interpreter, ARGS="-k name" is handed on to pytest, the demo or the benchmarks.
+.DEFAULT_GOAL := help
+.PHONY: help demo test nightly check bench lock clean
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+FOLDERS := eventlog projections runtime adapters replay
+ARGS :=
+# The directories too: their time changes when a file goes.
+SOURCES := pyproject.toml setup.py README.md LICENSE $(shell find $(FOLDERS) ! -name '*.pyc' ! -name __pycache__)
+# A virtual environment whose interpreter was removed is made again.
+BROKEN := $(shell test -x $(BIN)/python || echo broken)
+UV = command -v uv >/dev/null 2>&1
+
+help:
+	@echo "make demo     one agent on two executors, a worker killed in between, both traces compared"
+	@echo "make test     the tests"
+	@echo "make nightly  the long tests"
+	@echo "make check    lint, format and types, the types of the package as it is installed"
+	@echo "make bench    the measurements"
+	@echo "make lock     choose the versions of all dependencies anew (needs uv)"
+	@echo "make clean    remove everything that make made"
+
+demo: $(VENV)/installed
+	@$(BIN)/foldlog demo $(ARGS)
+
+test: $(VENV)/installed
+	@$(BIN)/pytest $(ARGS)
+
+nightly: $(VENV)/installed
+	@$(BIN)/pytest -m nightly $(ARGS)
+
+# mypy runs inside .venv, where the folders of the source tree are out of sight: what it reads is what users get.
+check: $(VENV)/installed
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@cd $(VENV) && bin/mypy --config-file ../pyproject.toml --cache-dir ../.cache/mypy $(FOLDERS:%=-p foldlog.%)
+
+bench: $(VENV)/installed
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+$(VENV)/locked: requirements.lock $(BROKEN)
+	@rm -rf $(VENV)
+	@python=$$(PYTHON="$(PYTHON)" sh .ci/find-python) || exit 1; \
+	if $(UV); then \
+	    echo "Installing the locked dependencies into $(VENV) with uv and $$python"; \
+	    uv venv --quiet --python "$$python" $(VENV) && \
+	    uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
+	else \
+	    echo "Installing the locked dependencies into $(VENV) with pip and $$python (about a minute)"; \
+	    "$$python" -m venv $(VENV) && \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock; \
+	fi
+	@touch $@
+
+# Not editable, so that what is tested is what is shipped. build/ would carry files that are gone into the next wheel.
+$(VENV)/installed: $(VENV)/locked $(SOURCES)
+	@echo "Installing foldlog into $(VENV)"
+	@rm -rf build
+	@if $(UV); then \
+	    uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --reinstall-package foldlog .; \
+	else \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+	        --no-deps --no-build-isolation --force-reinstall .; \
+	fi
+	@rm -rf build
+	@touch $@
+
+.PHONY: broken
+broken:
+
+lock:
+	@$(UV) || { echo "make lock: uv is not on the PATH" >&2; exit 1; }
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
+	    --extra dev pyproject.toml -o requirements.lock
+	echo 'setuptools>=80' | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate -c requirements.lock pyproject.toml - -o deploy/requirements.lock
+
+# The logs of the embedded server, in .foldlog, are the user's and stay.
+clean:
+	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist foldlog.egg-info
+	find $(FOLDERS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
