@@ -1,0 +1,55 @@
+"""Time and identity as ports: the only module that touches a clock or dice."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall and monotonic time apart, and waiting. A simulation puts its own here."""
+
+    def now(self) -> float:
+        """Wall time in Unix seconds UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary origin; never goes back. For leases and time-outs."""
+        ...
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s` seconds (at once when it is not positive)."""
+        ...
+
+    def new_id(self) -> str:
+        """A fresh id of 26 characters `[0-9a-z]`, unique, and sortable by the millisecond of its making."""
+        ...
+
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def _base32(value: int, length: int) -> str:
+    return "".join(_ALPHABET[(value >> (5 * i)) & 31] for i in range(length - 1, -1, -1))
+
+
+class SystemClock:
+    """The machine's clock and its source of randomness."""
+
+    def now(self) -> float:
+        """Wall time in Unix seconds UTC."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary origin."""
+        return time.monotonic()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s` seconds."""
+        await asyncio.sleep(max(0.0, delay_s))
+
+    def new_id(self) -> str:
+        """A ULID in lower case (48 bits of milliseconds, 80 random bits)."""
+        return _base32(int(time.time() * 1000), 10) + _base32(secrets.randbits(80), 16)

@@ -1,0 +1,209 @@
+"""Commits: what one append stores, its encoding, and the hash chain that ties a run's commits together.
+
+A commit is one JSON object: `v` vocabulary version, `run`, `root`, `rev` the revision of its first event (1, 2, ...; dense),
+`append` the writer's fresh id, `prev` the SHA-256 (hex) of the run's previous commit as stored ("" for the first), `epoch`
+of the writer, `at` Unix seconds, `path` the agent path, `events`, and last `sum`: the first 16 hex digits of the SHA-256
+of all bytes before `,"sum":` closed with `}`. `prev` shows that an earlier commit was changed, `sum` that this one was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from .errors import LogCorrupted
+from .events import Event, StoredEvent, Unknown
+from .ports import Stored, Subject
+from .upcasters import UPCASTERS, VERSION, Upcasters
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One append, decoded."""
+
+    v: int = VERSION
+    run: str
+    root: str
+    rev: int
+    append: str
+    prev: str
+    epoch: int
+    at: float
+    path: str
+    events: tuple[StoredEvent | Unknown, ...]
+    sum: str = ""
+
+
+class _RawCommit(msgspec.Struct, frozen=True, kw_only=True):
+    v: int
+    run: str
+    root: str
+    rev: int
+    append: str
+    prev: str
+    epoch: int
+    at: float
+    path: str
+    events: tuple[dict[str, Any], ...]
+    sum: str = ""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A commit that was read and verified. `digest` is its own hash, the `prev` of the next."""
+
+    subject: Subject
+    position: int
+    commit: Commit
+    digest: str
+
+    @property
+    def last_rev(self) -> int:
+        """The revision of the commit's last event."""
+        return self.commit.rev + len(self.commit.events) - 1
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Where a subject stands: position of its last commit, revision of its last event, hash of its last commit."""
+
+    position: int = 0
+    rev: int = 0
+    digest: str = ""
+
+
+ORIGIN = Head()
+"""The head of a subject that does not exist."""
+
+_SUM_DIGITS = 16
+_SUM_KEY = b',"sum":"'
+_SUM_BYTES = len(_SUM_KEY) + _SUM_DIGITS + 2
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_DECODER = msgspec.json.Decoder(Commit)
+_RAW_DECODER = msgspec.json.Decoder(_RawCommit)
+
+
+def encode(commit: Commit) -> bytes:
+    """The commit as it is stored, closed with its `sum`. Events read as `Unknown` are written back as they were."""
+    fields = {name: getattr(commit, name) for name in commit.__struct_fields__ if name != "sum"}
+    fields["events"] = [e.data if isinstance(e, Unknown) else e for e in commit.events]
+    body = _ENCODER.encode(fields)
+    return b"".join((body[:-1], _SUM_KEY, digest_of_bytes(body)[:_SUM_DIGITS].encode(), b'"}'))
+
+
+def _check_sum(data: bytes) -> None:
+    body, tail = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
+    if not tail.startswith(_SUM_KEY) or digest_of_bytes(body + b"}")[:_SUM_DIGITS].encode() != tail[len(_SUM_KEY) : -2]:
+        raise ValueError("its bytes do not match its checksum")
+
+
+def digest_of_bytes(data: bytes) -> str:
+    """SHA-256 (hex)."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def decode(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
+    """Read a commit of any version. Older events are upcast; newer kinds become `Unknown`.
+
+    Raises `ValueError` for what is no commit or does not match its `sum`.
+    """
+    _check_sum(data)
+    try:
+        commit = _DECODER.decode(data)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return _decode_leniently(data, upcasters)
+    return commit if commit.v == VERSION else _decode_leniently(data, upcasters)
+
+
+def _decode_leniently(data: bytes, upcasters: Upcasters) -> Commit:
+    try:
+        raw = _RAW_DECODER.decode(data)
+        events = tuple(_event(upcasters.upcast(event, raw.v)) for event in raw.events)
+    except (msgspec.ValidationError, msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a commit: {error}") from error
+    fields = {name: getattr(raw, name) for name in raw.__struct_fields__}
+    return Commit(**{**fields, "events": events})
+
+
+_KNOWN_TYPES = {str(cls.__struct_config__.tag): cls for cls in StoredEvent.__args__}
+
+
+def _event(event: dict[str, Any]) -> StoredEvent | Unknown:
+    known = _KNOWN_TYPES.get(event["type"])
+    if known is None:
+        return Unknown(original_type=str(event["type"]), data=event)
+    result: StoredEvent = msgspec.convert(event, known)
+    return result
+
+
+def verify(stored: Stored, head: Head) -> Recorded:
+    """Decode a commit and check that it is the one that follows `head`. Raises `LogCorrupted`."""
+    run, rev = stored.subject.id, head.rev + 1
+    try:
+        commit = decode(stored.data)
+    except ValueError as error:
+        raise LogCorrupted(run, rev, f"the commit at position {stored.position} is unreadable ({error})") from error
+    if commit.rev != rev:
+        raise LogCorrupted(run, rev, f"the next stored commit begins at revision {commit.rev}, so commits are missing")
+    if commit.prev != head.digest:
+        raise LogCorrupted(run, rev, "its hash of the previous commit does not match what is stored there")
+    return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
+
+
+class Chain:
+    """Verifies the commits of many subjects, each from its known head (or its beginning) on."""
+
+    def __init__(self, heads: dict[Subject, Head] | None = None) -> None:
+        self._heads = dict(heads or {})
+
+    def head(self, subject: Subject) -> Head:
+        """Where the subject stands as far as was verified."""
+        return self._heads.get(subject, ORIGIN)
+
+    def verify(self, stored: Stored) -> Recorded:
+        """The next commit of its subject, verified. Raises `LogCorrupted`."""
+        recorded = verify(stored, self.head(stored.subject))
+        self._heads[stored.subject] = head_of(recorded)
+        return recorded
+
+
+def head_of(recorded: Recorded) -> Head:
+    """The head right behind a commit."""
+    return Head(recorded.position, recorded.last_rev, recorded.digest)
+
+
+def as_read(recorded: Recorded) -> Iterator[Event]:
+    """The commit's events with all that a reader is promised (contract.md section 2)."""
+    commit = recorded.commit
+    agent = commit.path.rpartition("/")[2]
+    for index, event in enumerate(commit.events):
+        yield msgspec.structs.replace(
+            event,
+            run_id=commit.run,
+            root_id=commit.root,
+            agent=event.agent or agent,
+            agent_path=event.agent_path or commit.path,
+            revision=commit.rev + index,
+            cursor=cursor_of(recorded.position, index),
+            at=commit.at,
+        )
+
+
+def cursor_of(position: int, index: int) -> str:
+    """The cursor of a commit's event; cursors of a family sort as text in log order."""
+    return f"{position:014d}.{index:05d}"
+
+
+def parse_cursor(cursor: str | None) -> tuple[int, int]:
+    """Position and index of a cursor; (0, 0) for none. Raises `ValueError` for what is no cursor."""
+    if cursor is None:
+        return 0, 0
+    position, _, index = cursor.partition(".")
+    return int(position), int(index)
+
+
+def as_stored(events: Iterable[Event]) -> Sequence[Event]:
+    """The events without what only reading adds; the reverse of `as_read` but for forwarded events' own agent."""
+    return [
+        msgspec.structs.replace(event, run_id="", root_id="", revision=None, cursor=None, at=0.0) for event in events
+    ]

@@ -1,0 +1,118 @@
+"""The error tree of foldlog, each named by what the caller should do next.
+
+FoldlogError                    catch this to catch everything of ours
+├── ConfigError                 fix the named setting or argument, then call again
+│   ├── AgentConfigError        fix the agent's configuration (names the key)
+│   └── NotRegistered           register the agent or tool with the process that runs it
+├── LogUnavailable              the log cannot be reached; the same call may be repeated
+│   └── AppendUnsure            an append got no answer: read, look for its append id, then decide
+├── Conflict                    somebody else wrote first: read, fold, decide again
+├── LogCorrupted                the log is damaged at the named revision; nothing was skipped
+├── PayloadTooLarge             make the input smaller, or store it as an artifact
+├── RunNotFound                 no run has this id in this namespace
+├── RunConflict                 the id or idempotency key belongs to a run with another input
+├── RunFinished                 the run is over: start a new one
+├── RunFailed                   the run ended with an error (error_type, message, usage, steps)
+├── RunCancelled                the run was cancelled (reason)
+├── ApprovalError               the approval cannot be answered like this (unknown, answered, invalid)
+└── UnsupportedByExecutor       choose another executor or switch the feature off (feature, executor, remedy)
+"""
+
+from __future__ import annotations
+
+
+class FoldlogError(Exception):
+    """Root of every error that foldlog raises on purpose."""
+
+
+class ConfigError(FoldlogError):
+    """A setting, argument or environment variable is missing or wrong."""
+
+
+class AgentConfigError(ConfigError):
+    """An agent's configuration is wrong; the message names the key."""
+
+
+class NotRegistered(ConfigError):
+    """An agent or tool is used that this process' registry does not know."""
+
+
+class LogUnavailable(FoldlogError):
+    """The log cannot be reached, or did not answer in time. Nothing is known to be lost."""
+
+
+class AppendUnsure(LogUnavailable):
+    """An append got no answer: it may be stored, or may still be. Read before deciding again (protocol rule 2)."""
+
+
+class Conflict(FoldlogError):
+    """The expected position no longer holds: another writer was first. Nothing was written."""
+
+
+class LogCorrupted(FoldlogError):
+    """A commit is missing, altered or unreadable.
+
+    Attributes: `run`, `revision` (of the first event that cannot be trusted), `expected` (what should stand there).
+    """
+
+    def __init__(self, run: str, revision: int, expected: str) -> None:
+        super().__init__(
+            f"the log of run {run} is damaged at revision {revision}: {expected}. "
+            "Restore the stream from a replica or an export; foldlog never skips a damaged event."
+        )
+        self.run, self.revision, self.expected = run, revision, expected
+
+
+class PayloadTooLarge(FoldlogError):
+    """A value is too large to be stored. Attributes: `what`, `size_bytes`, `limit_bytes`."""
+
+    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{what} has {size_bytes:,} bytes, more than the {limit_bytes:,} that one commit may hold. "
+            "Make it smaller, or store it elsewhere and pass a reference."
+        )
+        self.what, self.size_bytes, self.limit_bytes = what, size_bytes, limit_bytes
+
+
+class RunNotFound(FoldlogError):
+    """No run with this id exists in the namespace."""
+
+
+class RunConflict(FoldlogError):
+    """The run id or idempotency key is taken by a run with another agent or input."""
+
+
+class RunFinished(FoldlogError):
+    """The run is over; the command came too late."""
+
+
+class RunFailed(FoldlogError):
+    """The run ended with `status(error)`.
+
+    Attributes: `error_type`, `message`, `run_id`, `usage` (of the whole run), `steps` (completed).
+    """
+
+    def __init__(self, error_type: str, message: str, *, run_id: str, usage: object, steps: int) -> None:
+        super().__init__(f"run {run_id} failed with {error_type}: {message}")
+        self.error_type, self.message, self.run_id = error_type, message, run_id
+        self.usage, self.steps = usage, steps
+
+
+class RunCancelled(FoldlogError):
+    """The run was cancelled. Attributes: `reason` (the caller's, may be empty), `run_id`."""
+
+    def __init__(self, reason: str, *, run_id: str) -> None:
+        super().__init__(f"run {run_id} was cancelled" + (f": {reason}" if reason else ""))
+        self.reason, self.run_id = reason, run_id
+
+
+class ApprovalError(FoldlogError):
+    """An approval cannot be answered like this: unknown id, already answered otherwise, or an invalid answer."""
+
+
+class UnsupportedByExecutor(FoldlogError):
+    """The executor lacks a capability the run needs. Attributes: `feature`, `executor`, `remedy`."""
+
+    def __init__(self, feature: str, executor: str, remedy: str) -> None:
+        super().__init__(f"the executor {executor!r} has no {feature}: {remedy}")
+        self.feature, self.executor, self.remedy = feature, executor, remedy

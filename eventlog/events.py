@@ -1,0 +1,469 @@
+"""What happened: every event that a foldlog log can hold, as one tagged union.
+
+Events are facts: frozen, named in the past or as a state, tagged by `type`. A field is never renamed or reused; unknown
+fields are ignored on read; a changed meaning is a new commit version with an upcaster (`upcasters.py`).
+
+An event as stored holds only what its commit does not say already. An event as read (`commits.as_read`) carries in
+addition `run_id`, `root_id`, `agent`, `agent_path`, `revision` (of its run), `cursor` (opaque, ordered within the family)
+and `at`. Times are float Unix seconds UTC, durations float milliseconds, money a decimal string.
+
+`OBSERVABLE` events are the contract with callers; `ENGINE` events are bookkeeping of the executors; `DRAFTS` exist in
+streams only and are never stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+type_ = type
+Json = Any
+"""Any JSON value as Python builtins. (msgspec has no recursive JSON type that is also fast.)"""
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one or more model calls. `cached` is part of input, `reasoning` part of output."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        """The sum, field by field."""
+        return TokenUsage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """The fields that every event has. `revision` and `cursor` are null for drafts, `step` outside of steps."""
+
+    run_id: str = ""
+    root_id: str = ""
+    agent: str = ""
+    agent_path: str = ""
+    step: int | None = None
+    tool_call_id: str | None = None
+    revision: int | None = None
+    cursor: str | None = None
+    at: float = 0.0
+
+    @property
+    def type(self) -> str:
+        """The stored name of this kind of event."""
+        return str(self.__struct_config__.tag)
+
+
+# --- observable -------------------------------------------------------------------------------------------------------
+
+RunStatus = Literal["starting", "paused", "resumed", "completed", "error", "cancelled", "running", "waiting_for_tool"]
+TERMINAL_STATUSES = frozenset({"completed", "error", "cancelled"})
+
+
+class Status(Event, frozen=True, kw_only=True, tag="status"):
+    """The run changed its state. `running` and `waiting_for_tool` are read from other producers, never written by us."""
+
+    status: RunStatus
+    reason: str = ""
+    message: str = ""
+
+
+class Step(Event, frozen=True, kw_only=True, tag="step"):
+    """A model round began or ended. Its `usage` (on completion) is that of the round."""
+
+    status: Literal["started", "completed"]
+    started_at: float | None = None
+    completed_at: float | None = None
+    usage: TokenUsage | None = None
+
+
+class Text(Event, frozen=True, kw_only=True, tag="text"):
+    """What the model said: complete in the log; in a stream a piece that begins at `offset` (in characters)."""
+
+    text: str
+    offset: int = 0
+
+
+class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
+    """What the model thought aloud; as `Text`."""
+
+    text: str
+    offset: int = 0
+
+
+class Usage(Event, frozen=True, kw_only=True, tag="usage"):
+    """What one model round cost."""
+
+    usage: TokenUsage
+    model: str
+    source: Literal["provider", "estimate"] = "provider"
+    cost_usd: str | None = None
+
+
+class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
+    """The model asked for a tool. `raw_arguments` holds its text when that is not a JSON object, else null."""
+
+    tool_name: str
+    arguments: dict[str, Json] = {}
+    raw_arguments: str | None = None
+    injected_args: dict[str, Json] = {}
+
+
+class McpProgress(Event, frozen=True, kw_only=True, tag="mcp_progress"):
+    """A tool, MCP or not, says how far it is; numbers as it sent them."""
+
+    tool_name: str
+    progress: int | float
+    total: int | float | None = None
+    message: str = ""
+
+
+class ToolResult(Event, frozen=True, kw_only=True, tag="tool_result"):
+    """A tool call ended. `metadata` (agent.md section 7) is the canonical record; the other fields mirror it."""
+
+    tool_name: str
+    success: bool
+    result: Json = None
+    error: str | None = None
+    duration_ms: float = 0.0
+    metadata: dict[str, Json] = {}
+
+
+class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requested"):
+    """Somebody has to decide. `kind`: tool, policy, budget, takeover, unverifiable."""
+
+    approval_id: str
+    kind: str
+    tool_name: str = ""
+    arguments: dict[str, Json] = {}
+    expires_at: float | None = None
+
+
+class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):
+    """Somebody, or the clock, decided. `outcome` belongs to kind unverifiable; `arguments` are the edited ones."""
+
+    approval_id: str
+    decision: Literal["approved", "rejected", "timed_out"]
+    arguments: dict[str, Json] | None = None
+    outcome: Literal["retry", "succeeded", "failed"] | None = None
+    result: Json = None
+    by: str = ""
+    note: str = ""
+
+
+class Context(Event, frozen=True, kw_only=True, tag="context"):
+    """The prompt's history was cut, summarised or compacted."""
+
+    action: Literal["window", "summarize", "truncate", "offload", "token_budget", "compact"]
+    before_count: int
+    after_count: int
+    details: dict[str, Json] = {}
+
+
+class MessageInjected(Event, frozen=True, kw_only=True, tag="message_injected"):
+    """A queued message reaches the model with the step that starts right behind this event."""
+
+    content: str
+
+
+class Budget(Event, frozen=True, kw_only=True, tag="budget"):
+    """A budget was announced or ran out."""
+
+    kind: Literal["advisory", "limit"]
+    scope: Literal["context", "tokens", "cost", "seconds"]
+    used: int | float
+    limit: int | float
+    message: str = ""
+
+
+class Error(Event, frozen=True, kw_only=True, tag="error"):
+    """Why the run fails. `recoverable`: the same run may be retried with hope."""
+
+    error: str
+    error_type: str
+    recoverable: bool = False
+
+
+class RalphIteration(Event, frozen=True, kw_only=True, tag="ralph_iteration"):
+    """One iteration of a ralph loop."""
+
+    iteration: int
+    status: Literal["started", "completed", "failed"]
+    scores: dict[str, float] = {}
+
+
+class RalphStop(Event, frozen=True, kw_only=True, tag="ralph_stop"):
+    """A ralph loop met a stop condition."""
+
+    stop_type: str
+    reason: str = ""
+    iterations: int = 0
+    final_scores: dict[str, float] = {}
+
+
+class ChildStarted(Event, frozen=True, kw_only=True, tag="child_started"):
+    """A child run exists from here on."""
+
+    child_run: str
+    name: str
+    kind: str
+
+
+class ChildFinished(Event, frozen=True, kw_only=True, tag="child_finished"):
+    """A child run has ended; its outcome stands in its own log."""
+
+    child_run: str
+    status: Literal["completed", "error", "cancelled"]
+    output_digest: str = ""
+
+
+class Custom(Event, frozen=True, kw_only=True, tag="custom"):
+    """What a tool emits and no other family covers."""
+
+    name: str
+    data: Json = None
+
+
+# --- drafts: in streams only ------------------------------------------------------------------------------------------
+
+
+class TextReset(Event, frozen=True, kw_only=True, tag="text_reset"):
+    """From `offset` on, what the stream showed of this channel does not hold."""
+
+    offset: int
+    channel: Literal["text", "reasoning", "tool_calls"]
+    cause: Literal["retry", "discarded"]
+
+
+class ToolCallDelta(Event, frozen=True, kw_only=True, tag="tool_call_delta"):
+    """A piece of a tool call that the model is still writing."""
+
+    index: int
+    tool_name: str
+    arguments_delta: str
+
+
+# --- engine -----------------------------------------------------------------------------------------------------------
+
+
+class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a child run hangs: its parent, the parent's call (null for a node) and the ordinal within that call."""
+
+    run: str
+    tool_call_id: str | None = None
+    ordinal: int = 0
+    revision: int = 0
+
+
+class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
+    """The first event of a run: what is to be done. `lane` is null when the run waits for nobody."""
+
+    kind: str
+    config: dict[str, Json]
+    config_digest: str
+    input: str
+    input_digest: str
+    messages: list[dict[str, Json]] = []
+    session: str | None = None
+    metadata: dict[str, Json] = {}
+    executor: str = "local"
+    lane: str | None = None
+    idempotency_key: str | None = None
+    parent: ParentLink | None = None
+
+
+class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
+    """An executor drives the run from here on; writers of lower epochs are fenced."""
+
+    worker: str
+    epoch: int
+    lease_s: float
+
+
+class Released(Event, frozen=True, kw_only=True, tag="released"):
+    """The owner gave the run back; whoever goes on claims anew."""
+
+    reason: str = ""
+
+
+class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
+    """What the run's preparation read from outside. `tools`: `{name, description, parameters, effect, ...}` each."""
+
+    tools: list[dict[str, Json]] = []
+    model: str = ""
+
+
+class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
+    """A model call was decided on. `digest` is that of the provider-neutral request (R12)."""
+
+    attempt: int
+    digest: str
+    model: str = ""
+
+
+class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
+    """A model call attempt failed. `retry_at` is null when there is no next attempt."""
+
+    attempt: int
+    error_type: str
+    error: str
+    retry_at: float | None = None
+
+
+class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):
+    """An unsafe tool is about to be started; from here on its outcome may be unknown."""
+
+    attempt: int
+
+
+class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool_attempt_failed"):
+    """A tool attempt failed and is tried again at `retry_at`."""
+
+    attempt: int
+    error: str
+    retry_at: float
+
+
+class RetryParked(Event, frozen=True, kw_only=True, tag="retry_parked"):
+    """The run waits for a timer and holds no worker."""
+
+    timer_id: str
+    due_at: float
+
+
+class TimerFired(Event, frozen=True, kw_only=True, tag="timer_fired"):
+    """The timer that the run waited for is due."""
+
+    timer_id: str
+
+
+class MessageQueued(Event, frozen=True, kw_only=True, tag="message_queued"):
+    """A message waits for the next step."""
+
+    content: str
+
+
+class PauseRequested(Event, frozen=True, kw_only=True, tag="pause_requested"):
+    """The run pauses at the next step boundary."""
+
+    by: str = ""
+
+
+class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
+    """Stands in one commit with `status(cancelled)`."""
+
+    reason: str = ""
+    by: str = ""
+
+
+class ApprovalRevoked(Event, frozen=True, kw_only=True, tag="approval_revoked"):
+    """A pending approval became void because its run ended."""
+
+    approval_id: str
+
+
+class LateOutcome(Event, frozen=True, kw_only=True, tag="late_outcome"):
+    """What a side effect turned out to be after the run was over."""
+
+    kind: Literal["model", "tool"]
+    outcome: str
+    result: Json = None
+    error: str | None = None
+
+
+class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in a lane's queue, with what its wake-up needs."""
+
+    run: str
+    agent: str
+    revision: int
+
+
+class LaneUpdated(Event, frozen=True, kw_only=True, tag="lane_updated"):
+    """The whole queue of a lane, head first, so that the last commit of a lane tells all."""
+
+    queue: list[LaneEntry]
+
+
+class KeyRecorded(Event, frozen=True, kw_only=True, tag="key_recorded"):
+    """An idempotency key (or a run id chosen by the caller) belongs to this run."""
+
+    key: str
+    run: str
+    shard: int
+    input_digest: str
+    submission: Json = None
+
+
+class Unknown(Event, frozen=True, kw_only=True, tag="unknown"):
+    """An event of a newer writer: kept as it is, never interpreted."""
+
+    original_type: str
+    data: dict[str, Json]
+
+
+Observable = (
+    Status
+    | Step
+    | Text
+    | Reasoning
+    | Usage
+    | ToolCall
+    | McpProgress
+    | ToolResult
+    | ApprovalRequested
+    | ApprovalResolved
+    | Context
+    | MessageInjected
+    | Budget
+    | Error
+    | RalphIteration
+    | RalphStop
+    | ChildStarted
+    | ChildFinished
+    | Custom
+)
+Engine = (
+    Submitted
+    | Claimed
+    | Released
+    | Prepared
+    | ModelRequested
+    | ModelFailed
+    | ToolStarted
+    | ToolAttemptFailed
+    | RetryParked
+    | TimerFired
+    | MessageQueued
+    | PauseRequested
+    | CancelRequested
+    | ApprovalRevoked
+    | LateOutcome
+    | LaneUpdated
+    | KeyRecorded
+)
+Draft = TextReset | ToolCallDelta
+StoredEvent = Observable | Engine
+StreamEvent = Observable | Draft
+
+OBSERVABLE: tuple[type_[Event], ...] = Observable.__args__
+ENGINE: tuple[type_[Event], ...] = Engine.__args__
+DRAFTS: tuple[type_[Event], ...] = Draft.__args__
+
+
+def is_terminal(event: Event) -> bool:
+    """Whether this is the run's last observable event."""
+    return isinstance(event, Status) and event.status in TERMINAL_STATUSES
+
+
+def to_json(event: Event) -> dict[str, Json]:
+    """The event as a JSON object with every field present, `type` first, as callers and `--json` show it."""
+    fields = {name: msgspec.to_builtins(getattr(event, name)) for name in event.__struct_fields__}
+    return {"type": event.type, **fields}

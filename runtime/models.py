@@ -1,0 +1,158 @@
+"""The model port: a provider-neutral request, what a provider streams back, and the errors it may raise.
+
+A provider is found by the part of the model's name before the colon (`openai:gpt-4o`). Providers are plugins: entry point
+group `foldlog.providers`, or `Registry(providers=[...])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ..eventlog.errors import FoldlogError
+from ..eventlog.events import TokenUsage
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call within an assistant message. `arguments` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of the conversation. `tool_call_id` names the call that a message of role tool answers."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_calls: tuple[CallRequest, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as the model sees it. `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """All that decides what a model answers, and nothing of how it is reached."""
+
+    model: str
+    """The model's name without the provider."""
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    tool_choice: str | None = None
+    output_schema: dict[str, Any] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    idempotency_key: str = ""
+    """The same for every attempt at one model call; a transport matter, not part of the digest."""
+    attempt: int = 1
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """The next piece of the answer."""
+
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True):
+    """The next piece of what the model thinks aloud."""
+
+    text: str
+
+
+class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """The next piece of tool call number `index`. `id` and `name` come with its first piece."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer is complete. It is the last thing a provider yields; a stream without it was cut."""
+
+    reason: str
+    """stop, tool_calls, length, content_filter, or the provider's own word."""
+    usage: TokenUsage | None = None
+    model: str = ""
+
+
+Delta = TextDelta | ReasoningDelta | CallDelta | Finished
+
+
+class ModelError(FoldlogError):
+    """A model call failed. `error_type` decides what happens (agent.md section 8).
+
+    transient, rate_limit: tried again, not before `retry_after_s` when the server gave one.
+    context_overflow: the history has to shrink. quota, auth, invalid_request: never tried again.
+    """
+
+    error_type: str = "transient"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TransientModelError(ModelError):
+    """Network, 5xx, a stream that was cut or went silent."""
+
+    error_type = "transient"
+
+
+class RateLimited(ModelError):
+    """429: too many requests or tokens for now."""
+
+    error_type = "rate_limit"
+
+
+class ContextOverflow(ModelError):
+    """The request does not fit the model's window."""
+
+    error_type = "context_overflow"
+
+
+class QuotaExceeded(ModelError):
+    """The account has no credit left."""
+
+    error_type = "quota"
+
+
+class AuthenticationFailed(ModelError):
+    """The key is missing, wrong, or not allowed to use this model."""
+
+    error_type = "auth"
+
+
+class InvalidRequest(ModelError):
+    """The provider refuses the request as it stands."""
+
+    error_type = "invalid_request"
+
+
+class ModelProvider(Protocol):
+    """Answers model requests. One object serves many runs at once and keeps no state about any of them."""
+
+    def check(self, model: str) -> None:
+        """Raise `ConfigError` if the model cannot be called from here (no key, no such file): asked before a run starts."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """The answer in pieces, closed by exactly one `Finished`. Raises `ModelError`.
+
+        Closing the iterator, or cancelling the task that reads it, closes the connection. Never retries by itself.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections. Safe to repeat."""
+        ...

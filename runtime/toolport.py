@@ -1,0 +1,131 @@
+"""The tool port: what an agent can call, whoever provides it (a Python function, an MCP server, a built-in).
+
+A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plugins found by entry point group
+`foldlog.toolsources`; they are opened when a run is prepared and give tools for as long as they are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ..eventlog.errors import FoldlogError
+from ..eventlog.events import Event
+from .models import ToolSchema
+
+Effect = Literal["pure", "idempotent", "unsafe"]
+"""What a second run of a call would do: nothing, nothing more, or unknown harm."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the core needs to know of a tool; stored in the log when a run is prepared.
+
+    `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
+    `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound).
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effect: Effect = "unsafe"
+    lock: str | None = "run"
+    exclusive: bool = False
+    timeout_s: float | None = 60.0
+    max_attempts: int = 1
+    source: str = "python"
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The part that the model sees."""
+        return ToolSchema(name=self.name, description=self.description, parameters=self.parameters)
+
+
+class ToolFailed(FoldlogError):
+    """The call failed; the message goes to the model as the tool's result.
+
+    `result` may hold what the tool returned besides (MCP error content).
+    """
+
+    def __init__(self, message: str, *, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class Retryable(ToolFailed):
+    """The call failed in a way that a further attempt may mend; honoured for pure and idempotent tools."""
+
+    def __init__(self, message: str, *, after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class ToolContextPort(Protocol):
+    """What a running tool call may do besides returning (see `runtime.context.ToolContext`)."""
+
+    @property
+    def tool_call_id(self) -> str:
+        """The call's id within its run."""
+        ...
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this call, and for no other call."""
+        ...
+
+    def emit(self, event: Event) -> None:
+        """Add an event to the run's stream; never blocks."""
+        ...
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the call is; never blocks."""
+        ...
+
+
+class Tool(Protocol):
+    """Something an agent can call."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Its specification."""
+        ...
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        """Run one attempt and return a JSON-able result. Raises `ToolFailed` (or anything, which is the same).
+
+        Cancelling the task stops the call and all it started. Progress reported before it returns is settled.
+        """
+        ...
+
+
+class ToolSource(Protocol):
+    """A server that provides tools, connected to."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Its tools by their full name, as found when it was opened."""
+        ...
+
+    async def aclose(self) -> None:
+        """Disconnect, and end what was started for it. Safe to repeat."""
+        ...
+
+
+class ToolSourceFactory(Protocol):
+    """Opens the sources of an agent's configuration (entry point `foldlog.toolsources`)."""
+
+    def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise `ConfigError` for a wrong entry; does not connect."""
+        ...
+
+    async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
+        """Connect to all servers and list their tools. Raises `ToolSourceUnavailable` that names the server."""
+        ...
+
+
+class ToolSourceUnavailable(FoldlogError):
+    """A tool server cannot be reached or does not speak the protocol; the run's preparation fails."""
+
+
+ToolFunction = Callable[..., Any | Awaitable[Any]]
