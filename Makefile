@@ -51,7 +51,7 @@ $(VENV)/locked: requirements.lock $(BROKEN)
 	else \
 	    echo "Installing the locked dependencies into $(VENV) with pip and $$python (about a minute)"; \
 	    "$$python" -m venv $(VENV) && \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock; \
+	    $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock; \
 	fi
 	@touch $@
 
@@ -62,7 +62,7 @@ $(VENV)/installed: $(VENV)/locked $(SOURCES)
 	@if $(UV); then \
 	    uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --reinstall-package foldlog .; \
 	else \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+	    $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input \
 	        --no-deps --no-build-isolation --force-reinstall .; \
 	fi
 	@rm -rf build
@@ -80,5 +80,5 @@ lock:
 
 # The logs of the embedded server, in .foldlog, are the user's and stay.
 clean:
-	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist foldlog.egg-info
+	rm -rf $(VENV) .cache .hypothesis build dist foldlog.egg-info
 	find $(FOLDERS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
