@@ -42,6 +42,41 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+Effect = Literal["pure", "idempotent", "unsafe"]
+"""What a second run of a tool call would do: nothing, nothing more, or unknown harm."""
+
+
+class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as the model sees it. `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that the core needs to know of a tool; stored in the log when a run is prepared.
+
+    `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
+    `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound).
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+    effect: Effect = "unsafe"
+    lock: str | None = "run"
+    exclusive: bool = False
+    timeout_s: float | None = 60.0
+    max_attempts: int = 1
+    source: str = "python"
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The part that the model sees."""
+        return ToolSchema(name=self.name, description=self.description, parameters=self.parameters)
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """The fields that every event has. `revision` and `cursor` are null for drafts, `step` outside of steps."""
 
@@ -294,9 +329,9 @@ class Released(Event, frozen=True, kw_only=True, tag="released"):
 
 
 class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
-    """What the run's preparation read from outside. `tools`: `{name, description, parameters, effect, ...}` each."""
+    """What the run's preparation read from outside: the tool set, fixed from here on."""
 
-    tools: list[dict[str, Json]] = []
+    tools: list[ToolSpec] = []
     model: str = ""
 
 
@@ -331,11 +366,18 @@ class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool_attempt_fail
     retry_at: float
 
 
-class RetryParked(Event, frozen=True, kw_only=True, tag="retry_parked"):
-    """The run waits for a timer and holds no worker."""
+class Parked(Event, frozen=True, kw_only=True, tag="parked"):
+    """The run waits and holds no worker; its epoch is over. `timer_id` and `due_at` belong to reason timer."""
 
-    timer_id: str
-    due_at: float
+    reason: Literal["approval", "unverifiable", "timer", "manual", "budget", "child"]
+    timer_id: str = ""
+    due_at: float | None = None
+
+
+class OutputRejected(Event, frozen=True, kw_only=True, tag="output_rejected"):
+    """The final answer does not meet the output schema; the next step tells the model."""
+
+    message: str
 
 
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer_fired"):
@@ -439,7 +481,8 @@ Engine = (
     | ModelFailed
     | ToolStarted
     | ToolAttemptFailed
-    | RetryParked
+    | Parked
+    | OutputRejected
     | TimerFired
     | MessageQueued
     | PauseRequested

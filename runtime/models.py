@@ -7,37 +7,13 @@ group `foldlog.providers`, or `Registry(providers=[...])`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from ..eventlog.errors import FoldlogError
-from ..eventlog.events import TokenUsage
-
-
-class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call within an assistant message. `arguments` is the JSON text as the model wrote it."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of the conversation. `tool_call_id` names the call that a message of role tool answers."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
-    tool_calls: tuple[CallRequest, ...] = ()
-    tool_call_id: str | None = None
-
-
-class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as the model sees it. `parameters` is a JSON Schema of type object."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
+from ..eventlog.events import TokenUsage, ToolSchema
+from ..projections.messages import CallRequest, Message
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,3 +132,23 @@ class ModelProvider(Protocol):
     async def aclose(self) -> None:
         """Give back connections. Safe to repeat."""
         ...
+
+__all__ = [
+    "AuthenticationFailed",
+    "CallDelta",
+    "CallRequest",
+    "ContextOverflow",
+    "Delta",
+    "Finished",
+    "InvalidRequest",
+    "Message",
+    "ModelError",
+    "ModelProvider",
+    "ModelRequest",
+    "QuotaExceeded",
+    "RateLimited",
+    "ReasoningDelta",
+    "TextDelta",
+    "ToolSchema",
+    "TransientModelError",
+]

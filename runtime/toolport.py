@@ -7,39 +7,10 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
-
-import msgspec
+from typing import Any, Protocol
 
 from ..eventlog.errors import FoldlogError
-from ..eventlog.events import Event
-from .models import ToolSchema
-
-Effect = Literal["pure", "idempotent", "unsafe"]
-"""What a second run of a call would do: nothing, nothing more, or unknown harm."""
-
-
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the core needs to know of a tool; stored in the log when a run is prepared.
-
-    `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
-    `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound).
-    """
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    effect: Effect = "unsafe"
-    lock: str | None = "run"
-    exclusive: bool = False
-    timeout_s: float | None = 60.0
-    max_attempts: int = 1
-    source: str = "python"
-
-    @property
-    def schema(self) -> ToolSchema:
-        """The part that the model sees."""
-        return ToolSchema(name=self.name, description=self.description, parameters=self.parameters)
+from ..eventlog.events import Effect, Event, ToolSchema, ToolSpec
 
 
 class ToolFailed(FoldlogError):
@@ -129,3 +100,17 @@ class ToolSourceUnavailable(FoldlogError):
 
 
 ToolFunction = Callable[..., Any | Awaitable[Any]]
+
+__all__ = [
+    "Effect",
+    "Retryable",
+    "Tool",
+    "ToolContextPort",
+    "ToolFailed",
+    "ToolFunction",
+    "ToolSchema",
+    "ToolSource",
+    "ToolSourceFactory",
+    "ToolSourceUnavailable",
+    "ToolSpec",
+]
