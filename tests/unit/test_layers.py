@@ -1,0 +1,190 @@
+"""Imports point down, imports within the distribution are relative, and only ports read a clock or throw dice."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What a folder may import besides itself. The proof and the outside both stand on the runtime.
+BELOW: dict[str, set[str]] = {
+    "eventlog": set(),
+    "projections": {"eventlog"},
+    "runtime": {"eventlog", "projections"},
+    "replay": {"eventlog", "projections", "runtime"},
+    "adapters": {"eventlog", "projections", "runtime"},
+}
+# The composition roots: the commands of `replay` and the demo, which shows the proof, are put together here.
+COMPOSITION_ROOTS = ("adapters/cli", "adapters/demo")
+
+# Anything that makes two runs of one seed differ.
+CLOCKS_AND_DICE = {
+    "anyio.sleep",
+    "anyio.sleep_forever",
+    "anyio.sleep_until",
+    "anyio.to_process",
+    "anyio.to_thread",
+    "asyncio.sleep",
+    "asyncio.to_thread",
+    "concurrent.futures",
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "os.urandom",
+    "random",
+    "secrets",
+    "threading",
+    "time",
+    "uuid",
+}
+LOOP_CLOCKS = {"call_at", "call_later", "run_in_executor"}
+PURE = ("projections", "runtime")
+# Modules that are a port to the outside, each with what it may use and why. The clock and the ids live in
+# eventlog/clock.py, outside these folders.
+PORTS: dict[str, set[str]] = {}
+
+
+def source_files(*folders: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(), str(path))
+
+
+def absolute_imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield (local name, dotted origin) of each absolute import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (top, top)
+                if not alias.asname and alias.name != top:
+                    yield alias.name, alias.name
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def relative_targets(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Yield the folder each relative import leads to; the empty string where it leaves the namespace."""
+    package = path.parent.parts
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        above = len(package) + 1 - node.level
+        if above < 0:
+            yield ""
+        elif above > 0:
+            yield package[0]
+        elif node.module:
+            yield node.module.split(".")[0]
+        else:
+            yield from (alias.name for alias in node.names)
+
+
+def wrong_arrows(path: Path, tree: ast.Module) -> list[str]:
+    folder = path.parts[0]
+    allowed = BELOW[folder] | {folder}
+    if path.as_posix().startswith(COMPOSITION_ROOTS):
+        allowed |= {"replay"}
+    return [target for target in relative_targets(path, tree) if target not in allowed]
+
+
+def dotted_name(node: ast.expr, names: dict[str, str]) -> str | None:
+    """The dotted origin of `a.b.c` where `a` was imported, else None."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        value = dotted_name(node.value, names)
+        return f"{value}.{node.attr}" if value else None
+    return None
+
+
+def clocks_and_dice(tree: ast.Module) -> set[str]:
+    names = dict(absolute_imports(tree))
+    used = set(names.values())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            used.add(dotted_name(node, names) or "")
+            used |= {node.attr} & LOOP_CLOCKS
+    return {
+        banned
+        for banned in CLOCKS_AND_DICE | LOOP_CLOCKS
+        for name in used
+        if name == banned or name.startswith(f"{banned}.")
+    }
+
+
+@pytest.mark.parametrize("path", source_files(*BELOW), ids=str)
+def test_imports_point_down(path: Path) -> None:
+    assert wrong_arrows(path, parsed(path)) == []
+
+
+@pytest.mark.parametrize("path", source_files(*BELOW), ids=str)
+def test_imports_within_the_distribution_are_relative(path: Path) -> None:
+    tops = {origin.split(".")[0] for _, origin in absolute_imports(parsed(path))}
+    assert tops.isdisjoint({"foldlog", *BELOW})
+
+
+@pytest.mark.parametrize("path", source_files(*PURE), ids=str)
+def test_only_ports_read_a_clock_or_throw_dice(path: Path) -> None:
+    assert clocks_and_dice(parsed(path)) == PORTS.get(path.as_posix(), set())
+
+
+def test_every_port_still_exists() -> None:
+    assert set(PORTS) <= {path.as_posix() for path in source_files(*PURE)}
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("eventlog/codec.py", "from ..runtime import Agent"),
+        ("eventlog/codec.py", "from .. import projections"),
+        ("runtime/core.py", "from .. import eventlog, replay"),
+        ("runtime/core.py", "from ... import anything"),
+        ("eventlog/memory/log.py", "from ...projections.runs import fold"),
+        ("projections/runs.py", "from ..runtime.core import decide"),
+        ("runtime/core.py", "from ..adapters import cli"),
+        ("runtime/core.py", "from ..replay.monitor import check"),
+        ("replay/diff.py", "from ..adapters.cli import main"),
+        ("adapters/openai.py", "from ..replay import diff"),
+    ],
+)
+def test_an_arrow_that_points_the_wrong_way_is_found(path: str, line: str) -> None:
+    assert wrong_arrows(Path(path), ast.parse(line))
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("eventlog/codec.py", "from .events import Event"),
+        ("eventlog/memory/log.py", "from ..ports import EventLog"),
+        ("runtime/core.py", "from ..projections import fold"),
+        ("adapters/cli/proof.py", "from ...replay import diff"),
+    ],
+)
+def test_an_arrow_that_points_down_is_let_through(path: str, line: str) -> None:
+    assert wrong_arrows(Path(path), ast.parse(line)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time",
+        "import asyncio as a\na.sleep(1)",
+        "from asyncio import sleep",
+        "from datetime import datetime\ndatetime.now()",
+        "import datetime as d\nd.datetime.now(d.UTC)",
+        "import uuid",
+        "from random import choice",
+        "import anyio\nanyio.to_thread.run_sync(print)",
+        "from anyio.to_thread import run_sync",
+        "import concurrent.futures",
+        "import asyncio\nasyncio.get_running_loop().call_later(1, print)",
+    ],
+)
+def test_a_clock_or_a_die_is_found(text: str) -> None:
+    assert clocks_and_dice(ast.parse(text))

@@ -1,0 +1,50 @@
+"""The public API is what each package's `__init__` names in `__all__`."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("adapters", "eventlog", "projections", "replay", "runtime")
+# Names that other code depends on; one that goes is a breaking change.
+PROMISED = {
+    "runtime": {"Agent", "Custom", "Registry", "RunHandle", "RunResult", "Runtime", "ToolContext", "tool"},
+}
+
+
+def imported_names(folder: str) -> set[str]:
+    tree = ast.parse((ROOT / folder / "__init__.py").read_text())
+    return {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_public_name_exists_once_and_is_not_private(folder: str) -> None:
+    package = importlib.import_module(f"foldlog.{folder}")
+    public = package.__all__
+    assert len(public) == len(set(public))
+    assert [name for name in public if name.startswith("_") or not hasattr(package, name)] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_whatever_a_package_re_exports_is_declared_public(folder: str) -> None:
+    package = importlib.import_module(f"foldlog.{folder}")
+    assert {name for name in imported_names(folder) if not name.startswith("_")} <= set(package.__all__)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_public_class_and_function_says_what_it_is(folder: str) -> None:
+    package = importlib.import_module(f"foldlog.{folder}")
+    things = {name: getattr(package, name) for name in package.__all__}
+    assert [name for name, thing in things.items() if callable(thing) and not (thing.__doc__ or "").strip()] == []
+
+
+@pytest.mark.parametrize(("folder", "names"), PROMISED.items(), ids=PROMISED)
+def test_the_promised_names_are_public(folder: str, names: set[str]) -> None:
+    assert names <= set(importlib.import_module(f"foldlog.{folder}").__all__)
