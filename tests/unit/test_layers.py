@@ -1,4 +1,4 @@
-"""Imports point down, imports within the distribution are relative, and only ports read a clock or throw dice."""
+"""Imports point down and are relative, and in the pure folders only ports read a clock or throw dice."""
 
 import ast
 from collections.abc import Iterator

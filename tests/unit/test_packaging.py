@@ -1,4 +1,4 @@
-"""The distribution holds the namespace `foldlog` and nothing else, and the tests run on it and not on the source tree."""
+"""The distribution holds only the namespace `foldlog`, and the root folders cannot stand in for it."""
 
 import importlib
 import importlib.metadata
@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("adapters", "eventlog", "projections", "replay", "runtime")
+ENTRY_POINT_GROUPS = ("console_scripts", "foldlog.executors", "foldlog.providers", "foldlog.toolsources")
 BUILD_INPUTS = (*FOLDERS, "LICENSE", "README.md", "pyproject.toml", "setup.py")
 
 
@@ -72,9 +73,13 @@ def test_foldlog_is_a_namespace_that_other_distributions_may_join() -> None:
     assert getattr(importlib.import_module("foldlog"), "__file__", None) is None
 
 
-@pytest.mark.parametrize("group", ["console_scripts", "foldlog.providers", "foldlog.toolsources", "foldlog.executors"])
+@pytest.mark.parametrize(
+    "group", ["console_scripts", "foldlog.providers", "foldlog.toolsources", "foldlog.executors"]
+)
 def test_every_entry_point_names_something_that_can_be_imported(group: str) -> None:
-    ours = [point for point in importlib.metadata.distribution("foldlog").entry_points if point.group == group]
+    ours = [
+        point for point in importlib.metadata.distribution("foldlog").entry_points if point.group == group
+    ]
     assert ours
     assert all(callable(point.load()) for point in ours)
 

@@ -42,7 +42,9 @@ def test_whatever_a_package_re_exports_is_declared_public(folder: str) -> None:
 def test_every_public_class_and_function_says_what_it_is(folder: str) -> None:
     package = importlib.import_module(f"foldlog.{folder}")
     things = {name: getattr(package, name) for name in package.__all__}
-    assert [name for name, thing in things.items() if callable(thing) and not (thing.__doc__ or "").strip()] == []
+    assert [
+        name for name, thing in things.items() if callable(thing) and not (thing.__doc__ or "").strip()
+    ] == []
 
 
 @pytest.mark.parametrize(("folder", "names"), PROMISED.items(), ids=PROMISED)
