@@ -1,4 +1,4 @@
-"""One agent with one tool. Run it in this process, or on the workers that serve `examples.quickstart:registry`.
+"""One agent with one tool, for this process or for workers that serve `examples.quickstart:registry`.
 
 foldlog run examples.quickstart:agent "How warm is it in Oslo?"
 """

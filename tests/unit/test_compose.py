@@ -1,4 +1,4 @@
-"""What `docker compose up` starts: the files agree, and the nodes' file makes a cluster of three real servers."""
+"""What `docker compose up` starts: the files agree, and three real servers cluster from the nodes' file."""
 
 import asyncio
 import json
