@@ -21,6 +21,9 @@ import msgspec
 
 from .clock import Clock
 
+COMMIT_BYTES_MAX = 900 * 1024
+"""How large one encoded commit may be: below the server's default for a message, with room for headers."""
+
 
 class Subject(msgspec.Struct, frozen=True, order=True):
     """One strictly ordered sequence of commits: a run, the queue of a lane, or the owner of a key."""

@@ -1,0 +1,49 @@
+"""The reference log: all six ports over plain dictionaries, in one process.
+
+It says what the ports mean and is small enough to be read in one sitting. Nothing runs in the background: a timer that
+is due, or a wake-up whose holder fell silent, is found by whoever waits in `pull`. Time comes from the `Clock` alone,
+and every order is that of insertion, so that a simulation with a virtual clock replays exactly.
+
+Each operation lets other tasks run once, then takes effect at once: an operation that is cancelled has not happened.
+"""
+
+from __future__ import annotations
+
+from ..clock import Clock, SystemClock
+from .artifacts import MemoryArtifacts
+from .drafts import MemoryDrafts
+from .events import MemoryEvents
+from .leases import MemoryLeases
+from .positions import Positions
+from .wakeups import MemoryTimers, MemoryWakeups
+
+__all__ = ["MemoryLog"]
+
+
+class MemoryLog:
+    """A namespace that lives as long as this object; several runtimes of one process may share it.
+
+    `ack_wait_s` is how long a holder of a wake-up may stay silent before somebody else gets it.
+    """
+
+    def __init__(
+        self,
+        namespace: str = "default",
+        *,
+        clock: Clock | None = None,
+        shards: int = 1,
+        ack_wait_s: float = 30.0,
+    ) -> None:
+        self.namespace = namespace
+        self.clock: Clock = clock or SystemClock()
+        positions = Positions(shards)
+        self.wakeups = MemoryWakeups(self.clock, positions, ack_wait_s)
+        self.timers = MemoryTimers(self.wakeups)
+        self.events = MemoryEvents(positions, self.wakeups)
+        self.leases = MemoryLeases(self.clock)
+        self.drafts = MemoryDrafts(self.clock)
+        self.artifacts = MemoryArtifacts()
+
+    def disconnect(self, worker: str) -> None:
+        """Let the worker's connection die: its leases become news for everybody in `leases.deaths()` and end."""
+        self.leases.bury(worker)

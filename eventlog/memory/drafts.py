@@ -1,0 +1,58 @@
+"""Drafts in memory: the recent pieces of each family, and the mailboxes of those who follow one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+from anyio.lowlevel import checkpoint
+
+from ..clock import Clock
+from ..ports import DraftPiece
+from .waiting import Mailbox
+
+PIECES_KEPT = 4096
+"""How many pieces of a family a late reader still gets, at most."""
+KEPT_S = 120.0
+"""For how long."""
+
+
+class MemoryDrafts:
+    """`Drafts` in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._recent: dict[str, deque[tuple[float, DraftPiece]]] = {}
+        self._followers: dict[str, list[Mailbox[DraftPiece]]] = {}
+
+    async def publish(self, root: str, piece: DraftPiece) -> None:
+        """Send a piece to whoever follows."""
+        await checkpoint()
+        recent = self._recent.pop(root, deque(maxlen=PIECES_KEPT))
+        recent.append((self._clock.monotonic(), piece))
+        self._recent[root] = recent  # last again: the families stand in the order of their latest piece
+        self._forget_the_old()
+        for mailbox in self._followers.get(root, ()):
+            mailbox.post([piece])
+
+    def _forget_the_old(self) -> None:
+        oldest = self._clock.monotonic() - KEPT_S
+        for root in [*self._recent]:
+            if self._recent[root][-1][0] >= oldest:
+                return
+            del self._recent[root]
+
+    @contextlib.asynccontextmanager
+    async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
+        """The recent pieces of the family, then the new ones."""
+        oldest = self._clock.monotonic() - KEPT_S
+        recent = [piece for at, piece in self._recent.get(root, ()) if at >= oldest]
+        mailbox = Mailbox(recent)
+        self._followers.setdefault(root, []).append(mailbox)
+        try:
+            yield mailbox
+        finally:
+            self._followers[root].remove(mailbox)
+            if not self._followers[root]:
+                del self._followers[root]

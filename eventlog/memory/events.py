@@ -1,0 +1,141 @@
+"""Commits in memory, listed once under each selector that a reader may ask for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import assert_never
+
+from anyio.lowlevel import checkpoint
+
+from ..errors import Conflict, PayloadTooLarge
+from ..ports import (
+    COMMIT_BYTES_MAX,
+    CommitWrite,
+    Family,
+    Selector,
+    Shard,
+    Stored,
+    Subject,
+    TimerWrite,
+    WakeWrite,
+    Write,
+)
+from .positions import Positions
+from .waiting import Signal, Takes
+from .wakeups import MemoryWakeups
+
+
+class MemoryEvents:
+    """`EventLog` in memory."""
+
+    def __init__(self, positions: Positions, wakeups: MemoryWakeups) -> None:
+        self.shards = positions.shards
+        self._positions = positions
+        self._wakeups = wakeups
+        self._commits: dict[Selector, list[Stored]] = defaultdict(list)
+        self._arrivals: dict[Selector, Signal] = defaultdict(Signal)
+        self._runs: dict[tuple[int, str], Subject] = {}
+
+    async def append(self, *writes: Write) -> tuple[int, ...]:
+        """Store all writes or none, and return their positions in order (`EventLog.append`)."""
+        await checkpoint()
+        self._check(writes)
+        return tuple([self._store(write) for write in writes])
+
+    def _check(self, writes: tuple[Write, ...]) -> None:
+        shards = {_shard_of(write) for write in writes}
+        if len(shards) > 1:
+            raise ValueError(f"all writes of one append must be of one shard, not of {sorted(shards)}")
+        commits = [write for write in writes if isinstance(write, CommitWrite)]
+        if len({commit.subject for commit in commits}) < len(commits):
+            raise ValueError("one append may hold one commit of a subject")
+        for commit in commits:
+            if len(commit.data) > COMMIT_BYTES_MAX:
+                raise PayloadTooLarge(f"a commit of {commit.subject.id}", len(commit.data), COMMIT_BYTES_MAX)
+        for commit in commits:
+            last = self._last(commit.subject)
+            if last != commit.expected.position:
+                raise Conflict(
+                    f"{commit.subject.kind} {commit.subject.id} stands at position {last}, "
+                    f"not at {commit.expected.position} as expected; nothing was stored"
+                )
+
+    def _last(self, subject: Subject) -> int:
+        commits = self._commits.get(subject)
+        return commits[-1].position if commits else 0
+
+    def _store(self, write: Write) -> int:
+        match write:
+            case CommitWrite(subject, _, data):
+                return self._store_commit(subject, data)
+            case WakeWrite(wakeup):
+                return self._wakeups.put(wakeup)
+            case TimerWrite(timer):
+                return self._wakeups.put_timer(timer)
+            case _:
+                assert_never(write)
+
+    def _store_commit(self, subject: Subject, data: bytes) -> int:
+        stored = Stored(subject, self._positions.next(subject.shard), data)
+        if subject.kind == "run":
+            self._runs[subject.shard, subject.id] = subject
+        for selector in _selectors_of(subject):
+            self._commits[selector].append(stored)
+            self._arrivals[selector].notify()
+        return stored.position
+
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """All commits behind position `after` that are stored now, in order."""
+        await checkpoint()
+        commits = self._commits.get(selector, [])
+        for stored in commits[_index_behind(commits, after) :]:
+            yield stored
+
+    async def head(self, subject: Subject) -> Stored | None:
+        """The last commit of the subject, None if it has none."""
+        await checkpoint()
+        commits = self._commits.get(subject)
+        return commits[-1] if commits else None
+
+    async def find(self, shard: int, run: str) -> Subject | None:
+        """The subject of a run of which only the id is known."""
+        await checkpoint()
+        return self._runs.get((shard, run))
+
+    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """Every commit behind `after`, stored or still to come, once and in order."""
+        commits, arrivals = self._commits[selector], self._arrivals[selector]
+        index = _index_behind(commits, after)
+
+        async def take() -> Stored:
+            nonlocal index
+            while index == len(commits):
+                await arrivals.wait()
+            index += 1
+            return commits[index - 1]
+
+        return Takes(take)
+
+
+def _shard_of(write: Write) -> int:
+    match write:
+        case CommitWrite(subject):
+            return subject.shard
+        case WakeWrite(wakeup):
+            return wakeup.shard
+        case TimerWrite(timer):
+            return timer.wakeup.shard
+        case _:
+            assert_never(write)
+
+
+def _selectors_of(subject: Subject) -> tuple[Selector, ...]:
+    if subject.kind != "run":
+        return (subject,)
+    return subject, Family(subject.shard, subject.root), Shard(subject.shard)
+
+
+def _index_behind(commits: list[Stored], after: int) -> int:
+    return bisect_right(commits, after, key=lambda stored: stored.position)

@@ -1,0 +1,68 @@
+"""Leases in memory: who drives what, until when."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from anyio.lowlevel import checkpoint
+
+from ..clock import Clock
+from ..ports import Lease
+from .waiting import Mailbox
+
+
+class MemoryLeases:
+    """`Leases` in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: dict[tuple[str, str, int], tuple[Lease, float]] = {}
+        self._listeners: list[Mailbox[Lease]] = []
+
+    async def vouch(self, lease: Lease, ttl_s: float) -> None:
+        """Say, or say again, that the lease holds for the next `ttl_s` seconds."""
+        await checkpoint()
+        self._held[lease.run, lease.worker, lease.epoch] = lease, self._clock.monotonic() + ttl_s
+
+    async def end(self, lease: Lease) -> None:
+        """The drive is over."""
+        await checkpoint()
+        self._held.pop((lease.run, lease.worker, lease.epoch), None)
+
+    async def live(self, run: str, worker: str, epoch: int) -> bool:
+        """Whether this holder vouches for this run and epoch now."""
+        await checkpoint()
+        held = self._held.get((run, worker, epoch))
+        return held is not None and self._clock.monotonic() < held[1]
+
+    @contextlib.asynccontextmanager
+    async def presence(self, worker: str) -> AsyncIterator[None]:
+        """While open, the worker counts as there; leaving it ends its leases without news."""
+        try:
+            yield
+        finally:
+            self._take_all(worker)
+
+    @contextlib.asynccontextmanager
+    async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
+        """The leases of workers whose connection ended without a word."""
+        mailbox = Mailbox[Lease]()
+        self._listeners.append(mailbox)
+        try:
+            yield mailbox
+        finally:
+            self._listeners.remove(mailbox)
+
+    def bury(self, worker: str) -> None:
+        """Tell all listeners of the worker's leases and end them; with no listener they end by themselves."""
+        if self._listeners:
+            leases = self._take_all(worker)
+            for mailbox in self._listeners:
+                mailbox.post(leases)
+
+    def _take_all(self, worker: str) -> list[Lease]:
+        now = self._clock.monotonic()
+        held = [lease for lease, _ in self._held.values() if lease.worker == worker]
+        entries = [self._held.pop((lease.run, lease.worker, lease.epoch)) for lease in held]
+        return [lease for lease, until in entries if now < until]

@@ -1,0 +1,18 @@
+"""What numbers everything that a shard stores."""
+
+from __future__ import annotations
+
+
+class Positions:
+    """One counter for each shard."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self._last = [0] * shards
+
+    def next(self, shard: int) -> int:
+        """The next position of the shard; the first is 1. Raises `ValueError` for a shard that does not exist."""
+        if not 0 <= shard < self.shards:
+            raise ValueError(f"there is no shard {shard}: the namespace has {self.shards}")
+        self._last[shard] += 1
+        return self._last[shard]

@@ -1,0 +1,141 @@
+"""Wake-ups in memory, and the timers that become wake-ups when somebody waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from anyio.lowlevel import checkpoint
+
+from ..clock import Clock
+from ..ports import Delivery, Timer, Wakeup
+from .positions import Positions
+from .waiting import Signal, Takes
+
+
+class _Message:
+    """A wake-up until it is acknowledged. It may be delivered from `ready_at` (monotonic) on."""
+
+    __slots__ = ("attempts", "number", "ready_at", "wakeup")
+
+    def __init__(self, number: int, wakeup: Wakeup, ready_at: float) -> None:
+        self.number, self.wakeup, self.ready_at, self.attempts = number, wakeup, ready_at, 0
+
+
+class MemoryWakeups:
+    """`Wakeups` in memory."""
+
+    def __init__(self, clock: Clock, positions: Positions, ack_wait_s: float) -> None:
+        self._clock = clock
+        self._positions = positions
+        self._ack_wait_s = ack_wait_s
+        self._messages: dict[int, _Message] = {}
+        self._made = 0
+        self._timers: dict[tuple[int, str, str], Timer] = {}
+        self._changes = Signal()
+
+    async def send(self, wakeup: Wakeup) -> None:
+        """Store a wake-up."""
+        await checkpoint()
+        self.put(wakeup)
+
+    def put(self, wakeup: Wakeup) -> int:
+        """Store a wake-up now and return its position."""
+        position = self._positions.next(wakeup.shard)
+        self._made += 1
+        self._messages[self._made] = _Message(self._made, wakeup, self._clock.monotonic())
+        self._changes.notify()
+        return position
+
+    def put_timer(self, timer: Timer) -> int:
+        """Set or replace the timer now and return its position."""
+        position = self._positions.next(timer.wakeup.shard)
+        self._timers[timer.wakeup.shard, timer.wakeup.run, timer.id] = timer
+        self._changes.notify()
+        return position
+
+    def drop_timer(self, timer: Timer) -> None:
+        """Forget the timer now."""
+        self._timers.pop((timer.wakeup.shard, timer.wakeup.run, timer.id), None)
+
+    @contextlib.asynccontextmanager
+    async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
+        """Wake-ups of runs of these agents, as they come; many consumers share them."""
+
+        async def take() -> Delivery:
+            while True:
+                self._fire_timers()
+                message = self._next_ready(agents)
+                if message is not None:
+                    return self._hand_out(message)
+                delay_s = self._until_next(agents)
+                if delay_s is None:
+                    await self._changes.wait()
+                else:
+                    await self._changes.wait_at_most(delay_s, self._clock)
+
+        yield Takes(take)
+
+    def _fire_timers(self) -> None:
+        now = self._clock.now()
+        due = [(key, timer) for key, timer in self._timers.items() if timer.due_at <= now]
+        for key, timer in sorted(due, key=lambda item: item[1].due_at):
+            del self._timers[key]
+            self.put(timer.wakeup)
+
+    def _next_ready(self, agents: frozenset[str]) -> _Message | None:
+        now = self._clock.monotonic()
+        ready = (m for m in self._messages.values() if m.ready_at <= now and m.wakeup.agent in agents)
+        return next(ready, None)
+
+    def _hand_out(self, message: _Message) -> Delivery:
+        message.attempts += 1
+        message.ready_at = self._clock.monotonic() + self._ack_wait_s
+        return Delivery(message.wakeup, f"{message.number}.{message.attempts}", message.attempts)
+
+    def _until_next(self, agents: frozenset[str]) -> float | None:
+        monotonic, now = self._clock.monotonic(), self._clock.now()
+        redeliveries = [m.ready_at - monotonic for m in self._messages.values() if m.wakeup.agent in agents]
+        timers = [t.due_at - now for t in self._timers.values() if t.wakeup.agent in agents]
+        return min((*redeliveries, *timers), default=None)
+
+    async def ack(self, token: str) -> None:
+        """Done with it for ever, also if the token is stale."""
+        await checkpoint()
+        self._messages.pop(_number_in(token), None)
+
+    async def nak(self, token: str, delay_s: float = 0.0) -> None:
+        """Not done: deliver it again, to anybody, after the delay."""
+        await self._postpone(token, delay_s)
+
+    async def extend(self, token: str) -> None:
+        """Still at work: restart the time after which it is delivered again by itself."""
+        await self._postpone(token, self._ack_wait_s)
+
+    async def _postpone(self, token: str, delay_s: float) -> None:
+        await checkpoint()
+        message = self._messages.get(_number_in(token))
+        if message is not None:
+            message.ready_at = self._clock.monotonic() + delay_s
+            self._changes.notify()
+
+
+class MemoryTimers:
+    """`Timers` in memory, kept beside the wake-ups that they become."""
+
+    def __init__(self, wakeups: MemoryWakeups) -> None:
+        self._wakeups = wakeups
+
+    async def set(self, timer: Timer) -> None:
+        """Set or replace the timer."""
+        await checkpoint()
+        self._wakeups.put_timer(timer)
+
+    async def cancel(self, timer: Timer) -> None:
+        """Forget the timer, if it is still set."""
+        await checkpoint()
+        self._wakeups.drop_timer(timer)
+
+
+def _number_in(token: str) -> int:
+    return int(token.partition(".")[0])
