@@ -1,0 +1,236 @@
+"""An agent: a configuration that can be stored, and the Python objects that it names.
+
+`Agent.config` is all that the log, a worker or the console need; functions, an output type and instructions that are
+computed live on the object only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
+
+import pydantic
+from typing_extensions import TypeVar
+
+from ..eventlog.errors import AgentConfigError, ConfigError
+from .agent_config import AgentConfig, config_digest
+from .toolport import Tool, ToolFunction
+from .tools import expose, tool
+
+if TYPE_CHECKING:
+    from .registry import Registry
+
+OutputT = TypeVar("OutputT", default=Any)
+
+Instructions = str | Callable[[Mapping[str, Any]], str]
+"""The system prompt, or a function of the run (`input`, `session`, `metadata`, `agent`) that makes it."""
+
+ToolLike = Tool | ToolFunction | str
+"""A tool, a function to be made one with the defaults of `tool`, or a name that the registry knows."""
+
+
+class AgentFields(TypedDict, total=False):
+    """What `Agent` takes besides: every other field of `AgentConfig`; tables as dicts or as their own types."""
+
+    max_steps: int
+    temperature: float | None
+    max_tokens: int | None
+    mcp_servers: Mapping[str, Mapping[str, Any]]
+    output_schema: Mapping[str, Any] | None
+    planning_enabled: bool
+    planning_model: str | None
+    planning_instructions: str
+    budget_awareness: str | None
+    hitl_tools: Iterable[str]
+    emit_mcp_progress: bool
+    injected_tool_args: Mapping[str, str]
+    allow_parallel_subagents: bool
+    max_parallel_subagents: int
+    allow_self_spawn: bool
+    max_spawn_depth: int
+    context: Any
+    memory: Any
+    budgets: Any
+    retry: Any
+    fallback_models: Iterable[str]
+    concurrency: Any
+    loop_detection: int
+    model_idle_timeout_s: float
+    model_timeout_s: float
+
+
+class Agent(Generic[OutputT]):
+    """A named agent; frozen, equal only to itself.
+
+    `name`, `config` (the stored form), `tools` (name to tool, of those given as objects), `output_type`. Raises
+    `AgentConfigError` that names the wrong key.
+    """
+
+    __slots__ = ("_instructions", "_output", "config", "output_type", "tools")
+
+    config: AgentConfig
+    tools: Mapping[str, Tool]
+    output_type: type[OutputT] | None
+    _instructions: Callable[[Mapping[str, Any]], str] | None
+    _output: pydantic.TypeAdapter[Any] | None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str = "openai:gpt-4o",
+        instructions: Instructions = "",
+        tools: Iterable[ToolLike] = (),
+        output_type: type[OutputT] | None = None,
+        **fields: Unpack[AgentFields],
+    ) -> None:
+        names, objects = _read_tools(name, tools)
+        data: dict[str, Any] = {"name": name, "model": model, "tools": names, **_as_builtins(fields)}
+        if not callable(instructions):
+            data["instructions"] = instructions
+        output = None if output_type in {None, str} else _adapter(name, output_type)
+        if output is not None:
+            data["output_schema"] = _output_schema(name, output, fields.get("output_schema"))
+        self._set(AgentConfig.from_config(data), objects)
+        self._set_object_parts(instructions, output, output_type)
+
+    def _set(self, config: AgentConfig, tools: Mapping[str, Tool]) -> None:
+        for each in tools.values():
+            check_injected(config, each)
+        object.__setattr__(self, "config", config)
+        object.__setattr__(self, "tools", MappingProxyType(dict(tools)))
+
+    def _set_object_parts(self, instructions: Any, output: Any, output_type: Any) -> None:
+        object.__setattr__(self, "_instructions", instructions if callable(instructions) else None)
+        object.__setattr__(self, "_output", output)
+        object.__setattr__(self, "output_type", output_type)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An agent never changes."""
+        raise AttributeError(f"an agent is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        """An agent never changes."""
+        raise AttributeError(f"an agent is frozen: {name} cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} {self.config.model}>"
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.config.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `to_config()`, and raises what that raises."""
+        return config_digest(self.to_config())
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins. Raises `AgentConfigError` if the instructions are a function."""
+        if self._instructions is not None:
+            raise AgentConfigError(
+                f"agent {self.name!r}: instructions is the function {_described(self._instructions)}, which cannot be "
+                "stored; give text, or resolve it for one run with config_for()"
+            )
+        return self.config.to_config()
+
+    def config_for(self, run: Mapping[str, Any]) -> AgentConfig:
+        """The configuration of one run: `config`, with instructions that are a function made text.
+
+        Raises `AgentConfigError` if the function fails or returns anything else.
+        """
+        if self._instructions is None:
+            return self.config
+        where = f"agent {self.name!r}: instructions: {_described(self._instructions)}"
+        try:
+            text = self._instructions(run)
+        except Exception as error:
+            raise AgentConfigError(f"{where} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(text, str):
+            raise AgentConfigError(f"{where} returned {type(text).__name__}, not text")
+        return self.config.model_copy(update={"instructions": text})
+
+    def parse_output(self, value: Any) -> OutputT:
+        """The run's output (JSON builtins) as `output_type`; without one as it is. Raises `ValueError`."""
+        if self._output is None:
+            return cast("OutputT", value)
+        return cast("OutputT", self._output.validate_python(value))
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any], registry: Registry | None = None) -> Agent[Any]:
+        """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
+
+        Raises `AgentConfigError` for a wrong key and, if a registry is given, `NotRegistered` for an unknown tool.
+        """
+        agent: Agent[Any] = object.__new__(cls)
+        agent._set(AgentConfig.from_config(data), {})
+        agent._set_object_parts(None, None, None)
+        if registry is not None:
+            registry.check(agent)
+        return agent
+
+
+def check_injected(config: AgentConfig, agent_tool: Tool) -> None:
+    """Raises `AgentConfigError` if the tool has a parameter of the name of an injected one."""
+    try:
+        expose(agent_tool.spec, config.injected_tool_args)
+    except ConfigError as error:
+        raise AgentConfigError(f"agent {config.name!r}: {error}") from None
+
+
+def as_tool(given: Tool | ToolFunction) -> Tool:
+    """The tool itself, or the function made one. Raises `ConfigError` if it is neither."""
+    if hasattr(given, "spec") and hasattr(given, "call"):
+        return cast("Tool", given)
+    if not callable(given):
+        raise ConfigError(f"{given!r} is no tool: give a function or a tool")
+    return tool(given)
+
+
+def _read_tools(agent: str, given: Iterable[ToolLike]) -> tuple[list[str], dict[str, Tool]]:
+    """All names in order, and the objects by name."""
+    names: list[str] = []
+    objects: dict[str, Tool] = {}
+    for each in given:
+        name = each
+        if not isinstance(each, str):
+            made = as_tool(each)
+            name = made.spec.name
+            objects[name] = made
+        if name in names:
+            raise AgentConfigError(f"agent {agent!r}: tools: two tools are named {name!r}")
+        names.append(cast("str", name))
+    return names, objects
+
+
+def _as_builtins(fields: AgentFields) -> dict[str, Any]:
+    """Tuples, mapping proxies and the like as the lists and dicts that a configuration holds."""
+    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
+
+
+def _adapter(agent: str, output_type: Any) -> pydantic.TypeAdapter[Any]:
+    try:
+        return pydantic.TypeAdapter(output_type)
+    except (pydantic.PydanticUserError, NameError) as error:
+        raise _no_schema(agent, output_type, error) from None
+
+
+def _output_schema(agent: str, output: pydantic.TypeAdapter[Any], given: Any) -> dict[str, Any]:
+    if given is not None:
+        raise AgentConfigError(
+            f"agent {agent!r}: output_schema and output_type are both given; one says it all"
+        )
+    try:
+        return output.json_schema()
+    except (pydantic.PydanticUserError, NameError) as error:
+        raise _no_schema(agent, output, error) from None
+
+
+def _no_schema(agent: str, output_type: Any, error: Exception) -> AgentConfigError:
+    return AgentConfigError(f"agent {agent!r}: output_type {output_type!r} has no JSON Schema: {error}")
+
+
+def _described(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

@@ -1,0 +1,354 @@
+"""The one configuration of an agent: what TOML, JSON, the log, a worker and the console hold of it.
+
+`to_config()` is complete (defaults are written out, so that a later release cannot change what a stored run meant) and
+holds no null at a field of ours (null is always the default, and TOML has none). Fields of a switched-off feature are
+validated, kept and ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
+
+import jsonschema
+import pydantic
+import referencing
+import referencing.exceptions
+import referencing.jsonschema
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
+
+from ..eventlog.errors import AgentConfigError
+from ..projections.messages import canonical_json, sha256_hex
+from .json_values import NotJson, as_json
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
+_BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
+_INJECTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_MESSAGES = {"tuple_type": "must be a list", "dict_type": "must be a table", "model_type": "must be a table"}
+_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
+_NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+
+
+# --- fields -----------------------------------------------------------------------------------------------------------
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", value):
+        raise ValueError(f"{value!r} must be 1 to 64 letters, digits, '_' or '-'")
+    return value
+
+
+def _model(value: str) -> str:
+    if not _MODEL.fullmatch(value):
+        raise ValueError(f"{value!r} must be written provider:model, as in 'openai:gpt-4o'")
+    return value
+
+
+def _budget_awareness(value: str) -> str:
+    if not _BUDGET_AWARENESS.fullmatch(value):
+        raise ValueError(f"{value!r} must be 'per-message' or 'limit:<0-100>', as in 'limit:70'")
+    return value
+
+
+def _injected_name(value: str) -> str:
+    if not _INJECTED_NAME.fullmatch(value):
+        raise ValueError(f"{value!r} must be a letter or '_', then at most 63 letters, digits, '_' or '-'")
+    return value
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"{value!r} stands twice")
+    return values
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return as_json(value)
+    except NotJson as error:
+        raise ValueError(f"it cannot be stored as JSON: {error}") from None
+
+
+Name = Annotated[StrictStr, AfterValidator(_name)]
+ModelName = Annotated[StrictStr, AfterValidator(_model)]
+Names = Annotated[tuple[Name, ...], AfterValidator(_distinct)]
+JsonObject = Annotated[dict[StrictStr, JsonValue], AfterValidator(_plain)]
+Positive = Annotated[StrictInt, Field(ge=1)]
+NotNegative = Annotated[StrictInt, Field(ge=0)]
+Seconds = Annotated[StrictFloat, Field(ge=0)]
+Percent = Annotated[StrictInt, Field(ge=0, le=100)]
+
+
+class _Table(pydantic.BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ContextConfig(_Table):
+    """How the history is kept within the model's window (agent.md section 3). Numbers go before the mode's."""
+
+    mode: Literal["pilot", "copilot", "navigator"] | None = None
+    history_messages_max: Positive | None = None
+    summary_at_messages: Positive | None = None
+    offload_at_messages: Positive | None = None
+    overflow: Literal["summarize", "truncate", "none"] = "summarize"
+    window_tokens: Positive | None = None
+    """The model's window, where it is not known."""
+    trigger_pct: Percent = 80
+    compact_pct: Percent = 90
+    keep_user_tokens: NotNegative = 20_000
+    artifact_bytes_min: Positive = 32_768
+    """A tool result of more bytes is stored as an artifact."""
+
+
+class MemoryConfig(_Table):
+    """What a run remembers of earlier runs: those of its user, its session or its task."""
+
+    scope: Literal["user", "session", "task"]
+    backend: Name = "log"
+
+
+class Ceilings(_Table):
+    """What may be used up, in all; null is no ceiling."""
+
+    max_tokens: NotNegative | None = None
+    max_cost_usd: Annotated[Decimal, Field(ge=0)] | None = None
+    max_seconds: Seconds | None = None
+
+
+class BudgetsConfig(Ceilings):
+    """Ceilings of the run, and of each of its steps."""
+
+    step: Ceilings | None = None
+
+
+class RetryConfig(_Table):
+    """How often and how fast a failed model call is tried again: `base_s` x 2^n, at most `max_s`, with full jitter."""
+
+    attempts: Positive = 5
+    """Attempts in all; 1 is no retry."""
+    base_s: Seconds = 0.2
+    max_s: Seconds = 20.0
+    jitter: StrictBool = True
+
+
+class ConcurrencyConfig(_Table):
+    """How many runs of this agent may be driven at once, over all workers; null is no limit."""
+
+    runs_max: Positive | None = None
+
+
+class AgentConfig(_Table):
+    """An agent's configuration (agent.md section 1). Frozen; every wrong key or value is an `AgentConfigError`."""
+
+    name: Name
+    model: ModelName = "openai:gpt-4o"
+    instructions: StrictStr = ""
+    max_steps: Positive = 10
+    temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
+    max_tokens: Positive | None = None
+    tools: Names = ()
+    mcp_servers: dict[Name, JsonObject] = {}
+    output_schema: JsonObject | None = None
+    planning_enabled: StrictBool = False
+    planning_model: ModelName | None = None
+    planning_instructions: StrictStr = ""
+    budget_awareness: Annotated[StrictStr, AfterValidator(_budget_awareness)] | None = None
+    hitl_tools: Names = ()
+    emit_mcp_progress: StrictBool = True
+    injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], StrictStr] = {}
+    allow_parallel_subagents: StrictBool = False
+    max_parallel_subagents: Annotated[StrictInt, Field(ge=1, le=7)] = 3
+    allow_self_spawn: StrictBool = False
+    max_spawn_depth: Positive = 3
+    context: ContextConfig | None = None
+    memory: MemoryConfig | None = None
+    budgets: BudgetsConfig | None = None
+    retry: RetryConfig = RetryConfig()
+    fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
+    concurrency: ConcurrencyConfig | None = None
+    loop_detection: NotNegative = 3
+    """So many identical rounds in a row end the run; 0 is off."""
+    model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 120.0
+    model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 600.0
+
+    @pydantic.field_validator("loop_detection")
+    @classmethod
+    def _loops_need_two_rounds(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("must be 0 (off) or at least 2: one round repeats nothing")
+        return value
+
+    @pydantic.field_validator("output_schema")
+    @classmethod
+    def _schema_is_ours(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            check_output_schema(value)
+        return value
+
+    @pydantic.field_validator("hitl_tools")
+    @classmethod
+    def _approvals_name_tools(cls, value: tuple[str, ...], info: pydantic.ValidationInfo) -> tuple[str, ...]:
+        for name in value:
+            if not _may_be_tool(name, info.data):
+                known = info.data.get("tools", ())
+                raise ValueError(f"{name!r} is no tool of the agent{_nearest(name, known)}")
+        return value
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _errors_are_ours(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except pydantic.ValidationError as error:
+            raise AgentConfigError(_explain(error, data)) from None
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any]) -> AgentConfig:
+        """The configuration in `data`. Raises `AgentConfigError` that names each wrong key by its path."""
+        return cls.model_validate(dict(data))
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins; `from_config` of it is equal. Every call gives a fresh copy."""
+        config = self.model_dump(mode="json", exclude_none=True)
+        # What lies within these is the user's, nulls included.
+        if self.output_schema is not None:
+            config["output_schema"] = as_json(self.output_schema)
+        config["mcp_servers"] = as_json(self.mcp_servers)
+        return config
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) over the canonical JSON of a configuration as `to_config` gives it."""
+    return sha256_hex(canonical_json(config))
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of an agent's configuration."""
+    return {"$schema": DRAFT, **AgentConfig.model_json_schema()}
+
+
+def capabilities_needed(config: AgentConfig) -> frozenset[str]:
+    """What an executor must be able to do for this agent, by the names of contract.md section 5.
+
+    Besides those: `budgets`, `concurrency` and `fallback`, so that no executor ignores the setting in silence.
+    """
+    needs = {
+        "approvals": config.hitl_tools,
+        "budgets": config.budgets,
+        "children": config.allow_self_spawn or config.allow_parallel_subagents,
+        "concurrency": config.concurrency,
+        "context": config.context or config.budget_awareness,
+        "fallback": config.fallback_models,
+        "memory": config.memory,
+        "planning": config.planning_enabled,
+        "progress": config.mcp_servers and config.emit_mcp_progress,
+    }
+    return frozenset(name for name, needed in needs.items() if needed)
+
+
+# --- the output schema ------------------------------------------------------------------------------------------------
+
+
+def check_output_schema(schema: Mapping[str, Any]) -> None:
+    """Raises `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
+    if (dialect := schema.get("$schema", DRAFT)) not in {DRAFT, f"{DRAFT}#"}:
+        raise ValueError(f"$schema is {dialect!r}; only draft 2020-12 ({DRAFT}) is supported")
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"not a valid JSON Schema at {error.json_path}: {error.message}") from None
+    resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
+    resolver = referencing.Registry().with_resource("", resource).resolver()
+    for reference in _references(schema):
+        if not reference.startswith("#"):
+            raise ValueError(f"the reference {reference!r} leaves the schema; put what it means under $defs")
+        try:
+            resolver.lookup(reference)
+        except referencing.exceptions.Unresolvable:
+            raise ValueError(f"the reference {reference!r} leads nowhere") from None
+
+
+def _references(schema: Any) -> typing.Iterator[str]:
+    """Every `$ref` and `$dynamicRef` that stands where a schema stands, and not in data or as a property's name."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _references(item)
+    if not isinstance(schema, Mapping):
+        return
+    for keyword, value in schema.items():
+        if keyword in {"$ref", "$dynamicRef"} and isinstance(value, str):
+            yield value
+        elif keyword in _NAMED_SCHEMAS and isinstance(value, Mapping):
+            for subschema in value.values():
+                yield from _references(subschema)
+        elif keyword not in _DATA_KEYWORDS:
+            yield from _references(value)
+
+
+# --- checks and errors ------------------------------------------------------------------------------------------------
+
+
+def _may_be_tool(name: str, config: Mapping[str, Any]) -> bool:
+    """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
+    if any(name.startswith(f"mcp__{server}__") for server in config.get("mcp_servers", {})):
+        return True
+    return name in config.get("tools", ())
+
+
+def _explain(error: pydantic.ValidationError, data: Any) -> str:
+    problems = [_problem(problem) for problem in error.errors(include_url=False)]
+    agent = data.get("name") if isinstance(data, Mapping) else None
+    return f"agent {agent!r}: {'; '.join(problems)}" if isinstance(agent, str) else "; ".join(problems)
+
+
+def _problem(problem: Any) -> str:
+    location = [str(part) for part in problem["loc"] if part != "[key]"]
+    path = ".".join(location)
+    match kind := problem["type"]:
+        case "extra_forbidden":
+            known = _keys(location[:-1])
+            return f"unknown key {path!r}{_nearest(location[-1], known)}"
+        case "missing":
+            return f"the key {path!r} is required"
+        case "value_error":
+            return f"{path}: {problem['ctx']['error']}"
+        case _:
+            return f"{path}: {_MESSAGES.get(kind, problem['msg'])}, not {problem['input']!r}"
+
+
+def _nearest(word: str, known: typing.Iterable[str]) -> str:
+    known = list(known)
+    if close := difflib.get_close_matches(word, known, n=1, cutoff=0.5):
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(map(repr, known))}" if known else ""
+
+
+def _keys(path: list[str]) -> list[str]:
+    """The keys that the table at `path` may have."""
+    table: Any = AgentConfig
+    for part in path:
+        table = _table(table.model_fields[part].annotation)
+    return list(table.model_fields)
+
+
+def _table(annotation: Any) -> Any:
+    """The table within `Table` or `Table | None`."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return typing.get_args(annotation)[0]
+    return annotation

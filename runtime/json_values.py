@@ -1,0 +1,132 @@
+"""Any Python value as JSON builtins, exactly or not at all: what a tool returns becomes part of the log.
+
+Sets are sorted, so that every process stores the same text (within a pydantic model the model decides). Bytes become
+URL-safe base64, times ISO 8601, decimals strings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import msgspec
+import pydantic_core
+
+from ..projections.messages import canonical_json
+
+INTEGER_MIN = -(2**63)
+INTEGER_MAX = 2**64 - 1
+"""The integers that the log's JSON codec holds."""
+
+
+class NotJson(ValueError):
+    """The value has no JSON form; the message says which part and why."""
+
+
+def as_json(value: Any) -> Any:
+    """The value as None, bool, int, float, str, list and dict. Raises `NotJson`."""
+    try:
+        return _convert(value, "")
+    except RecursionError:
+        raise NotJson("it contains itself, or is nested too deeply") from None
+
+
+def _convert(value: Any, path: str) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case enum.Enum():
+            return _convert(value.value, path)
+        case str():
+            return _text(value, path)
+        case int():
+            return _integer(value, path)
+        case float():
+            return _finite(value, path)
+        case Mapping():
+            return _object(value, path)
+        case list() | tuple():
+            return [_convert(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        case AbstractSet():
+            return sorted((_convert(item, f"{path}{{}}") for item in value), key=canonical_json)
+        case msgspec.Struct():
+            return _convert(_of_struct(value), path)
+        case _ if dataclasses.is_dataclass(value) and not hasattr(value, "__pydantic_serializer__"):
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            return _convert(fields, path)
+        case _:
+            return _by_pydantic(value, path)
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refused(path, "text that is not valid Unicode") from None
+    return str(value)
+
+
+def _integer(value: int, path: str) -> int:
+    if not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise _refused(path, "an integer of more than 64 bits; return it as text")
+    return int(value)
+
+
+def _finite(value: float, path: str) -> float:
+    if not math.isfinite(value):
+        raise _refused(path, f"the number {value}")
+    return float(value)
+
+
+def _object(value: Mapping[Any, Any], path: str) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    for key, item in value.items():
+        name = key if type(key) is str else _key(key, path)
+        if name in converted:
+            raise _refused(path, f"two keys that are both written {name!r}")
+        converted[_text(name, path)] = _convert(item, f"{path}.{name}" if path else name)
+    return converted
+
+
+def _key(key: Any, path: str) -> str:
+    try:
+        [name] = pydantic_core.to_jsonable_python({key: None})
+    except (ValueError, pydantic_core.PydanticSerializationError):
+        raise _refused(path, f"a key of type {type(key).__name__}") from None
+    return str(name)
+
+
+def _by_pydantic(value: Any, path: str) -> Any:
+    """Models, dataclasses, times, bytes and whatever else pydantic can serialise."""
+    try:
+        plain = pydantic_core.to_jsonable_python(
+            value, bytes_mode="base64", inf_nan_mode="constants", fallback=_fallback
+        )
+    except NotJson as error:
+        raise _refused(path, str(error)) from None
+    except (ValueError, TypeError, pydantic_core.PydanticSerializationError) as error:
+        raise _refused(path, f"a {type(value).__name__} ({error})") from None
+    if type(plain) is type(value):
+        raise _refused(path, f"a {type(value).__name__}")
+    return _convert(plain, path)
+
+
+def _of_struct(value: msgspec.Struct) -> Any:
+    try:
+        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview), enc_hook=as_json)
+    except (TypeError, ValueError) as error:
+        raise NotJson(f"a {type(value).__name__} ({error})") from None
+
+
+def _fallback(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _of_struct(value)
+    raise NotJson(f"a {type(value).__name__}")
+
+
+def _refused(path: str, what: str) -> NotJson:
+    return NotJson(f"{what} at {path}" if path else what)

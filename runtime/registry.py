@@ -1,0 +1,245 @@
+"""What a process can run: its agents and tools by name, and the model providers and tool servers behind them.
+
+A worker loads one by its path (`Registry.load("my.module:registry")`). Providers are looked for in what was given, then
+in the entry points `foldlog.providers` (a class that is called without arguments), then in `foldlog.provider_configs`
+(a function that returns providers by name). Nothing is imported or constructed before a run needs it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from ..eventlog.errors import ConfigError, FoldlogError, NotRegistered
+from .agent import Agent, as_tool, check_injected
+from .models import ModelProvider
+from .toolport import Tool, ToolFunction, ToolSourceFactory
+
+PROVIDERS = "foldlog.providers"
+PROVIDER_CONFIGS = "foldlog.provider_configs"
+TOOL_SOURCES = "foldlog.toolsources"
+
+
+class Registry:
+    """Agents and tools by name. Raises `ConfigError` if two share a name or a thing is neither."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent[Any]] = (),
+        tools: Iterable[Tool | ToolFunction] = (),
+        providers: Mapping[str, ModelProvider] | None = None,
+    ) -> None:
+        self._agents: dict[str, Agent[Any]] = {}
+        self._tools: dict[str, Tool] = {}
+        self._given = dict(providers or {})
+        self._made: dict[str, ModelProvider] = {}
+        self._configured: dict[str, ModelProvider] | None = None
+        self._sources: ToolSourceFactory | None = None
+        for agent in agents:
+            self._add_agent(agent)
+        for each in tools:
+            self._add_tool(as_tool(each))
+
+    def __repr__(self) -> str:
+        return f"<Registry agents={list(self._agents)} tools={list(self._tools)}>"
+
+    @property
+    def agents(self) -> Mapping[str, Agent[Any]]:
+        """The agents by name."""
+        return MappingProxyType(self._agents)
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name, without those that agents bring along."""
+        return MappingProxyType(self._tools)
+
+    def serves(self, agent_name: str) -> bool:
+        """Whether this process can drive runs of the agent."""
+        return agent_name in self._agents
+
+    def agent(self, name: str) -> Agent[Any]:
+        """The agent of this name. Raises `NotRegistered`."""
+        if name not in self._agents:
+            raise NotRegistered(_unknown("agent", name, self._agents))
+        return self._agents[name]
+
+    def tool(self, name: str) -> Tool:
+        """The tool of this name. Raises `NotRegistered`."""
+        if name not in self._tools:
+            raise NotRegistered(_unknown("tool", name, self._tools))
+        return self._tools[name]
+
+    def resolve(self, agent: Agent[Any]) -> dict[str, Tool]:
+        """All Python tools of the agent by name, in its order.
+
+        A name is looked for among the agent's own tools, those of the registered agent of the same name, and the
+        registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a clash with an injected
+        argument.
+        """
+        own = self._agents[agent.name].tools if agent.name in self._agents else {}
+        known: dict[str, Tool] = {**self._tools, **own, **agent.tools}
+        for name in agent.config.tools:
+            if name not in known:
+                raise NotRegistered(f"agent {agent.name!r}: {_unknown('tool', name, known)}")
+            check_injected(agent.config, known[name])
+        return {name: known[name] for name in agent.config.tools}
+
+    def check(self, agent: Agent[Any]) -> None:
+        """Raises what `resolve` raises: a submission that names an unknown tool is refused before its first event."""
+        self.resolve(agent)
+
+    def provider(self, model: str) -> tuple[ModelProvider, str]:
+        """The provider of `provider:model`, and the model's name without it. Raises `ConfigError`.
+
+        A provider is made at its first use and serves until `aclose`.
+        """
+        name, colon, rest = model.partition(":")
+        if not (name and colon and rest):
+            raise ConfigError(f"the model {model!r} must be written provider:model, as in 'openai:gpt-4o'")
+        found = self._given.get(name) or self._made.get(name) or self._make(name)
+        if found is None:
+            raise ConfigError(f"the model {model!r}: {_unknown('provider', name, self._provider_names())}")
+        return found, rest
+
+    def tool_sources(self) -> ToolSourceFactory:
+        """What connects to MCP servers, made at its first use. Raises `ConfigError` if it is not installed."""
+        if self._sources is None:
+            found = _entry_points(TOOL_SOURCES)
+            if "mcp" not in found:
+                raise ConfigError(
+                    f"no entry point {TOOL_SOURCES}: mcp is installed: agents cannot use mcp_servers"
+                )
+            self._sources = cast("ToolSourceFactory", _call(found["mcp"]))
+        return self._sources
+
+    async def aclose(self) -> None:
+        """Close what this registry made (not the providers given to it). Safe to repeat; it can be used again."""
+        async with AsyncExitStack() as stack:
+            for made in (*self._made.values(), *(self._configured or {}).values()):
+                stack.push_async_callback(made.aclose)
+            self._made, self._configured, self._sources = {}, None, None
+
+    @classmethod
+    def load(cls, path: str) -> Registry:
+        """The registry at `my.module:name`; an agent there becomes a registry of its own.
+
+        The working directory is put on the import path. Raises `ConfigError` that says what is wrong with the path,
+        the module or what it holds.
+        """
+        module_name, colon, attributes = path.partition(":")
+        if not (module_name and colon and attributes) or "/" in module_name or module_name.endswith(".py"):
+            raise ConfigError(f"{path!r} must be written module:attribute, as in 'my.module:registry'")
+        found: Any = _import(module_name)
+        for attribute in attributes.split("."):
+            if not hasattr(found, attribute):
+                raise ConfigError(f"{path!r}: {_unknown('attribute', attribute, _public(found))}")
+            found = getattr(found, attribute)
+        if isinstance(found, Agent):
+            return cls(agents=[found])
+        if not isinstance(found, cls):
+            raise ConfigError(f"{path!r} is a {type(found).__name__}, neither a Registry nor an Agent")
+        return found
+
+    def _add_agent(self, agent: Agent[Any]) -> None:
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"{agent!r} is no agent")
+        if agent.name in self._agents:
+            raise ConfigError(
+                f"two agents are named {agent.name!r}: {self._agents[agent.name]!r} and {agent!r}; rename one"
+            )
+        self._agents[agent.name] = agent
+
+    def _add_tool(self, added: Tool) -> None:
+        name = added.spec.name
+        if name in self._tools:
+            raise ConfigError(
+                f"two tools are named {name!r}: {_origin(self._tools[name])} and {_origin(added)}; rename one"
+            )
+        self._tools[name] = added
+
+    def _make(self, name: str) -> ModelProvider | None:
+        found = _entry_points(PROVIDERS)
+        if name in found:
+            self._made[name] = cast("ModelProvider", _call(found[name]))
+            return self._made[name]
+        return self._from_configs().get(name)
+
+    def _from_configs(self) -> dict[str, ModelProvider]:
+        if self._configured is None:
+            self._configured = {}
+            for entry in _entry_points(PROVIDER_CONFIGS).values():
+                self._configured |= cast("Mapping[str, ModelProvider]", _call(entry))
+        return self._configured
+
+    def _provider_names(self) -> list[str]:
+        return sorted({*self._given, *_entry_points(PROVIDERS), *self._from_configs()})
+
+
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def _call(entry: EntryPoint) -> Any:
+    """Import what the entry point names and call it."""
+    try:
+        return entry.load()()
+    except FoldlogError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"the plugin {entry.name!r} ({entry.group}, {entry.value}) cannot be used: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _import(module_name: str) -> Any:
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
+        raise _import_failed(module_name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(module_name, error) from error
+
+
+def _import_failed(module_name: str, error: BaseException) -> ConfigError:
+    text = str(error) or type(error).__name__
+    return ConfigError(f"importing {module_name!r} failed{_line(error)}: {type(error).__name__}: {text}")
+
+
+def _line(error: BaseException) -> str:
+    """Where in the user's files it went wrong."""
+    if isinstance(error, SyntaxError):
+        return f" at {error.filename}, line {error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and "importlib" not in frame.filename
+    ]
+    return f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"there is no {kind} {name!r}; {hint}known: {', '.join(known) or 'none'}"
+
+
+def _public(holder: Any) -> list[str]:
+    return [name for name in dir(holder) if not name.startswith("_")]
+
+
+def _origin(found: Tool) -> str:
+    module = getattr(found, "__module__", None)
+    return f"{getattr(found, '__qualname__', found.spec.name)} in {module}" if module else repr(found)
