@@ -55,7 +55,7 @@ class AgentFields(TypedDict, total=False):
     retry: Any
     fallback_models: Iterable[str]
     concurrency: Any
-    loop_detection: int
+    loop_threshold: int
     model_idle_timeout_s: float
     model_timeout_s: float
 

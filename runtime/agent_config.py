@@ -78,6 +78,12 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _rounds(value: int) -> int:
+    if value == 1:
+        raise ValueError("must be 0 (off) or at least 2: one round repeats nothing")
+    return value
+
+
 def _plain(value: Any) -> Any:
     try:
         return as_json(value)
@@ -182,17 +188,10 @@ class AgentConfig(_Table):
     retry: RetryConfig = RetryConfig()
     fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
     concurrency: ConcurrencyConfig | None = None
-    loop_detection: NotNegative = 3
+    loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = 3
     """So many identical rounds in a row end the run; 0 is off."""
     model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 120.0
     model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 600.0
-
-    @pydantic.field_validator("loop_detection")
-    @classmethod
-    def _loops_need_two_rounds(cls, value: int) -> int:
-        if value == 1:
-            raise ValueError("must be 0 (off) or at least 2: one round repeats nothing")
-        return value
 
     @pydantic.field_validator("output_schema")
     @classmethod

@@ -41,25 +41,26 @@ def _convert(value: Any, path: str) -> Any:
             return value
         case enum.Enum():
             return _convert(value.value, path)
-        case str():
-            return _text(value, path)
-        case int():
-            return _integer(value, path)
-        case float():
-            return _finite(value, path)
+        case str() | int() | float():
+            return _scalar(value, path)
         case Mapping():
             return _object(value, path)
         case list() | tuple():
             return [_convert(item, f"{path}[{index}]") for index, item in enumerate(value)]
         case AbstractSet():
             return sorted((_convert(item, f"{path}{{}}") for item in value), key=canonical_json)
-        case msgspec.Struct():
-            return _convert(_of_struct(value), path)
-        case _ if dataclasses.is_dataclass(value) and not hasattr(value, "__pydantic_serializer__"):
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            return _convert(fields, path)
         case _:
-            return _by_pydantic(value, path)
+            return _convert(_of_object(value, path), path)
+
+
+def _scalar(value: str | float, path: str) -> str | float:
+    match value:
+        case str():
+            return _text(value, path)
+        case int():
+            return _integer(value, path)
+        case _:
+            return _finite(value, path)
 
 
 def _text(value: str, path: str) -> str:
@@ -100,6 +101,15 @@ def _key(key: Any, path: str) -> str:
     return str(name)
 
 
+def _of_object(value: Any, path: str) -> Any:
+    """One layer less of object: fields as a mapping, or what pydantic makes of it."""
+    if isinstance(value, msgspec.Struct):
+        return _of_struct(value)
+    if dataclasses.is_dataclass(value) and not hasattr(value, "__pydantic_serializer__"):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return _by_pydantic(value, path)
+
+
 def _by_pydantic(value: Any, path: str) -> Any:
     """Models, dataclasses, times, bytes and whatever else pydantic can serialise."""
     try:
@@ -112,7 +122,7 @@ def _by_pydantic(value: Any, path: str) -> Any:
         raise _refused(path, f"a {type(value).__name__} ({error})") from None
     if type(plain) is type(value):
         raise _refused(path, f"a {type(value).__name__}")
-    return _convert(plain, path)
+    return plain
 
 
 def _of_struct(value: msgspec.Struct) -> Any:

@@ -163,14 +163,6 @@ def expose(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
     return msgspec.structs.replace(spec, parameters=parameters)
 
 
-def split_arguments(
-    arguments: Mapping[str, Any], injected: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the model sent, as (executable arguments, injected arguments); values stay as they are."""
-    executable = {name: value for name, value in arguments.items() if name not in injected}
-    return executable, {name: value for name, value in arguments.items() if name in injected}
-
-
 # --- from a signature to a schema -------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,10 @@ LOOP_CLOCKS = {"call_at", "call_later", "run_in_executor"}
 PURE = ("projections", "runtime")
 # Modules that are a port to the outside, each with what it may use and why. The clock and the ids live in
 # eventlog/clock.py, outside these folders.
-PORTS: dict[str, set[str]] = {}
+PORTS: dict[str, set[str]] = {
+    # Synchronous tools run in threads; SYNC_TOOLS_INLINE keeps a simulation out of them.
+    "runtime/tools.py": {"anyio.to_thread"},
+}
 
 
 def source_files(*folders: str) -> list[Path]:
