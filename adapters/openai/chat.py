@@ -1,0 +1,148 @@
+"""Chat completions: a request as its parameters, its chunks as deltas. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...eventlog.events import TokenUsage
+from ...projections.messages import Message
+from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta
+from .calls import CallAssembly
+from .endpoint import Endpoint
+from .failures import MalformedStream
+
+_TOOL_CHOICES = frozenset({"auto", "none", "required"})
+
+
+def parameters(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+    """The parameters of `chat.completions.create`.
+
+    Parallel tool calls are on: that is the API's default, and some models refuse the parameter itself.
+    """
+    chosen: dict[str, Any] = {
+        "model": request.model,
+        "messages": [_message(message) for message in request.messages],
+        "stream": True,
+    }
+    if endpoint.options.usage_in_stream:
+        chosen["stream_options"] = {"include_usage": True}
+    if request.tools:
+        chosen["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in request.tools
+        ]
+        if request.tool_choice is not None:
+            chosen["tool_choice"] = _tool_choice(request.tool_choice)
+    if request.output_schema is not None:
+        schema = {"name": "output", "schema": request.output_schema, "strict": False}
+        chosen["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.temperature is not None:
+        chosen["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        chosen[endpoint.max_tokens_parameter] = request.max_tokens
+    return chosen
+
+
+def _tool_choice(choice: str) -> Any:
+    return choice if choice in _TOOL_CHOICES else {"type": "function", "function": {"name": choice}}
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
+    if not message.tool_calls:
+        return {"role": message.role, "content": message.content}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments or "{}"},
+        }
+        for call in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+class ChatReader:
+    """Reads the chunks of one answer. The SDK checks nothing in them, so this does."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._calls = CallAssembly(request.idempotency_key)
+        self._reason = ""
+        self._usage: TokenUsage | None = None
+        self._model = ""
+
+    def feed(self, chunk: Any) -> Iterator[Delta]:
+        """Yield what the next chunk adds. Raises `MalformedStream`."""
+        self._model = text_of(chunk, "model") or self._model
+        if (usage := field_of(chunk, "usage")) is not None:
+            self._usage = _usage(usage)  # The last one counts: some servers send it along with every chunk.
+        for choice in field_of(chunk, "choices") or ():
+            yield from self._delta(field_of(choice, "delta"))
+            self._reason = text_of(choice, "finish_reason") or self._reason
+
+    def is_over(self) -> bool:
+        """Never: usage may follow the finish reason, so the stream is read to its end."""
+        return False
+
+    def finished(self) -> Finished | None:
+        """The end of the answer; null without a finish reason, that is, if the stream was cut."""
+        if not self._reason:
+            return None
+        reason = "tool_calls" if self._reason == "stop" and len(self._calls) else self._reason
+        return Finished(reason=reason, usage=self._usage, model=self._model)
+
+    def _delta(self, delta: Any) -> Iterator[Delta]:
+        # Two names are in use among compatible servers.
+        if reasoning := text_of(delta, "reasoning_content") or text_of(delta, "reasoning"):
+            yield ReasoningDelta(reasoning)
+        if text := text_of(delta, "content") or text_of(delta, "refusal"):
+            yield TextDelta(text)
+        for piece in field_of(delta, "tool_calls") or ():
+            function = field_of(piece, "function")
+            yield self._calls.piece(
+                field_of(piece, "index"),
+                call_id=text_of(piece, "id"),
+                name=text_of(function, "name"),
+                arguments=text_of(function, "arguments"),
+            )
+
+
+def field_of(part: Any, name: str) -> Any:
+    """A field of something the SDK has parsed; null if it is not there."""
+    return getattr(part, name, None)
+
+
+def text_of(part: Any, name: str) -> str:
+    """A text field; empty if it is not there. Raises `MalformedStream` if it is no text."""
+    value = field_of(part, name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MalformedStream(f"{name} is no text")
+    return value
+
+
+def count_of(part: Any, name: str) -> int:
+    """A number of tokens; 0 if it is not there."""
+    value = field_of(part, name)
+    return value if isinstance(value, int) else 0
+
+
+def _usage(usage: Any) -> TokenUsage:
+    read, written = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
+    return TokenUsage(
+        input_tokens=read,
+        output_tokens=written,
+        total_tokens=count_of(usage, "total_tokens") or read + written,
+        cached_input_tokens=count_of(field_of(usage, "prompt_tokens_details"), "cached_tokens"),
+        reasoning_tokens=count_of(field_of(usage, "completion_tokens_details"), "reasoning_tokens"),
+    )

@@ -1,0 +1,123 @@
+"""Where a provider's server is and what it has to be told: address, key and headers, read from the environment late."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+
+Api = Literal["chat", "responses"]
+MaxTokensParameter = Literal["max_tokens", "max_completion_tokens"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_KEY = "OPENAI_API_KEY"
+_NO_KEY = "no-key"  # The SDK insists on one.
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+# OpenAI's own parameter; servers that only follow its API know the older one.
+_KNOWS_MAX_COMPLETION_TOKENS = re.compile(r"(^|\.)(openai\.com|openai\.azure\.com)$")
+
+
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is talked to. Every default is right for OpenAI.
+
+    `headers` are sent with each request; `${NAME}` in a value is the environment variable NAME.
+    `extra_body` is merged into each request: what this API has no word for (`{"reasoning": {"summary": "auto"}}`).
+    `idle_timeout_s` is how long the server may send no byte, `connect_timeout_s` how long connecting may take.
+    `max_tokens_parameter`: null chooses by the host. `usage_in_stream`: false for a server that refuses
+    `stream_options` (usage is then unknown).
+    """
+
+    headers: dict[str, str] = {}
+    extra_body: dict[str, Any] = {}
+    idle_timeout_s: float = 120.0
+    connect_timeout_s: float = 10.0
+    max_tokens_parameter: MaxTokensParameter | None = None
+    usage_in_stream: bool = True
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One server as configured. `base_url` null is OpenAI's (or `OPENAI_BASE_URL`); `api_key_env` null sends no key."""
+
+    base_url: str | None = None
+    api_key_env: str | None = OPENAI_KEY
+    options: HttpOptions = HttpOptions()
+
+    @property
+    def url(self) -> str:
+        """The address in force."""
+        return self.base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+
+    @property
+    def host(self) -> str:
+        """The host of the address; empty if it has none."""
+        try:
+            return urlsplit(self.url).hostname or ""
+        except ValueError:
+            return ""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server runs on this machine."""
+        if self.host == "localhost" or self.host.endswith(".localhost"):
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_openai_account(self) -> bool:
+        """Whether the ambient `OPENAI_*` settings (organization, project, headers) are meant for this server."""
+        return self.api_key_env == OPENAI_KEY
+
+    @property
+    def max_tokens_parameter(self) -> MaxTokensParameter:
+        """What this server calls the limit of the output in chat completions."""
+        if self.options.max_tokens_parameter is not None:
+            return self.options.max_tokens_parameter
+        return "max_completion_tokens" if _KNOWS_MAX_COMPLETION_TOKENS.search(self.host) else "max_tokens"
+
+    def key(self) -> str:
+        """The key to send. Raises `ConfigError` that names the variable to set, never its value."""
+        if self.api_key_env is None:
+            return _NO_KEY
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not key and self.is_loopback:
+            return _NO_KEY
+        if not key:
+            raise ConfigError(f"no API key: set the environment variable {self.api_key_env}")
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise ConfigError(
+                f"the environment variable {self.api_key_env} holds characters that no API key has"
+            )
+        return key
+
+    def headers(self) -> dict[str, str]:
+        """The configured headers, variables filled in. Raises `ConfigError` for a variable that is not set."""
+        return {name: _VARIABLE.sub(_variable, value) for name, value in self.options.headers.items()}
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in any message: the key and the header values that came from the environment."""
+        written = self.options.headers
+        found = [self.key(), *(value for name, value in self.headers().items() if value != written[name])]
+        return tuple(secret for secret in found if secret and secret != _NO_KEY)
+
+    def check(self) -> None:
+        """Raise `ConfigError` if the server cannot be called with what the environment holds."""
+        if not self.host or urlsplit(self.url).scheme not in {"http", "https"}:
+            raise ConfigError(f"{self.url!r} is no base URL of an HTTP API: it has to look like {OPENAI_URL}")
+        self.key()
+        self.headers()
+
+
+def _variable(match: re.Match[str]) -> str:
+    value = os.environ.get(match[1])
+    if value is None:
+        raise ConfigError(f"a header needs the environment variable {match[1]}, which is not set")
+    return value

@@ -1,0 +1,194 @@
+"""What a failed call means: every error of the SDK, of HTTP and of the stream as one of the runtime's model errors."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...eventlog.clock import SystemClock
+from ...runtime.models import (
+    AuthenticationFailed,
+    ContextOverflow,
+    InvalidRequest,
+    ModelError,
+    QuotaExceeded,
+    RateLimited,
+    TransientModelError,
+)
+
+_CLOCK = SystemClock()
+_TEXT_CHARS_MAX = 500
+
+_QUOTA = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
+)
+_OVERFLOW = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
+)
+# How servers say it that have no code for it: OpenAI, vLLM, llama.cpp, Anthropic, Gemini, Mistral, TGI.
+_OVERFLOW_TEXT = re.compile(
+    r"maximum context|context (length|window|size)|prompt is too long|input is too long"
+    r"|input token count .* exceeds|too many input tokens|`inputs` tokens \+",
+    re.IGNORECASE,
+)
+# An error within a stream has no HTTP status; the first of these that fits its code or type gives it one.
+_STATUS_OF_WORD = (
+    (re.compile(r"rate_limit|too_many_requests|resource_exhausted"), 429),
+    (re.compile(r"api_key|authentication|permission|unauthorized"), 401),
+    (re.compile(r"^invalid_|^image_|_image|bad_?request|not_found|policy|mismatch|unsupported"), 400),
+)
+_TRY_AGAIN_IN = re.compile(r"try again in (?:(\d+)m)?(\d+(?:\.\d+)?)\s?(ms|s)\b", re.IGNORECASE)
+
+
+class MalformedStream(Exception):
+    """A chunk holds something that the API does not allow. It leaves this package as a `TransientModelError`."""
+
+
+class Callee(msgspec.Struct, frozen=True):
+    """Whom a message names, and what it must not say. `model` is `provider:model`."""
+
+    model: str
+    url: str
+    idle_timeout_s: float
+    secrets: tuple[str, ...] = ()
+
+    def says(self, text: str) -> str:
+        """A message that names the model and holds no secret."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        text = re.sub(r"\bsk-[\w*.-]+", "sk-***", text)
+        return f"{self.model}: {text}"
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """What a server reports: HTTP status (0: none), its text, the words it classifies the error by, and the headers."""
+
+    status: int
+    text: str
+    words: frozenset[str]
+    headers: Mapping[str, str] = {}
+
+
+def reported(
+    callee: Callee, body: Any, *, status: int = 0, headers: Mapping[str, str] | None = None
+) -> ModelError:
+    """The error for what a server reports in a response or, without `status`, in a stream."""
+    text, words = _details(body)
+    report = _Report(status or _status_of(words), text, words, headers or {})
+    what = (f"HTTP {status}" if status else "the server reports an error") + (f": {text}" if text else "")
+    return _kind(report)(callee.says(what), retry_after_s=_retry_after_s(report))
+
+
+def translated(callee: Callee, error: Exception) -> ModelError | None:
+    """The error for an exception of the SDK or its transport; null for one that is none of theirs."""
+    import httpx2
+    import openai
+
+    match error:
+        case openai.APIStatusError():
+            return reported(callee, error.body, status=error.status_code, headers=error.response.headers)
+        case openai.APIConnectionError() | httpx2.RequestError():
+            return TransientModelError(callee.says(_lost(callee, error.__cause__ or error)))
+        case (
+            openai.APIResponseValidationError()
+            | json.JSONDecodeError()
+            | UnicodeDecodeError()
+            | MalformedStream()
+        ):
+            return TransientModelError(callee.says(f"the stream is malformed: {error}"))
+        case openai.APIError():
+            return reported(callee, error.body or error.message)
+        case openai.OpenAIError() | httpx2.InvalidURL() | UnicodeEncodeError():
+            return InvalidRequest(callee.says(f"the request cannot be sent: {error}"))
+        case _:
+            return None
+
+
+def _lost(callee: Callee, cause: BaseException) -> str:
+    name = type(cause).__name__
+    detail = f"{name}: {cause}" if str(cause) else name
+    if name == "ReadTimeout":
+        return f"the server sent nothing for {callee.idle_timeout_s:g} s"
+    if name.startswith(("Connect", "Pool", "Proxy")):
+        return f"cannot connect to {callee.url} ({detail})"
+    return f"the connection to {callee.url} was lost ({detail})"
+
+
+def _details(body: Any) -> tuple[str, frozenset[str]]:
+    """The text of an error body (an object, a list of one, plain text), and its code, type and status in lower case."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    if isinstance(body, dict) and body.get("error"):
+        body = body["error"]
+    if not isinstance(body, dict):
+        return _shortened("" if body is None else str(body)), frozenset()
+    words = {str(body[key]).lower() for key in ("code", "type", "status") if body.get(key)}
+    return _shortened(str(body.get("message") or json.dumps(body))), frozenset(words)
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _TEXT_CHARS_MAX else text[:_TEXT_CHARS_MAX] + "..."
+
+
+def _status_of(words: frozenset[str]) -> int:
+    for word in words:
+        if re.fullmatch(r"[45]\d\d", word):
+            return int(word)
+    for pattern, status in _STATUS_OF_WORD:
+        if any(pattern.search(word) for word in words):
+            return status
+    return 0
+
+
+def _kind(report: _Report) -> type[ModelError]:
+    if report.status == 402 or report.words & _QUOTA:  # noqa: PLR2004 - Payment Required.
+        return QuotaExceeded
+    if report.words & _OVERFLOW or (
+        report.status in {0, 400, 413, 422} and _OVERFLOW_TEXT.search(report.text)
+    ):
+        return ContextOverflow
+    match report.status:
+        case 401 | 403:
+            return AuthenticationFailed
+        case 429:
+            return RateLimited
+        case 408 | 409 | 425:
+            return TransientModelError
+        case status if 400 <= status < 500:  # noqa: PLR2004 - the client errors of HTTP.
+            return InvalidRequest
+        case _:
+            return TransientModelError
+
+
+def _retry_after_s(report: _Report) -> float | None:
+    """How long the server asks to wait: `retry-after-ms`, `retry-after` (seconds or a date), or words in its text."""
+    written = report.headers.get("retry-after", "")
+    for value, per_second in ((report.headers.get("retry-after-ms", ""), 1000), (written, 1)):
+        try:
+            delay_s = float(value) / per_second
+        except ValueError:
+            continue
+        if math.isfinite(delay_s):
+            return max(0.0, delay_s)
+    at = _unix_seconds(written)
+    if at is not None:
+        now = _unix_seconds(report.headers.get("date", ""))  # The server's clock, where it tells.
+        return max(0.0, at - (_CLOCK.now() if now is None else now))
+    if found := _TRY_AGAIN_IN.search(report.text):
+        minutes, amount, unit = found.groups()
+        return int(minutes or 0) * 60 + float(amount) / (1000 if unit.lower() == "ms" else 1)
+    return None
+
+
+def _unix_seconds(http_date: str) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(http_date).timestamp()
+    except ValueError:
+        return None

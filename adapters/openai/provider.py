@@ -1,0 +1,179 @@
+"""`OpenAIProvider`: one call of the official SDK per model request, without its retries (ours are events)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_thread
+
+from ...eventlog.errors import ConfigError
+from ...runtime.models import (
+    AuthenticationFailed,
+    Delta,
+    InvalidRequest,
+    ModelError,
+    ModelRequest,
+    TransientModelError,
+)
+from . import chat, responses
+from .endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
+from .failures import Callee, translated
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, Omit
+
+# Importing these takes a second; whoever shares the event loop should not have to wait.
+_SDK_MODULES = ("openai", "openai.resources.chat.completions", "openai.resources.responses")
+_DRAIN_S = 0.1
+
+
+class OpenAIProvider:
+    """Calls an OpenAI-compatible server (`foldlog.runtime.models.ModelProvider`).
+
+    `name` stands before the colon of a model's name. `base_url` null is OpenAI's, or `OPENAI_BASE_URL`. The key is
+    read from the environment variable `api_key_env`; null sends none, and a server on this machine may go without.
+    One HTTP client is kept per event loop, until `aclose`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "openai",
+        api: Api = "chat",
+        base_url: str | None = None,
+        api_key_env: str | None = OPENAI_KEY,
+        options: HttpOptions | None = None,
+    ) -> None:
+        self.name, self.api = name, api
+        self.endpoint = Endpoint(base_url=base_url, api_key_env=api_key_env, options=options or HttpOptions())
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+
+    def check(self, model: str) -> None:
+        """Raise `ConfigError` if the server's address, key or headers are not set or not usable."""
+        try:
+            self.endpoint.check()
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The answer in pieces, closed by one `Finished`. Raises `ModelError`; names the model, never the key."""
+        callee = self._callee(request.model)
+        reader = (
+            chat.ChatReader(request) if self.api == "chat" else responses.ResponsesReader(request, callee)
+        )
+        chunks, content_type = 0, ""
+        try:
+            async with await self._open(request) as stream:
+                content_type = stream.response.headers.get("content-type", "")
+                async for chunk in stream:
+                    chunks += 1
+                    for delta in reader.feed(chunk):
+                        yield delta
+                    if reader.is_over():
+                        await _drain(stream)
+                        break
+        except ModelError:
+            raise
+        except Exception as error:
+            failure = translated(callee, error)
+            if failure is None:
+                raise
+            # What comes after the end of the answer is only its usage, which is not worth another call.
+            if reader.finished() is None:
+                raise failure from None
+        finished = reader.finished()
+        if finished is None:
+            raise _cut(callee, self.endpoint, content_type, chunks)
+        yield finished
+
+    async def aclose(self) -> None:
+        """Close this event loop's client. Safe to repeat; a later call opens a new one."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    def _callee(self, model: str) -> Callee:
+        model = f"{self.name}:{model}"
+        try:
+            self.endpoint.check()
+        except ConfigError as error:
+            raise AuthenticationFailed(f"{model} cannot be called: {error}") from None
+        return Callee(model, self.endpoint.url, self.endpoint.options.idle_timeout_s, self.endpoint.secrets())
+
+    async def _open(self, request: ModelRequest) -> Any:
+        """The SDK's stream; the response has begun."""
+        client = await self._client()
+        extra: dict[str, Any] = {"extra_body": self.endpoint.options.extra_body or None}
+        if request.idempotency_key:
+            extra["extra_headers"] = {"Idempotency-Key": request.idempotency_key}
+        if self.api == "chat":
+            return await client.chat.completions.create(**chat.parameters(request, self.endpoint), **extra)
+        return await client.responses.create(**responses.parameters(request), **extra)
+
+    async def _client(self) -> AsyncOpenAI:
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            await anyio.to_thread.run_sync(_import_sdk, abandon_on_cancel=True)
+        if (
+            loop not in self._clients
+        ):  # Another task may have been faster; from here on nobody can come between.
+            self._clients[loop] = _new_client(self.endpoint)
+        return self._clients[loop]
+
+
+def responses_provider() -> OpenAIProvider:
+    """OpenAI through the Responses API: `openai-responses:<model>`."""
+    return OpenAIProvider(name="openai-responses", api="responses")
+
+
+async def _drain(stream: Any) -> None:
+    """Read what is left, for a moment: only a connection that was read to its end can be used again."""
+    with anyio.move_on_after(_DRAIN_S):
+        async for _ in stream:
+            pass
+
+
+def _import_sdk() -> None:
+    for module in _SDK_MODULES:
+        importlib.import_module(module)
+
+
+def _new_client(endpoint: Endpoint) -> AsyncOpenAI:
+    import openai
+
+    idle_s, connect_s = endpoint.options.idle_timeout_s, endpoint.options.connect_timeout_s
+    headers: dict[str, str | Omit] = {} if endpoint.is_openai_account else _without_ambient_headers()
+    return openai.AsyncOpenAI(
+        api_key=endpoint.key(),
+        base_url=endpoint.url,
+        max_retries=0,
+        timeout=openai.Timeout(idle_s, connect=connect_s),
+        default_headers={**headers, **endpoint.headers()},  # type: ignore[dict-item]
+        # A proxy has no business between this machine and itself.
+        http_client=openai.DefaultAsyncHttpxClient(trust_env=not endpoint.is_loopback),
+    )
+
+
+def _without_ambient_headers() -> dict[str, str | Omit]:
+    """The SDK sends what `OPENAI_ORG_ID` and the like hold to any server; here it goes to OpenAI's customer alone."""
+    import openai
+
+    custom = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
+    names = ["OpenAI-Organization", "OpenAI-Project", *(line.partition(":")[0].strip() for line in custom)]
+    return {name: openai.Omit() for name in names if name}
+
+
+def _cut(callee: Callee, endpoint: Endpoint, content_type: str, chunks: int) -> ModelError:
+    if chunks == 0 and content_type and not content_type.startswith("text/event-stream"):
+        return InvalidRequest(
+            callee.says(
+                f"{endpoint.url} answers with {content_type}, not with an event stream; is it the base URL of the API?"
+            )
+        )
+    return TransientModelError(callee.says("the stream ended before the answer was complete"))

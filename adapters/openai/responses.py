@@ -1,0 +1,139 @@
+"""The Responses API: a request as its parameters, its events as deltas. No I/O.
+
+Nothing is stored at the server (`store=False`): the log is the only memory, and each request holds the whole history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...eventlog.events import TokenUsage
+from ...projections.messages import Message
+from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta
+from .calls import CallAssembly
+from .chat import count_of, field_of, text_of
+from .failures import Callee, reported
+
+_TOOL_CHOICES = frozenset({"auto", "none", "required"})
+_REASONS = {"max_output_tokens": "length"}
+
+
+def parameters(request: ModelRequest) -> dict[str, Any]:
+    """The parameters of `responses.create`."""
+    chosen: dict[str, Any] = {
+        "model": request.model,
+        "input": [item for message in request.messages for item in _items(message)],
+        "store": False,
+        "stream": True,
+    }
+    if request.tools:
+        chosen["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+        if (choice := request.tool_choice) is not None:
+            chosen["tool_choice"] = (
+                choice if choice in _TOOL_CHOICES else {"type": "function", "name": choice}
+            )
+    if request.output_schema is not None:
+        schema = {"type": "json_schema", "name": "output", "schema": request.output_schema, "strict": False}
+        chosen["text"] = {"format": schema}
+    if request.temperature is not None:
+        chosen["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        chosen["max_output_tokens"] = request.max_tokens
+    return chosen
+
+
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role == "tool":
+        yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
+        return
+    if message.content or not message.tool_calls:
+        yield {"role": message.role, "content": message.content}
+    for call in message.tool_calls:
+        arguments = call.arguments or "{}"
+        yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+
+
+class ResponsesReader:
+    """Reads the events of one answer."""
+
+    def __init__(self, request: ModelRequest, callee: Callee) -> None:
+        self._callee = callee
+        self._calls = CallAssembly(request.idempotency_key)
+        self._finished: Finished | None = None
+
+    def feed(self, event: Any) -> Iterator[Delta]:
+        """Yield what the next event adds. Raises `MalformedStream`, and `ModelError` if the event reports one."""
+        match text_of(event, "type"):
+            case "response.output_text.delta" | "response.refusal.delta":
+                yield TextDelta(text_of(event, "delta"))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                yield ReasoningDelta(text_of(event, "delta"))
+            case "response.reasoning_summary_part.added" if field_of(event, "summary_index"):
+                yield ReasoningDelta("\n\n")
+            case "response.output_item.added" | "response.output_item.done":
+                yield from self._call(event)
+            case "response.function_call_arguments.delta" if field_of(event, "output_index") in self._calls:
+                yield self._calls.piece(field_of(event, "output_index"), arguments=text_of(event, "delta"))
+            case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
+                self._finish(field_of(event, "response"))
+            case "error":
+                raise reported(self._callee, _error(event))
+            case _:
+                pass  # Events of which the deltas above say all.
+
+    def is_over(self) -> bool:
+        """Whether the terminal event came."""
+        return self._finished is not None
+
+    def finished(self) -> Finished | None:
+        """The end of the answer; null without a terminal event, that is, if the stream was cut."""
+        return self._finished
+
+    def _call(self, event: Any) -> Iterator[Delta]:
+        """The beginning of a call, and whatever of it came in no piece of its own."""
+        item, key = field_of(event, "item"), field_of(event, "output_index")
+        if text_of(item, "type") != "function_call" or self._calls.has_arguments(key):
+            return
+        call_id, name, arguments = (text_of(item, part) for part in ("call_id", "name", "arguments"))
+        piece = self._calls.piece(key, call_id=call_id, name=name, arguments=arguments)
+        if piece.id or piece.name or piece.arguments:
+            yield piece
+
+    def _finish(self, response: Any) -> None:
+        status = text_of(response, "status")
+        if status not in {"completed", "incomplete"}:
+            raise reported(self._callee, _error(field_of(response, "error")))
+        cut = text_of(field_of(response, "incomplete_details"), "reason") if status == "incomplete" else ""
+        whole = "tool_calls" if len(self._calls) else "stop"
+        self._finished = Finished(
+            reason=_REASONS.get(cut, cut) or whole,
+            usage=_usage(field_of(response, "usage")),
+            model=text_of(response, "model"),
+        )
+
+
+def _error(error: Any) -> dict[str, Any]:
+    return {"code": field_of(error, "code"), "message": field_of(error, "message") or "no reason given"}
+
+
+def _usage(usage: Any) -> TokenUsage | None:
+    if usage is None:
+        return None
+    read, written = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
+    return TokenUsage(
+        input_tokens=read,
+        output_tokens=written,
+        total_tokens=count_of(usage, "total_tokens") or read + written,
+        cached_input_tokens=count_of(field_of(usage, "input_tokens_details"), "cached_tokens"),
+        reasoning_tokens=count_of(field_of(usage, "output_tokens_details"), "reasoning_tokens"),
+    )
