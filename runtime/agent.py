@@ -7,6 +7,7 @@ computed live on the object only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
 
@@ -67,7 +68,7 @@ class Agent(Generic[OutputT]):
     `AgentConfigError` that names the wrong key.
     """
 
-    __slots__ = ("_instructions", "_output", "config", "output_type", "tools")
+    __slots__ = ("__weakref__", "_instructions", "_output", "config", "output_type", "tools")
 
     config: AgentConfig
     tools: Mapping[str, Tool]
@@ -89,22 +90,30 @@ class Agent(Generic[OutputT]):
         data: dict[str, Any] = {"name": name, "model": model, "tools": names, **_as_builtins(fields)}
         if not callable(instructions):
             data["instructions"] = instructions
-        output = None if output_type in {None, str} else _adapter(name, output_type)
+        output = None if output_type is None or output_type is str else _adapter(name, output_type)
         if output is not None:
             data["output_schema"] = _output_schema(name, output, fields.get("output_schema"))
-        self._set(AgentConfig.from_config(data), objects)
-        self._set_object_parts(instructions, output, output_type)
+        self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type)
 
-    def _set(self, config: AgentConfig, tools: Mapping[str, Tool]) -> None:
+    def _assign(
+        self,
+        config: AgentConfig,
+        tools: Mapping[str, Tool],
+        instructions: Instructions = "",
+        output: pydantic.TypeAdapter[Any] | None = None,
+        output_type: type[OutputT] | None = None,
+    ) -> None:
         for each in tools.values():
             check_injected(config, each)
-        object.__setattr__(self, "config", config)
-        object.__setattr__(self, "tools", MappingProxyType(dict(tools)))
-
-    def _set_object_parts(self, instructions: Any, output: Any, output_type: Any) -> None:
-        object.__setattr__(self, "_instructions", instructions if callable(instructions) else None)
-        object.__setattr__(self, "_output", output)
-        object.__setattr__(self, "output_type", output_type)
+        parts = {
+            "config": config,
+            "tools": MappingProxyType(dict(tools)),
+            "output_type": output_type,
+            "_instructions": instructions if callable(instructions) else None,
+            "_output": output,
+        }
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """An agent never changes."""
@@ -132,25 +141,29 @@ class Agent(Generic[OutputT]):
         if self._instructions is not None:
             raise AgentConfigError(
                 f"agent {self.name!r}: instructions is the function {_described(self._instructions)}, which cannot be "
-                "stored; give text, or resolve it for one run with config_for()"
+                "stored; give text, or let submission_config() call it for one run"
             )
         return self.config.to_config()
 
-    def config_for(self, run: Mapping[str, Any]) -> AgentConfig:
-        """The configuration of one run: `config`, with instructions that are a function made text.
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """What a run stores: `to_config()`, with instructions that are a function made text by calling it with `run`.
 
-        Raises `AgentConfigError` if the function fails or returns anything else.
+        Raises `AgentConfigError` if the function fails or returns anything but text.
         """
-        if self._instructions is None:
-            return self.config
-        where = f"agent {self.name!r}: instructions: {_described(self._instructions)}"
+        config = self.config.to_config()
+        if self._instructions is not None:
+            config["instructions"] = self._called(self._instructions, run)
+        return config
+
+    def _called(self, function: Callable[[Mapping[str, Any]], str], run: Mapping[str, Any]) -> str:
+        where = f"agent {self.name!r}: instructions: {_described(function)}"
         try:
-            text = self._instructions(run)
+            text: object = function(run)
         except Exception as error:
             raise AgentConfigError(f"{where} failed: {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
             raise AgentConfigError(f"{where} returned {type(text).__name__}, not text")
-        return self.config.model_copy(update={"instructions": text})
+        return text
 
     def parse_output(self, value: Any) -> OutputT:
         """The run's output (JSON builtins) as `output_type`; without one as it is. Raises `ValueError`."""
@@ -165,8 +178,7 @@ class Agent(Generic[OutputT]):
         Raises `AgentConfigError` for a wrong key and, if a registry is given, `NotRegistered` for an unknown tool.
         """
         agent: Agent[Any] = object.__new__(cls)
-        agent._set(AgentConfig.from_config(data), {})
-        agent._set_object_parts(None, None, None)
+        agent._assign(AgentConfig.from_config(data), {})
         if registry is not None:
             registry.check(agent)
         return agent
@@ -190,7 +202,9 @@ def as_tool(given: Tool | ToolFunction) -> Tool:
 
 
 def _read_tools(agent: str, given: Iterable[ToolLike]) -> tuple[list[str], dict[str, Tool]]:
-    """All names in order, and the objects by name."""
+    """All names in order (those of a set sorted, so that the digest holds), and the objects by name."""
+    if isinstance(given, (str, Mapping)):
+        raise AgentConfigError(f"agent {agent!r}: tools: must be a list, not {given!r}")
     names: list[str] = []
     objects: dict[str, Tool] = {}
     for each in given:
@@ -202,7 +216,7 @@ def _read_tools(agent: str, given: Iterable[ToolLike]) -> tuple[list[str], dict[
         if name in names:
             raise AgentConfigError(f"agent {agent!r}: tools: two tools are named {name!r}")
         names.append(cast("str", name))
-    return names, objects
+    return sorted(names) if isinstance(given, AbstractSet) else names, objects
 
 
 def _as_builtins(fields: AgentFields) -> dict[str, Any]:

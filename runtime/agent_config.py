@@ -12,6 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
@@ -78,6 +79,11 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _in_order(value: Any) -> Any:
+    """A set has no order that two processes share, and the order is part of the digest."""
+    return sorted(value) if isinstance(value, AbstractSet) else value
+
+
 def _rounds(value: int) -> int:
     if value == 1:
         raise ValueError("must be 0 (off) or at least 2: one round repeats nothing")
@@ -93,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 Name = Annotated[StrictStr, AfterValidator(_name)]
 ModelName = Annotated[StrictStr, AfterValidator(_model)]
-Names = Annotated[tuple[Name, ...], AfterValidator(_distinct)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_in_order), AfterValidator(_distinct)]
 JsonObject = Annotated[dict[StrictStr, JsonValue], AfterValidator(_plain)]
 Positive = Annotated[StrictInt, Field(ge=1)]
 NotNegative = Annotated[StrictInt, Field(ge=0)]
