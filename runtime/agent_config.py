@@ -23,6 +23,7 @@ import referencing.exceptions
 import referencing.jsonschema
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
