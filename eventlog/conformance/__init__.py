@@ -1,0 +1,40 @@
+"""What every log must do, as pytest classes: subclass a suite, override its `log` fixture, and its tests are yours.
+
+    class TestMyEventLog(EventLogSuite):
+        @pytest.fixture
+        async def log(self) -> AsyncIterator[Log]:
+            async with MyLog.open(shards=2) as log:
+                yield log
+
+A suite of its own for each port. The tests need anyio's pytest plugin (`anyio_mode = "auto"`), run over real time, and
+name everything freshly, so that all of them may share one namespace. Where logs may differ, a suite has an attribute
+that declares it, and asserts what is declared: that it is so, or that it is not. `NothingLog` fails every test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_MODULES = ("artifacts", "drafts", "event_log", "leases", "suite", "timers", "wakeups")
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
+
+from .artifacts import ArtifactsSuite  # noqa: E402 - asserts are rewritten only in what is imported afterwards
+from .drafts import DraftsSuite  # noqa: E402
+from .event_log import EventLogSuite  # noqa: E402
+from .leases import LeasesSuite  # noqa: E402
+from .nothing import NothingLog  # noqa: E402
+from .suite import Suite, Writer  # noqa: E402
+from .timers import TimersSuite  # noqa: E402
+from .wakeups import WakeupsSuite  # noqa: E402
+
+__all__ = [
+    "ArtifactsSuite",
+    "DraftsSuite",
+    "EventLogSuite",
+    "LeasesSuite",
+    "NothingLog",
+    "Suite",
+    "TimersSuite",
+    "WakeupsSuite",
+    "Writer",
+]

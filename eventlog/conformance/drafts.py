@@ -1,0 +1,86 @@
+"""What `Drafts` must do."""
+
+from __future__ import annotations
+
+from ..ports import DraftPiece, Log
+from .suite import Suite, new_name
+
+
+def piece_of(run: str, number: int = 0, text: str = "") -> DraftPiece:
+    """The n-th piece of one character."""
+    return DraftPiece(run=run, step=1, attempt=1, epoch=1, channel="text", offset=number, text=text or "x")
+
+
+class DraftsSuite(Suite):
+    """Subclass it and override `log`."""
+
+    async def publish(self, log: Log, root: str, *numbers: int) -> list[DraftPiece]:
+        """Publish pieces of the root run and return them."""
+        pieces = [piece_of(root, number) for number in numbers]
+        for piece in pieces:
+            await log.drafts.publish(root, piece)
+        return pieces
+
+    async def test_everything_published_after_entering_is_seen_in_order(self, log: Log) -> None:
+        root = new_name("run")
+        async with log.drafts.follow(root) as pieces:
+            published = await self.publish(log, root, *range(300))
+            assert await self.take(pieces, 300) == published
+
+    async def test_a_piece_arrives_with_all_that_it_says(self, log: Log) -> None:
+        root = new_name("run")
+        full = DraftPiece(
+            run=new_name("run"),
+            step=3,
+            attempt=2,
+            epoch=4,
+            channel="tool_calls",
+            offset=17,
+            text='{"q": "é✓\n',
+            index=1,
+            tool_name="search",
+            at=1.5,
+        )
+        async with log.drafts.follow(root) as pieces:
+            await log.drafts.publish(root, full)
+            assert await self.take(pieces, 1) == [full]
+
+    async def test_a_late_reader_gets_the_recent_pieces_and_then_the_new_ones(self, log: Log) -> None:
+        root = new_name("run")
+        recent = await self.publish(log, root, *range(20))
+        async with log.drafts.follow(root) as pieces:
+            assert await self.take(pieces, 20) == recent
+            new = await self.publish(log, root, *range(20, 40))
+            assert await self.take(pieces, 20) == new
+
+    async def test_a_reader_that_comes_between_two_pieces_gets_each_once(self, log: Log) -> None:
+        root = new_name("run")
+        first = await self.publish(log, root, *range(5))
+        async with log.drafts.follow(root) as pieces:
+            second = await self.publish(log, root, *range(5, 10))
+            async with log.drafts.follow(root) as later:
+                third = await self.publish(log, root, *range(10, 15))
+                assert await self.take(later, 15) == first + second + third
+            assert await self.take(pieces, 15) == first + second + third
+
+    async def test_families_do_not_hear_each_other(self, log: Log) -> None:
+        root, stranger = new_name("run"), new_name("run")
+        async with log.drafts.follow(root) as pieces:
+            await self.publish(log, stranger, *range(5))
+            mine = await self.publish(log, root, 7)
+            assert await self.take(pieces, 1) == mine
+
+    async def test_a_family_hears_all_of_its_runs(self, log: Log) -> None:
+        root = new_name("run")
+        async with log.drafts.follow(root) as pieces:
+            published = [piece_of(new_name("run"), number) for number in range(5)]
+            for piece in published:
+                await log.drafts.publish(root, piece)
+            assert await self.take(pieces, 5) == published
+
+    async def test_publishing_waits_for_no_reader(self, log: Log) -> None:
+        root = new_name("run")
+        async with log.drafts.follow(root) as slow, log.drafts.follow(root) as fast:
+            published = await self.publish(log, root, *range(500))
+            assert await self.take(fast, 500) == published
+            assert await self.take(slow, 1) == published[:1]

@@ -1,0 +1,127 @@
+"""What `Leases` must do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar
+
+import msgspec
+from anyio import fail_after
+
+from ..ports import Lease, Log
+from .suite import Suite, new_name
+
+Kill = Callable[[], Awaitable[None]]
+
+
+class LeasesSuite(Suite):
+    """Subclass it and override `log` and `mortal`."""
+
+    hears_deaths: ClassVar[bool] = True
+    """A connection that ends is noticed; without, only the lease's time tells."""
+
+    def mortal(self, log: Log, worker: str) -> AbstractAsyncContextManager[tuple[Log, Kill]]:
+        """A handle on the namespace of `log` for this worker, and what ends its connection without a word. Override."""
+        raise NotImplementedError("override `mortal`")
+
+    def lease(self, **fields: object) -> Lease:
+        """A lease of a worker and a run that no other test knows."""
+        run = new_name("run")
+        defaults: dict[str, object] = {"worker": new_name("worker"), "run": run, "root": run}
+        return Lease(**{"shard": 0, "agent": "a", "epoch": 1, **defaults, **fields})  # type: ignore[arg-type]
+
+    async def live(self, log: Log, lease: Lease) -> bool:
+        """Whether the lease's holder vouches for it."""
+        return await log.leases.live(lease.run, lease.worker, lease.epoch)
+
+    async def over(self, log: Log, lease: Lease) -> None:
+        """Return when the lease is over."""
+        with fail_after(self.patience_s):
+            while await self.live(log, lease):
+                await log.clock.sleep(0.05)
+
+    async def test_a_lease_is_live_for_its_run_worker_and_epoch_only(self, log: Log) -> None:
+        lease = self.lease(epoch=3)
+        await log.leases.vouch(lease, 30)
+        assert await log.leases.live(lease.run, lease.worker, 3)
+        assert not await log.leases.live(lease.run, lease.worker, 4)
+        assert not await log.leases.live(lease.run, new_name("worker"), 3)
+        assert not await log.leases.live(new_name("run"), lease.worker, 3)
+
+    async def test_a_lease_that_is_not_renewed_ends_and_one_that_is_goes_on(self, log: Log) -> None:
+        silent, renewed = self.lease(), self.lease()
+        for lease in (silent, renewed):
+            await log.leases.vouch(lease, 1)
+        assert await self.live(log, silent)
+        await log.leases.vouch(renewed, 30)
+        await self.over(log, silent)
+        assert await self.live(log, renewed)
+
+    async def test_a_lease_that_was_ended_is_over_at_once_and_its_siblings_are_not(self, log: Log) -> None:
+        worker = new_name("worker")
+        ended, kept = self.lease(worker=worker), self.lease(worker=worker)
+        for lease in (ended, kept):
+            await log.leases.vouch(lease, 30)
+        await log.leases.end(ended)
+        assert not await self.live(log, ended)
+        assert await self.live(log, kept)
+
+    async def test_a_lease_can_be_held_again_after_it_was_ended(self, log: Log) -> None:
+        lease = self.lease()
+        await log.leases.vouch(lease, 30)
+        await log.leases.end(lease)
+        await log.leases.vouch(lease, 30)
+        assert await self.live(log, lease)
+
+    async def test_the_leases_of_a_vanished_worker_become_news_as_declared(self, log: Log) -> None:
+        worker = new_name("worker")
+        held = self.lease(
+            worker=worker, epoch=2, token=new_name("token"), revision=4, agent="searcher", shard=1
+        )
+        ended, others = self.lease(worker=worker), self.lease()
+        await log.leases.vouch(others, 30)
+        async with (
+            log.leases.deaths() as deaths,
+            self.mortal(log, worker) as (mine, kill),
+            mine.leases.presence(worker),
+        ):
+            for lease in (ended, msgspec.structs.replace(held, epoch=1)):
+                await mine.leases.vouch(lease, 30)
+                await mine.leases.end(lease)
+            await mine.leases.vouch(held, 30 if self.hears_deaths else 1)
+            await kill()
+            if self.hears_deaths:
+                assert await self.take(deaths, 1) == [held]
+            await self.over(log, held)
+        assert await self.live(log, others)
+
+    async def test_a_death_is_told_to_everybody_who_listens(self, log: Log) -> None:
+        worker = new_name("worker")
+        held = [self.lease(worker=worker) for _ in range(3)]
+        async with (
+            log.leases.deaths() as one,
+            log.leases.deaths() as two,
+            self.mortal(log, worker) as (mine, kill),
+            mine.leases.presence(worker),
+        ):
+            for lease in held:
+                await mine.leases.vouch(lease, 30)
+            await kill()
+            told = [await self.take(deaths, 3) for deaths in (one, two) if self.hears_deaths]
+        expected = [set(held)] * 2 if self.hears_deaths else []
+        assert [set(leases) for leases in told] == expected
+
+    async def test_a_worker_that_leaves_orderly_ends_its_leases_and_is_no_news(self, log: Log) -> None:
+        orderly, vanished = new_name("worker"), new_name("worker")
+        quiet, news = self.lease(worker=orderly), self.lease(worker=vanished)
+        async with log.leases.deaths() as deaths:
+            async with log.leases.presence(orderly):
+                await log.leases.vouch(quiet, 30)
+                assert await self.live(log, quiet)
+            await self.over(log, quiet)
+            async with self.mortal(log, vanished) as (mine, kill), mine.leases.presence(vanished):
+                await mine.leases.vouch(news, 30)
+                await kill()
+                if self.hears_deaths:
+                    assert await self.take(deaths, 1) == [news]

@@ -1,0 +1,111 @@
+"""The do-nothing log: accepts everything, keeps nothing. A suite that passes on it proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ..clock import Clock, SystemClock
+from ..ports import Delivery, DraftPiece, Lease, Selector, Stored, Subject, Timer, Wakeup, Write
+
+
+class NothingLog:
+    """All six ports, none of which does a thing; nothing raises, every stream ends at once."""
+
+    def __init__(self, namespace: str = "default", *, clock: Clock | None = None, shards: int = 2) -> None:
+        self.namespace = namespace
+        self.clock: Clock = clock or SystemClock()
+        self.events = _NoEvents(shards)
+        self.wakeups = _NoWakeups()
+        self.timers = _NoTimers()
+        self.leases = _NoLeases()
+        self.drafts = _NoDrafts()
+        self.artifacts = _NoArtifacts()
+
+
+async def _none() -> AsyncIterator[Any]:
+    return
+    yield
+
+
+class _NoEvents:
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+
+    async def append(self, *writes: Write) -> tuple[int, ...]:
+        return tuple(0 for _ in writes)
+
+    def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        return _none()
+
+    async def head(self, subject: Subject) -> Stored | None:
+        return None
+
+    async def find(self, shard: int, run: str) -> Subject | None:
+        return None
+
+    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        return _none()
+
+
+class _NoWakeups:
+    async def send(self, wakeup: Wakeup) -> None:
+        pass
+
+    @asynccontextmanager
+    async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
+        yield _none()
+
+    async def ack(self, token: str) -> None:
+        pass
+
+    async def nak(self, token: str, delay_s: float = 0.0) -> None:
+        pass
+
+    async def extend(self, token: str) -> None:
+        pass
+
+
+class _NoTimers:
+    async def set(self, timer: Timer) -> None:
+        pass
+
+    async def cancel(self, timer: Timer) -> None:
+        pass
+
+
+class _NoLeases:
+    async def vouch(self, lease: Lease, ttl_s: float) -> None:
+        pass
+
+    async def end(self, lease: Lease) -> None:
+        pass
+
+    async def live(self, run: str, worker: str, epoch: int) -> bool:
+        return False
+
+    @asynccontextmanager
+    async def presence(self, worker: str) -> AsyncIterator[None]:
+        yield
+
+    @asynccontextmanager
+    async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
+        yield _none()
+
+
+class _NoDrafts:
+    async def publish(self, root: str, piece: DraftPiece) -> None:
+        pass
+
+    @asynccontextmanager
+    async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
+        yield _none()
+
+
+class _NoArtifacts:
+    async def put(self, data: bytes) -> str:
+        return ""
+
+    async def get(self, digest: str) -> bytes:
+        return b""
