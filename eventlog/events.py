@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import msgspec
 
-type_ = type
 Json = Any
 """Any JSON value as Python builtins. (msgspec has no recursive JSON type that is also fast.)"""
 
@@ -259,8 +258,8 @@ class ChildFinished(Event, frozen=True, kw_only=True, tag="child_finished"):
     output_digest: str = ""
 
 
-class Custom(Event, frozen=True, kw_only=True, tag="custom"):
-    """What a tool emits and no other family covers."""
+class Custom(Event, frozen=True, tag="custom"):
+    """What a tool emits and no other family covers. The one event that is written by hand: `Custom("name", data)`."""
 
     name: str
     data: Json = None
@@ -393,9 +392,10 @@ class MessageQueued(Event, frozen=True, kw_only=True, tag="message_queued"):
 
 
 class PauseRequested(Event, frozen=True, kw_only=True, tag="pause_requested"):
-    """The run pauses at the next step boundary."""
+    """The run pauses at the next step boundary; or, `withdrawn`, it does not any more."""
 
     by: str = ""
+    withdrawn: bool = False
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
@@ -496,9 +496,9 @@ Draft = TextReset | ToolCallDelta
 StoredEvent = Observable | Engine
 StreamEvent = Observable | Draft
 
-OBSERVABLE: tuple[type_[Event], ...] = Observable.__args__
-ENGINE: tuple[type_[Event], ...] = Engine.__args__
-DRAFTS: tuple[type_[Event], ...] = Draft.__args__
+OBSERVABLE: tuple[type[Event], ...] = Observable.__args__
+ENGINE: tuple[type[Event], ...] = Engine.__args__
+DRAFTS: tuple[type[Event], ...] = Draft.__args__
 
 
 def is_terminal(event: Event) -> bool:

@@ -1,3 +1,30 @@
 """What is next: agents, tools, the pure core that decides and the executors that drive runs."""
 
-__all__: list[str] = []
+from ..eventlog.events import Custom
+from .agent import Agent
+from .context import ToolContext
+from .durable import DurableExecutor, Worker
+from .executor import CAPABILITIES, Executor
+from .local import LocalExecutor
+from .registry import Registry
+from .runtime import RunHandle, RunResult, Runtime
+from .toolport import Retryable, ToolFailed
+from .tools import tool
+
+__all__ = [
+    "CAPABILITIES",
+    "Agent",
+    "Custom",
+    "DurableExecutor",
+    "Executor",
+    "LocalExecutor",
+    "Registry",
+    "Retryable",
+    "RunHandle",
+    "RunResult",
+    "Runtime",
+    "ToolContext",
+    "ToolFailed",
+    "Worker",
+    "tool",
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ from ..projections.messages import canonical_json, sha256_hex
 from .json_values import NotJson, as_json
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
 _BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
 _INJECTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -49,8 +51,13 @@ _NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "pattern
 # --- fields -----------------------------------------------------------------------------------------------------------
 
 
+def _pattern(pattern: re.Pattern[str]) -> Any:
+    """Tell the JSON Schema what the validator holds to; the validator has the better message."""
+    return Field(json_schema_extra={"pattern": f"^({pattern.pattern})$"})
+
+
 def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", value):
+    if not _NAME.fullmatch(value):
         raise ValueError(f"{value!r} must be 1 to 64 letters, digits, '_' or '-'")
     return value
 
@@ -98,8 +105,9 @@ def _plain(value: Any) -> Any:
         raise ValueError(f"it cannot be stored as JSON: {error}") from None
 
 
-Name = Annotated[StrictStr, AfterValidator(_name)]
-ModelName = Annotated[StrictStr, AfterValidator(_model)]
+Name = Annotated[StrictStr, AfterValidator(_name), _pattern(_NAME)]
+ModelName = Annotated[StrictStr, AfterValidator(_model), _pattern(_MODEL)]
+BudgetAwareness = Annotated[StrictStr, AfterValidator(_budget_awareness), _pattern(_BUDGET_AWARENESS)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_in_order), AfterValidator(_distinct)]
 JsonObject = Annotated[dict[StrictStr, JsonValue], AfterValidator(_plain)]
 Positive = Annotated[StrictInt, Field(ge=1)]
@@ -181,7 +189,7 @@ class AgentConfig(_Table):
     planning_enabled: StrictBool = False
     planning_model: ModelName | None = None
     planning_instructions: StrictStr = ""
-    budget_awareness: Annotated[StrictStr, AfterValidator(_budget_awareness)] | None = None
+    budget_awareness: BudgetAwareness | None = None
     hitl_tools: Names = ()
     emit_mcp_progress: StrictBool = True
     injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], StrictStr] = {}
@@ -207,22 +215,15 @@ class AgentConfig(_Table):
             check_output_schema(value)
         return value
 
-    @pydantic.field_validator("hitl_tools")
-    @classmethod
-    def _approvals_name_tools(cls, value: tuple[str, ...], info: pydantic.ValidationInfo) -> tuple[str, ...]:
-        for name in value:
-            if not _may_be_tool(name, info.data):
-                known = info.data.get("tools", ())
-                raise ValueError(f"{name!r} is no tool of the agent{_nearest(name, known)}")
-        return value
-
     @pydantic.model_validator(mode="wrap")
     @classmethod
     def _errors_are_ours(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return handler(data)
+            config = handler(data)
         except pydantic.ValidationError as error:
             raise AgentConfigError(_explain(error, data)) from None
+        _check_approvals(config)
+        return config
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> AgentConfig:
@@ -252,12 +253,12 @@ def config_schema() -> dict[str, Any]:
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     """What an executor must be able to do for this agent, by the names of contract.md section 5.
 
-    Besides those: `budgets`, `concurrency` and `fallback`, so that no executor ignores the setting in silence.
+    Besides those: `budgets`, `concurrency`, `fallback` and `subagents` (the tools that spawn them), so that no executor ignores the setting in silence.
     """
     needs = {
         "approvals": config.hitl_tools,
         "budgets": config.budgets,
-        "children": config.allow_self_spawn or config.allow_parallel_subagents,
+        "subagents": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
         "fallback": config.fallback_models,
@@ -310,11 +311,19 @@ def _references(schema: Any) -> typing.Iterator[str]:
 # --- checks and errors ------------------------------------------------------------------------------------------------
 
 
-def _may_be_tool(name: str, config: Mapping[str, Any]) -> bool:
+def _check_approvals(config: AgentConfig) -> None:
     """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
-    if any(name.startswith(f"mcp__{server}__") for server in config.get("mcp_servers", {})):
-        return True
-    return name in config.get("tools", ())
+    known = [*config.tools, *(name for name, on in _subagent_tools(config) if on)]
+    servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
+    for name in config.hitl_tools:
+        if name not in known and not name.startswith(servers):
+            raise AgentConfigError(
+                f"agent {config.name!r}: hitl_tools: {name!r} is no tool of the agent{_nearest(name, known)}"
+            )
+
+
+def _subagent_tools(config: AgentConfig) -> tuple[tuple[str, bool], ...]:
+    return ("spawn_self", config.allow_self_spawn), ("parallel_subagents", config.allow_parallel_subagents)
 
 
 def _explain(error: pydantic.ValidationError, data: Any) -> str:
@@ -335,7 +344,9 @@ def _problem(problem: Any) -> str:
         case "value_error":
             return f"{path}: {problem['ctx']['error']}"
         case _:
-            return f"{path}: {_MESSAGES.get(kind, problem['msg'])}, not {problem['input']!r}"
+            # The entry of a server may hold a secret.
+            shown = "" if location[0] == "mcp_servers" else f", not {reprlib.repr(problem['input'])}"
+            return f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}"
 
 
 def _nearest(word: str, known: typing.Iterable[str]) -> str:

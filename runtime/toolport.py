@@ -32,6 +32,14 @@ class Retryable(ToolFailed):
         self.after_s = after_s
 
 
+class ToolTimedOut(ToolFailed):
+    """The call took longer than the tool's time and was stopped. Attribute: `timeout_s`."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"timed out after {timeout_s:g} s")
+        self.timeout_s = timeout_s
+
+
 class ToolContextPort(Protocol):
     """What a running tool call may do besides returning (see `runtime.context.ToolContext`)."""
 
@@ -94,6 +102,10 @@ class ToolSourceFactory(Protocol):
         """Connect to all servers and list their tools. Raises `ToolSourceUnavailable` that names the server."""
         ...
 
+    async def aclose(self) -> None:
+        """End what the factory keeps for later sources of the running event loop. Safe to repeat."""
+        ...
+
 
 class ToolSourceUnavailable(FoldlogError):
     """A tool server cannot be reached or does not speak the protocol; the run's preparation fails."""
@@ -113,4 +125,5 @@ __all__ = [
     "ToolSourceFactory",
     "ToolSourceUnavailable",
     "ToolSpec",
+    "ToolTimedOut",
 ]

@@ -1,0 +1,416 @@
+"""The state of one run: a pure fold of its log.
+
+`evolve(state, event)` is the reference: it leaves its argument alone. The executor that owns a run folds in place with
+`apply`, which is the same code without the copy. Total: neither ever raises for a known event or decides anything.
+`fold_commit` adds what concerns whole commits: revisions, and the fencing of executors (protocol rule 4).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from ..eventlog.commits import ORIGIN, Commit, Head, Recorded, head_of
+from ..eventlog.errors import LogCorrupted
+from ..eventlog.events import (
+    TERMINAL_STATUSES,
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalRevoked,
+    Budget,
+    CancelRequested,
+    ChildFinished,
+    ChildStarted,
+    Claimed,
+    Context,
+    Custom,
+    Error,
+    KeyRecorded,
+    LaneUpdated,
+    LateOutcome,
+    McpProgress,
+    MessageInjected,
+    MessageQueued,
+    ModelFailed,
+    ModelRequested,
+    OutputRejected,
+    Parked,
+    PauseRequested,
+    Prepared,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Released,
+    Status,
+    Step,
+    StoredEvent,
+    Submitted,
+    Text,
+    TimerFired,
+    TokenUsage,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    ToolStarted,
+    Unknown,
+    Usage,
+)
+from .messages import CallRequest, Message, Place, canonical_json, chain
+
+
+class ApprovalState(msgspec.Struct):
+    """One approval: its request, its resolution once there is one, and whether it became void."""
+
+    request: ApprovalRequested
+    resolution: ApprovalResolved | None = None
+    revoked: bool = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether somebody still has to decide."""
+        return self.resolution is None and not self.revoked
+
+
+class CallState(msgspec.Struct):
+    """One tool call of the current step."""
+
+    id: str
+    index: int
+    name: str
+    arguments: dict[str, Any]
+    raw_arguments: str | None = None
+    injected_args: dict[str, Any] = {}
+    approval_id: str | None = None
+    """The latest approval about this call."""
+    started: int = 0
+    """The attempt of a stored `tool_started` whose outcome is not stored; 0 for none."""
+    orphaned: bool = False
+    """Started by an owner that was replaced: only a decision may settle it (protocol rule 20)."""
+    failures: int = 0
+    retry_at: float | None = None
+    emitted: int = 0
+    """How many events of the call are stored; a re-run skips as many (contract.md section 6)."""
+    children: list[str] = []
+    result: ToolResult | None = None
+
+
+class ModelCallState(msgspec.Struct):
+    """The model call of the current step."""
+
+    attempt: int = 0
+    requested: bool = False
+    """Whether the attempt is under way under the current epoch."""
+    failures: int = 0
+    retry_at: float | None = None
+    error_type: str = ""
+    error: str = ""
+    replied: bool = False
+    text: str = ""
+    usage: TokenUsage = TokenUsage()
+
+
+class RunState(msgspec.Struct):
+    """All that is known about a run. `head` says up to where."""
+
+    run: str = ""
+    root: str = ""
+    path: str = ""
+    head: Head = ORIGIN
+    submitted: Submitted | None = None
+    submitted_at: float = 0.0
+    updated_at: float = 0.0
+    epoch: int = 0
+    owner: str | None = None
+    owner_lease_s: float = 0.0
+    owner_revision: int = 0
+    parked: Parked | None = None
+    paused: str | None = None
+    """The reason of an open `status(paused)`, else null."""
+    pause_requested: bool = False
+    terminal: Status | None = None
+    error: Error | None = None
+    cancel_reason: str | None = None
+    prepared: bool = False
+    tools: dict[str, ToolSpec] = {}
+    step: int = 0
+    step_open: bool = False
+    steps_completed: int = 0
+    step_started_at: float = 0.0
+    model: ModelCallState = msgspec.field(default_factory=ModelCallState)
+    calls: dict[str, CallState] = {}
+    call_places: dict[str, Place] = {}
+    approvals: dict[str, ApprovalState] = {}
+    open_children: dict[str, str | None] = {}
+    """Child runs that are not over, with the call each belongs to."""
+    child_count: int = 0
+    queue: list[str] = []
+    messages: list[Message] = []
+    history_count: int = 0
+    """How many messages stand before the run's own input."""
+    messages_digest: str = ""
+    usage: TokenUsage = TokenUsage()
+    output: str = ""
+    output_rejections: int = 0
+    last_round: str = ""
+    same_rounds: int = 0
+    unknown_type: str | None = None
+    """The type of the first event that this code does not know; it must not drive such a run."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run was submitted."""
+        return self.submitted is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has its terminal status."""
+        return self.terminal is not None
+
+    @property
+    def runnable(self) -> bool:
+        """Stored, not parked, not over: somebody should drive it (its lane aside)."""
+        return self.exists and not self.over and self.parked is None
+
+    @property
+    def agent(self) -> str:
+        """The name of what runs."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def status(self) -> str:
+        """In one word: queued, running, paused, completed, error or cancelled."""
+        if self.terminal is not None:
+            return self.terminal.status
+        if self.paused is not None:
+            return "paused"
+        return "running" if self.epoch else "queued"
+
+    @property
+    def pending_approvals(self) -> list[ApprovalState]:
+        """The approvals that somebody still has to decide, oldest first."""
+        return [approval for approval in self.approvals.values() if approval.pending]
+
+
+def evolve(state: RunState, event: StoredEvent | Unknown, at: float = 0.0) -> RunState:
+    """Fold one fact into a copy of the state."""
+    after = copy.deepcopy(state)
+    apply(after, event, at)
+    return after
+
+
+def fold_commit(state: RunState, recorded: Recorded) -> None:
+    """Fold one verified commit in place. Raises `LogCorrupted` for a commit that the protocol forbids."""
+    commit = recorded.commit
+    check_epoch(state, commit)
+    if not state.exists:
+        state.run, state.root, state.path, state.submitted_at = commit.run, commit.root, commit.path, commit.at
+    for index, event in enumerate(commit.events):
+        apply(state, event, commit.at)
+        if isinstance(event, Claimed):
+            state.owner_revision = commit.rev + index
+    state.head = head_of(recorded)
+    state.updated_at = commit.at
+
+
+def check_epoch(state: RunState, commit: Commit) -> None:
+    """Protocol rule 4: an executor commits under its own epoch in force; a claim raises it by one."""
+    if commit.epoch == 0:
+        return
+    claims = any(isinstance(event, Claimed) for event in commit.events)
+    in_force = state.epoch + 1 if claims else state.epoch
+    if commit.epoch != in_force or (state.owner is None and not claims and not state.over):
+        raise LogCorrupted(
+            commit.run, commit.rev, f"an executor of epoch {commit.epoch} wrote while epoch {state.epoch} was in force"
+        )
+
+
+def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # noqa: C901, PLR0912, PLR0915 - one case each
+    """Fold one fact in place; `at` is the time of its commit."""
+    if event.agent_path:  # forwarded from an inner agent: it only counts as an event of its call
+        _count_emitted(state, event.tool_call_id)
+        return
+    match event:
+        case Submitted():
+            _submit(state, event)
+        case Claimed():
+            _claim(state, event)
+        case Released():
+            state.owner = None
+        case Parked():
+            state.owner, state.parked = None, event
+        case TimerFired():
+            state.parked = None
+        case Prepared():
+            state.prepared = True
+            state.tools = {tool.name: tool for tool in event.tools}
+        case Status():
+            _status(state, event)
+        case Step(status="started"):
+            state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
+            state.model, state.calls = ModelCallState(), {}
+        case Step():
+            _complete_step(state)
+        case ModelRequested():
+            state.model.attempt, state.model.requested, state.model.retry_at = event.attempt, True, None
+        case ModelFailed():
+            state.model.requested, state.model.retry_at = False, event.retry_at
+            state.model.failures += 1
+            state.model.error_type, state.model.error = event.error_type, event.error
+        case Text():
+            state.model.text = event.text
+        case Usage():
+            state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
+            state.usage = state.usage + event.usage
+        case ToolCall():
+            _call(state, event)
+        case ToolStarted():
+            _in_call(state, event.tool_call_id).started = event.attempt
+        case ToolAttemptFailed():
+            call = _in_call(state, event.tool_call_id)
+            call.started, call.retry_at = 0, event.retry_at
+            call.failures += 1
+        case ToolResult():
+            call = _in_call(state, event.tool_call_id)
+            call.result, call.started, call.orphaned = event, 0, False
+        case McpProgress() | Custom():
+            _count_emitted(state, event.tool_call_id)
+        case ApprovalRequested():
+            state.approvals[event.approval_id] = ApprovalState(request=event)
+            if event.tool_call_id in state.calls:
+                state.calls[event.tool_call_id].approval_id = event.approval_id
+        case ApprovalResolved():
+            _resolve(state, event)
+        case ApprovalRevoked():
+            if event.approval_id in state.approvals:
+                state.approvals[event.approval_id].revoked = True
+        case MessageQueued():
+            state.queue.append(event.content)
+        case MessageInjected():
+            state.queue[:1] = []
+            _add_message(state, Message(role="user", content=event.content))
+        case OutputRejected():
+            state.output_rejections += 1
+            _add_message(state, Message(role="user", content=event.message))
+        case PauseRequested():
+            state.pause_requested = not event.withdrawn
+        case CancelRequested():
+            state.cancel_reason = event.reason
+        case ChildStarted():
+            state.open_children[event.child_run] = event.tool_call_id
+            state.child_count += 1
+            if event.tool_call_id in state.calls:
+                state.calls[event.tool_call_id].children.append(event.child_run)
+        case ChildFinished():
+            state.open_children.pop(event.child_run, None)
+        case Error():
+            state.error = event
+        case Unknown():
+            state.unknown_type = state.unknown_type or event.original_type
+        case Reasoning() | Context() | Budget() | LateOutcome() | RalphIteration() | RalphStop():
+            pass
+        case LaneUpdated() | KeyRecorded():
+            pass  # of other subjects
+
+
+def _submit(state: RunState, event: Submitted) -> None:
+    state.submitted = event
+    instructions = event.config.get("instructions") or ""
+    if instructions:
+        _add_message(state, Message(role="system", content=str(instructions)))
+    for item in event.messages:
+        message = msgspec.convert(item, Message)
+        for call in message.tool_calls:
+            state.call_places[call.id] = (0, len(state.call_places))
+        _add_message(state, message)
+    state.history_count = len(state.messages)
+    _add_message(state, Message(role="user", content=event.input))
+
+
+def _claim(state: RunState, event: Claimed) -> None:
+    state.epoch, state.owner, state.owner_lease_s = event.epoch, event.worker, event.lease_s
+    state.parked = None
+    state.model.requested = False
+    for call in state.calls.values():
+        call.orphaned = call.orphaned or (call.started > 0 and call.result is None)
+
+
+def _status(state: RunState, event: Status) -> None:
+    if event.status == "paused":
+        state.paused, state.pause_requested = event.reason, False
+    elif event.status == "resumed":
+        state.paused = state.parked = None
+        state.pause_requested = False
+    elif event.status in TERMINAL_STATUSES:
+        state.terminal, state.owner, state.parked, state.paused = event, None, None, None
+
+
+def _call(state: RunState, event: ToolCall) -> None:
+    call_id = event.tool_call_id or ""
+    state.call_places[call_id] = (state.step, len(state.calls))
+    state.calls[call_id] = CallState(
+        id=call_id,
+        index=len(state.calls),
+        name=event.tool_name,
+        arguments=event.arguments,
+        raw_arguments=event.raw_arguments,
+        injected_args=event.injected_args,
+    )
+
+
+def _in_call(state: RunState, call_id: str | None) -> CallState:
+    """The call, or a throw-away one for an id that the step does not have: the fold is total."""
+    return state.calls.get(call_id or "") or CallState(id="", index=0, name="", arguments={})
+
+
+def _count_emitted(state: RunState, call_id: str | None) -> None:
+    _in_call(state, call_id).emitted += 1
+
+
+def _resolve(state: RunState, event: ApprovalResolved) -> None:
+    approval = state.approvals.get(event.approval_id)
+    if approval is None or not approval.pending:
+        return
+    approval.resolution = event
+    if state.parked is not None and state.parked.reason in {"approval", "unverifiable"}:
+        state.parked = None
+    call = state.calls.get(event.tool_call_id or "")
+    if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
+        call.started, call.orphaned = 0, False
+
+
+def _complete_step(state: RunState) -> None:
+    state.step_open = False
+    state.steps_completed += 1
+    calls = list(state.calls.values())
+    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=_written(c)) for c in calls)
+    _add_message(state, Message(role="assistant", content=state.model.text, tool_calls=requests))
+    for call in calls:
+        _add_message(state, Message(role="tool", tool_call_id=call.id, content=answer_text(call.result)))
+    this_round = "\n".join(f"{c.name} {_written(c)}" for c in calls)
+    state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
+    state.last_round = this_round
+    if not calls:
+        state.output = state.model.text
+
+
+def _written(call: CallState) -> str:
+    if call.raw_arguments is not None:
+        return call.raw_arguments
+    return canonical_json({**call.arguments, **call.injected_args}).decode()
+
+
+def answer_text(result: ToolResult | None) -> str:
+    """What the model reads of a call's outcome; `aborted` for one that has none (R4)."""
+    if result is None:
+        return "aborted"
+    if not result.success:
+        return f"error: {result.error}"
+    return result.result if isinstance(result.result, str) else canonical_json(result.result).decode()
+
+
+def _add_message(state: RunState, message: Message) -> None:
+    state.messages.append(message)
+    state.messages_digest = chain(state.messages_digest, message, state.call_places)

@@ -1,0 +1,49 @@
+"""What a model wrote, checked: tool arguments and final outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
+    """The arguments as an object and null, or an empty object and the text when it is no JSON object.
+
+    No text at all counts as no arguments: several models write that for a tool without parameters.
+    """
+    if not text.strip():
+        return {}, None
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}, text
+    return (value, None) if isinstance(value, dict) else ({}, text)
+
+
+def split_arguments(arguments: Mapping[str, Any], injected: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The executable arguments, and those that only the configuration's `injected_tool_args` asked for."""
+    executable = {name: value for name, value in arguments.items() if name not in injected}
+    return executable, {name: value for name, value in arguments.items() if name in injected}
+
+
+def schema_problem(output: str, schema: Mapping[str, Any] | None) -> str | None:
+    """What is wrong with a final output by its JSON Schema, in one line; None when it is right or there is no schema."""
+    if schema is None:
+        return None
+    try:
+        value = msgspec.json.decode(output)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return f"it is not JSON ({error})"
+    validator = _validator(msgspec.json.encode(schema, order="sorted"))
+    first = next(iter(validator.iter_errors(value)), None)
+    return None if first is None else f"{first.message} (at {first.json_path})"
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: bytes) -> Any:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(msgspec.json.decode(schema))

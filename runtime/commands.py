@@ -1,0 +1,167 @@
+"""What an executor or a caller wants of a run, and what an effect turned out to be: the input of `decide`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ..eventlog.events import Event, TokenUsage, ToolSpec
+from ..projections.messages import CallRequest
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """An executor takes the run."""
+
+    worker: str
+    lease_s: float
+
+
+class Release(msgspec.Struct, frozen=True):
+    """The owner gives the run back."""
+
+    reason: str = ""
+
+
+class ToolsResolved(msgspec.Struct, frozen=True):
+    """The preparation found these tools."""
+
+    tools: tuple[ToolSpec, ...]
+    model: str
+
+
+class PreparationFailed(msgspec.Struct, frozen=True):
+    """The run cannot start."""
+
+    error_type: str
+    message: str
+
+
+class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call attempt gave its whole answer."""
+
+    step: int
+    attempt: int
+    text: str
+    reasoning: str = ""
+    calls: tuple[CallRequest, ...] = ()
+    usage: TokenUsage | None = None
+    model: str = ""
+    cost_usd: str | None = None
+
+
+class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call attempt failed."""
+
+    step: int
+    attempt: int
+    error_type: str
+    message: str
+    retry_after_s: float | None = None
+
+
+class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A running call emitted its `ordinal`-th event (0, 1, ... within the call, whichever attempt)."""
+
+    step: int
+    call_id: str
+    ordinal: int
+    event: Event
+
+
+class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt at a call ended. Times are Unix seconds."""
+
+    step: int
+    call_id: str
+    status: Literal["success", "error", "timed_out"]
+    result: Any = None
+    error: str | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+    started_at: float
+    completed_at: float
+
+
+class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):
+    """A running call starts its `ordinal`-th child run."""
+
+    call_id: str
+    ordinal: int
+    child_run: str
+    name: str
+    kind: str
+
+
+class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A child run is over."""
+
+    child_run: str
+    status: Literal["completed", "error", "cancelled"]
+    output_digest: str = ""
+
+
+class TimerDue(msgspec.Struct, frozen=True):
+    """A timer that the run may have waited for fired."""
+
+    timer_id: str
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed: a retry may be due."""
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """End the run at once."""
+
+    reason: str = ""
+    by: str = ""
+
+
+class Inject(msgspec.Struct, frozen=True):
+    """Queue a message for the next step."""
+
+    content: str
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Pause at the next step boundary."""
+
+    by: str = ""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Go on after a manual pause."""
+
+
+class Resolve(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer an approval."""
+
+    approval_id: str
+    decision: Literal["approved", "rejected"]
+    note: str = ""
+    arguments: dict[str, Any] | None = None
+    outcome: Literal["retry", "succeeded", "failed"] | None = None
+    result: Any = None
+    by: str = ""
+
+
+Command = (
+    Claim
+    | Release
+    | ToolsResolved
+    | PreparationFailed
+    | ModelReplied
+    | ModelCallFailed
+    | ToolEmitted
+    | ToolReturned
+    | ChildSpawned
+    | ChildEnded
+    | TimerDue
+    | Tick
+    | Cancel
+    | Inject
+    | Pause
+    | Resume
+    | Resolve
+)

@@ -1,0 +1,358 @@
+"""Driving one run: load, decide, perform, append, until it is over, parked, or somebody else's.
+
+Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (protocol rules 1 to 4): what
+the log says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
+from ..eventlog.events import LateOutcome
+from ..eventlog.ports import Log, Write
+from ..projections.run_state import RunState, apply
+from .children import ChildRuns
+from .commands import (
+    Claim,
+    Command,
+    PreparationFailed,
+    Release,
+    Tick,
+    ToolReturned,
+    ToolsResolved,
+)
+from .decide import Turn, pending, tool_of, unsafe_starts
+from .effects import CallModel, CallTool, Effect, Prepare, WaitUntil
+from .journal import Journal
+from .modelcall import call_model
+from .toolcall import call_tool
+from .toolport import Tool, ToolSource, ToolSourceUnavailable
+from .tools import expose
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .registry import Registry
+
+logger = logging.getLogger("foldlog.drive")
+
+Ending = Literal["over", "parked", "fenced", "released"]
+FOLLOW_AFTER_S = 0.02
+"""A run that is done sooner never follows its own log: nobody could have told it anything in time."""
+STOP_GRACE_S = 10.0
+
+
+class Host(msgspec.Struct, kw_only=True):
+    """The process that drives: its log, its registry, its name, and how long its leases hold."""
+
+    log: Log
+    registry: Registry
+    worker: str
+    lease_s: float = 10.0
+    agents: dict[str, Agent] = {}
+    """Agents given as objects, besides those registered."""
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name. Raises `NotRegistered`."""
+        return self.agents.get(name) or self.registry.agent(name)
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """A command on its way to the next turn, with writes that belong into the same append and whom to tell."""
+
+    command: Command
+    extra: tuple[Write, ...] = ()
+    stored: asyncio.Future[None] | None = None
+
+
+class Driver:
+    """One claim on one run. Use once: `claim`, then `drive`."""
+
+    def __init__(self, host: Host, journal: Journal) -> None:
+        self.host, self.journal, self.clock = host, journal, host.log.clock
+        self.epoch = 0
+        self.lease_deadline = 0.0
+        self._inbox: list[Posted] = []
+        self._bell: asyncio.Future[None] | None = None
+        self._tasks: dict[Effect, asyncio.Task[None]] = {}
+        self._services: list[asyncio.Task[None]] = []
+        self._follow_timer: asyncio.TimerHandle | None = None
+        self._told_position = 0
+        self._releasing: str | None = None
+        self._tools: Mapping[str, Tool] | None = None
+        self._source: ToolSource | None = None
+        self._opening = asyncio.Lock()
+        self.children = ChildRuns(self)
+
+    @property
+    def state(self) -> RunState:
+        """The run as this driver knows it."""
+        return self.journal.state
+
+    def post(self, command: Command, extra: Sequence[Write] = (), stored: asyncio.Future[None] | None = None) -> None:
+        """Hand a command to the next turn. For the event loop's own thread."""
+        self._inbox.append(Posted(command, tuple(extra), stored))
+        self._ring()
+
+    def told(self, position: int) -> None:
+        """Somebody says that the log holds a commit of this run at `position`."""
+        self._told_position = max(self._told_position, position)
+        self._ring()
+
+    def release_soon(self, reason: str) -> None:
+        """Give the run back at the next opportunity."""
+        self._releasing = reason
+        self._ring()
+
+    def renewed(self) -> None:
+        """The lease was renewed just now."""
+        self.lease_deadline = self.clock.monotonic() + self.host.lease_s
+
+    def _ring(self) -> None:
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    # --- claim --------------------------------------------------------------------------------------------------------
+
+    async def claim(self, *causes: Command) -> bool:
+        """Claim the loaded run, settling first what woke it (protocol rule 11). False: a conflict; judge it anew."""
+        turn = self.turn()
+        self.claim_within(turn, *causes)
+        return await self.journal.store(turn.events, epoch=self.epoch)
+
+    def claim_within(self, turn: Turn, *causes: Command) -> None:
+        """Add the claim, and all that follows from it, to a turn that is about to be stored."""
+        turn.take(Claim(self.host.worker, self.host.lease_s))
+        for cause in causes:
+            turn.take(cause)
+        self.epoch = self.state.epoch
+        self._prepare_at_once(turn)
+        turn.advance()
+        self.renewed()
+
+    def turn(self) -> Turn:
+        """A new turn at the run."""
+        return Turn(self.state, self.journal.rules, self.clock.now())
+
+    def _prepare_at_once(self, turn: Turn) -> None:
+        """A run without tool servers needs nothing from outside: its preparation is part of its claim."""
+        submitted = self.state.submitted
+        if not self.state.prepared and submitted is not None and not submitted.config.get("mcp_servers"):
+            try:
+                turn.take(self._resolved(self._python_tools()))
+            except ConfigError as error:
+                turn.take(PreparationFailed(error_type="config_error", message=str(error)))
+
+    def _python_tools(self) -> dict[str, Tool]:
+        return dict(self.host.registry.resolve(self.host.agent(self.state.agent)))
+
+    def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
+        rules = self.journal.rules
+        provider, model = self.host.registry.provider(rules.model)
+        provider.check(model)
+        unknown = rules.hitl_tools - tools.keys()
+        if unknown:
+            raise ConfigError(f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have")
+        specs = tuple(expose(tool.spec, rules.injected_tool_args) for tool in tools.values())
+        return ToolsResolved(tools=specs, model=rules.model)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def drive(self) -> Ending:
+        """Advance the run until it ends, parks, or is no longer ours."""
+        loop = asyncio.get_running_loop()
+        self._follow_timer = loop.call_later(FOLLOW_AFTER_S, self._start_following)
+        try:
+            while (ending := self._ending()) is None:
+                await self._go_on()
+        finally:
+            await self._stop()
+        return ending
+
+    def _ending(self) -> Ending | None:
+        state = self.state
+        if state.over:
+            return "over"
+        if state.epoch != self.epoch:
+            return "fenced"
+        if state.parked is not None:
+            return "parked"
+        if state.owner is None:
+            return "released"
+        return None
+
+    async def _go_on(self) -> None:
+        if self._told_position > self.state.head.position:
+            await self.journal.catch_up()
+            return
+        if self._releasing is not None:
+            await self._turn([Posted(Release(self._releasing))])
+            return
+        self._launch()
+        starts = unsafe_starts(self.state, self.clock.now())
+        if starts:
+            turn = self.turn()
+            turn.add(*starts)
+            await self.journal.store(turn.events, epoch=self.epoch)
+            return
+        await self._turn(await self._gather())
+
+    async def _turn(self, posted: list[Posted]) -> None:
+        """Decide and store; what a conflict undid is decided again in the light of what came first."""
+        turn, extra, waiting = self.turn(), list[Write](), list[asyncio.Future[None]]()
+        for item in posted:
+            before = len(turn.events)
+            turn.take(item.command)
+            if len(turn.events) > before:
+                extra.extend(item.extra)
+            if item.stored is not None:
+                waiting.append(item.stored)
+        turn.advance()
+        try:
+            stored = not turn.events or await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
+        except PayloadTooLarge as error:
+            await self._fail("payload_too_large", str(error))
+            return
+        if not stored:
+            self._inbox[:0] = posted
+            return
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _fail(self, error_type: str, message: str) -> None:
+        turn = self.turn()
+        if self._ending() is None:
+            turn.fail(error_type, message, recoverable=False, step=None)
+            await self.journal.store(turn.events, epoch=self.epoch)
+
+    async def _gather(self) -> list[Posted]:
+        """Wait for something to happen, then let everything that is finished already join the same commit."""
+        if not self._inbox:
+            self._bell = asyncio.get_running_loop().create_future()
+            await self._bell
+            self._bell = None
+        count = -1
+        while count != len(self._inbox):
+            count = len(self._inbox)
+            await self.clock.sleep(0)
+        posted, self._inbox = self._inbox, []
+        return posted
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _launch(self) -> None:
+        for effect in pending(self.state, self.clock.now()):
+            if effect not in self._tasks:
+                self._tasks[effect] = asyncio.create_task(self._perform(effect))
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Prepare():
+                self.post(await self._prepare())
+            case CallModel():
+                self.post(await call_model(self, effect))
+            case CallTool():
+                await self._call_tool(effect)
+            case WaitUntil(at=at):
+                await self.clock.sleep(at - self.clock.now())
+                self.post(Tick())
+
+    async def _prepare(self) -> Command:
+        try:
+            return self._resolved(await self.tools())
+        except ToolSourceUnavailable as error:
+            return PreparationFailed(error_type="tool_source_unavailable", message=str(error))
+        except FoldlogError as error:
+            return PreparationFailed(error_type="config_error", message=str(error))
+
+    async def _call_tool(self, effect: CallTool) -> None:
+        call = self.state.calls[effect.call_id]
+        spec = tool_of(self.state, call)
+        if spec is not None and spec.effect == "unsafe" and not await self._may_start():
+            return
+        self.post(await call_tool(self, effect, call))
+
+    async def _may_start(self) -> bool:
+        """Protocol rule 20: an unsafe tool starts only under a lease that still holds, or after reading that it does."""
+        if self.clock.monotonic() < self.lease_deadline and self._told_position <= self.state.head.position:
+            return self._ending() is None
+        fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
+        await fresh.load()
+        state = fresh.state
+        self.told(state.head.position)
+        return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
+
+    async def tools(self) -> Mapping[str, Tool]:
+        """The agent's tools in this process; connects to its tool servers at the first call."""
+        async with self._opening:
+            if self._tools is None:
+                tools = self._python_tools()
+                servers = self.state.submitted.config.get("mcp_servers") if self.state.submitted else None
+                if servers:
+                    self._source = await self.host.registry.tool_sources().open(servers)
+                    tools |= self._source.tools
+                self._tools = tools
+        return self._tools
+
+    # --- the tail of the log, and the end --------------------------------------------------------------------------------
+
+    def _start_following(self) -> None:
+        self._services.append(asyncio.create_task(self._follow()))
+
+    async def _follow(self) -> None:
+        async for stored in self.host.log.events.follow(self.journal.subject, self.state.head.position):
+            if stored.position > self.state.head.position:
+                self.told(stored.position)
+
+    async def _stop(self) -> None:
+        """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
+        if self._follow_timer is not None:
+            self._follow_timer.cancel()
+        unfinished = [effect for effect, task in self._tasks.items() if not task.done()]
+        tasks = [*self._tasks.values(), *self._services]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_GRACE_S)
+        for posted in self._inbox:
+            if posted.stored is not None:
+                posted.stored.cancel()
+        if self._source is not None:
+            await self._source.aclose()
+        if self.state.over and self.state.epoch == self.epoch and unfinished:
+            await self._report_late(unfinished)
+
+    async def _report_late(self, unfinished: Sequence[Effect]) -> None:
+        returned = {p.command.call_id: p.command for p in self._inbox if isinstance(p.command, ToolReturned)}
+        events: list[LateOutcome] = []
+        for effect in unfinished:
+            if isinstance(effect, CallModel):
+                events.append(LateOutcome(step=effect.step, kind="model", outcome="cancelled"))
+            elif isinstance(effect, CallTool):
+                outcome = returned.get(effect.call_id)
+                events.append(
+                    LateOutcome(
+                        step=effect.step,
+                        tool_call_id=effect.call_id,
+                        kind="tool",
+                        outcome=outcome.status if outcome else "cancelled",
+                        result=outcome.result if outcome else None,
+                        error=outcome.error if outcome else None,
+                    )
+                )
+        if not events:
+            return
+        for event in events:
+            apply(self.state, event, self.clock.now())
+        try:
+            await self.journal.store(events, epoch=self.epoch)
+        except LogUnavailable:
+            logger.warning("run %s: the log is away, late outcomes are not stored", self.state.run)
+
+

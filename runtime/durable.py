@@ -1,0 +1,281 @@
+"""The durable executor: runs go to worker processes, which take wake-ups from a shared consumer of the same log.
+
+`DurableExecutor` submits; `Worker` receives, judges each wake-up by protocol.md section C, claims and drives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+
+from ..eventlog.errors import LogCorrupted, LogUnavailable, NotRegistered
+from ..eventlog.events import LaneEntry, Submitted
+from ..eventlog.names import run_subject
+from ..eventlog.ports import Delivery, Lease, Log, Subject, Wakeup, WakeWrite, Write
+from .commands import ChildEnded, Command, PreparationFailed, TimerDue
+from .drive import Driver, Ending, Host
+from .executor import BUILT
+from .heart import Heart
+from .journal import Journal, at_head_of_lane, join_lane
+from .owed import pay_owed, wakeup_for
+from .submission import open_turn
+
+logger = logging.getLogger("foldlog.worker")
+
+BUSY_DELAY_MAX_S = 1.0
+STALE_DELAY_S = 0.1
+ORPHAN_ATTEMPTS_MAX = 30
+"""A wake-up whose run does not appear after so many looks (about a minute): its submitter was never told yes."""
+UNSERVED_ATTEMPTS_MAX = 5
+CORRUPT_DELAY_S = 30.0
+
+
+
+class DurableExecutor:
+    """Hands runs to workers."""
+
+    name = "durable"
+    capabilities = BUILT
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def submit(self, subject: Subject, submitted: Submitted, path: str) -> bool:
+        """Store the first commit and its wake-up in one batch (protocol rule 5)."""
+        while True:
+            journal = Journal(self._host.log, subject)
+            turn = open_turn(journal, submitted, path)
+            wakeup = Wakeup(
+                shard=subject.shard, agent=journal.state.agent, root=subject.root, run=subject.id, cause=len(turn.events)
+            )
+            if submitted.lane is None:
+                stored = await self._submit_pipelined(journal, turn.events, wakeup)
+            else:
+                extra = await self._join(submitted.lane, wakeup)
+                stored = await journal.store(turn.events, epoch=0, extra=extra)
+            if stored:
+                return True
+            if journal.state.exists:
+                return False
+
+    async def _submit_pipelined(self, journal: Journal, events: list[Submitted], wakeup: Wakeup) -> bool:
+        """The wake-up first, the commit right behind it: a fifth of a batch's time, and rule 10 judges an early one."""
+        sent, stored = await asyncio.gather(
+            self._host.log.wakeups.send(wakeup), journal.store(events, epoch=0), return_exceptions=True
+        )
+        for outcome in (stored, sent):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return bool(stored)
+
+    async def _join(self, lane: str, wakeup: Wakeup) -> list[Write]:
+        entry = LaneEntry(run=wakeup.run, agent=wakeup.agent, revision=wakeup.cause)
+        write, at_head, revision = await join_lane(self._host.log, lane, entry)
+        if not at_head:
+            return [write]
+        return [write, WakeWrite(_with_lane(wakeup, revision))]
+
+    async def drive(self, subject: Subject) -> None:
+        """Send a wake-up: harmless if somebody drives the run already (rule 27)."""
+        journal = Journal(self._host.log, subject)
+        await journal.load()
+        if not journal.state.over:
+            await self._host.log.wakeups.send(wakeup_for(journal))
+
+    async def aclose(self) -> None:
+        """Nothing to give back: workers drive."""
+
+
+def _with_lane(wakeup: Wakeup, revision: int) -> Wakeup:
+
+
+    return msgspec.structs.replace(wakeup, lane_cause=revision)
+
+
+class Worker:
+    """One worker process: serves its registry's agents, at most `concurrency` runs at a time."""
+
+    def __init__(self, host: Host, *, concurrency: int = 100, grace_s: float = 30.0) -> None:
+        self._host, self._log = host, host.log
+        self._heart = Heart(host)
+        self._room = asyncio.Semaphore(concurrency)
+        self._grace_s = grace_s
+        self._handling: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+
+    @property
+    def log(self) -> Log:
+        """The log it serves."""
+        return self._log
+
+    def stop(self) -> None:
+        """Drain: take nothing new, finish what can be finished within the grace time, release the rest."""
+        self._stopping.set()
+
+    async def serve(self) -> None:
+        """Work until `stop` is called and the drain is done. Survives outages of the log."""
+        agents = frozenset(self._host.registry.agents)
+        async with self._log.leases.presence(self._host.worker), self._log.leases.deaths() as deaths:
+            mourner = asyncio.create_task(self._mourn(deaths))
+            try:
+                async with self._log.wakeups.pull(agents) as deliveries:
+                    await self._receive(deliveries)
+                    await self._drain()
+            finally:
+                mourner.cancel()
+                await asyncio.gather(mourner, *self._handling, return_exceptions=True)
+                await self._heart.aclose()
+
+    async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            while not self._stopping.is_set():
+                await self._room.acquire()
+                pulling = asyncio.ensure_future(anext(deliveries))
+                await asyncio.wait({pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not pulling.done():
+                    pulling.cancel()
+                    await asyncio.gather(pulling, return_exceptions=True)
+                    return
+                task = asyncio.create_task(self._handle(pulling.result()))
+                self._handling.add(task)
+                task.add_done_callback(self._done)
+        finally:
+            stopping.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._handling.discard(task)
+        self._room.release()
+
+    async def _drain(self) -> None:
+        if self._handling:
+            await asyncio.wait(set(self._handling), timeout=self._grace_s)
+        for driver in self._heart.drivers:
+            driver.release_soon("its worker is shutting down")
+        if self._handling:
+            await asyncio.wait(set(self._handling), timeout=self._grace_s)
+        for task in list(self._handling):
+            task.cancel()
+
+    async def _mourn(self, deaths: AsyncIterator[Lease]) -> None:
+        """A worker's connection is gone: have its wake-ups delivered again at once; the normal claim does the rest."""
+        async for lease in deaths:
+            with contextlib.suppress(LogUnavailable):
+                if lease.token:
+                    await self._log.wakeups.nak(lease.token)
+                else:
+                    await self._log.wakeups.send(
+                        Wakeup(
+                            shard=lease.shard,
+                            agent=lease.agent,
+                            root=lease.root,
+                            run=lease.run,
+                            cause=lease.revision,
+                        )
+                    )
+
+    # --- one wake-up (protocol.md section C) -----------------------------------------------------------------------------
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            judgement, delay_s = await self._judge(delivery)
+            if judgement == "ack":
+                await self._log.wakeups.ack(delivery.token)
+            else:
+                await self._log.wakeups.nak(delivery.token, delay_s)
+        except LogUnavailable as error:
+            logger.warning("wake-up of run %s: %s; it will be delivered again", delivery.wakeup.run, error)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            logger.exception("wake-up of run %s: a bug stopped its driver; it will be delivered again", delivery.wakeup.run)
+
+    async def _judge(self, delivery: Delivery) -> tuple[Literal["ack", "nak"], float]:
+        """Rules 10 to 15. Acknowledged only with nothing left to do for this run; else back, with a delay."""
+        wakeup = delivery.wakeup
+        subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
+        while True:
+            journal = Journal(self._log, subject, wait_for_log=True)
+            try:
+                state = await journal.load()
+            except LogCorrupted as error:
+                logger.error("%s", error)
+                return "nak", CORRUPT_DELAY_S
+            if not state.exists and delivery.attempt > ORPHAN_ATTEMPTS_MAX:
+                return "ack", 0.0
+            if not state.exists or state.head.rev < wakeup.cause:
+                return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
+            if state.unknown_type is not None and not state.over:
+                logger.warning("run %s holds an event %r of a newer version; left to others", state.run, state.unknown_type)
+                return "nak", CORRUPT_DELAY_S
+            cause = await self._cause(journal, wakeup)
+            if not state.runnable and cause is None:
+                await pay_owed(self._log, journal)
+                return "ack", 0.0
+            turn_of_lane = await self._lane(journal, wakeup)
+            if turn_of_lane is None:
+                return "nak", STALE_DELAY_S
+            if not turn_of_lane:
+                return "ack", 0.0
+            if state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch):
+                return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
+            ending = await self._drive(delivery, journal, cause)
+            if ending in {"over", "parked"}:
+                await pay_owed(self._log, journal)
+                return "ack", 0.0
+            if ending is not None:
+                return "nak", 0.0 if ending == "released" else STALE_DELAY_S
+
+    async def _cause(self, journal: Journal, wakeup: Wakeup) -> Command | None:
+        """What came from outside the run, as a command for its claim (rule 11); None when it is moot."""
+        state = journal.state
+        if state.over:
+            return None
+        if wakeup.kind == "timer":
+            parked = state.parked
+            retry = parked is not None and parked.reason == "timer" and parked.timer_id == wakeup.ref
+            expired = any(f"approval-{a.request.approval_id}" == wakeup.ref for a in state.pending_approvals)
+            return TimerDue(wakeup.ref) if retry or expired else None
+        if wakeup.kind == "child" and wakeup.ref in state.open_children:
+            child = Journal(self._log, run_subject(wakeup.shard, wakeup.root, wakeup.ref), wait_for_log=True)
+            terminal = (await child.load()).terminal
+            if terminal is not None and state.parked is not None and state.parked.reason == "child":
+                status = {"completed": "completed", "cancelled": "cancelled"}.get(terminal.status, "error")
+                return ChildEnded(child_run=wakeup.ref, status=status)  # type: ignore[arg-type] # one of three words
+        return None
+
+    async def _lane(self, journal: Journal, wakeup: Wakeup) -> bool | None:
+        submitted = journal.state.submitted
+        if submitted is None or submitted.lane is None:
+            return True
+        return await at_head_of_lane(self._log, submitted.lane, journal.subject.id, wakeup.lane_cause)
+
+    async def _drive(self, delivery: Delivery, journal: Journal, cause: Command | None) -> Ending | None:
+        """Claim and drive; None after a conflict (back to rule 10)."""
+        driver = Driver(self._host, journal)
+        causes = [cause] if cause is not None else []
+        missing = self._missing(journal)
+        if missing is not None:
+            if delivery.attempt <= UNSERVED_ATTEMPTS_MAX:
+                return "fenced"
+            causes.append(PreparationFailed(error_type="not_registered", message=missing))
+        if not await driver.claim(*causes):
+            return None
+        async with self._heart.beat_for(driver, delivery.token):
+            return await driver.drive()
+
+    def _missing(self, journal: Journal) -> str | None:
+        """What this process' registry lacks for the run, which other workers may have."""
+        try:
+            self._host.registry.resolve(self._host.agent(journal.state.agent))
+        except NotRegistered as error:
+            return str(error)
+        return None
+
+
+__all__ = ["DurableExecutor", "Worker"]

@@ -1,0 +1,33 @@
+"""What the core wants done in the world: values that an executor performs, each ending in a command."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Prepare(msgspec.Struct, frozen=True):
+    """Resolve the tools and the model; ends in `ToolsResolved` or `PreparationFailed`."""
+
+
+class CallModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Call the model; ends in `ModelReplied` or `ModelCallFailed`."""
+
+    step: int
+    attempt: int
+
+
+class CallTool(msgspec.Struct, frozen=True, kw_only=True):
+    """Run one attempt at a tool call; ends in `ToolReturned`."""
+
+    step: int
+    call_id: str
+    attempt: int
+
+
+class WaitUntil(msgspec.Struct, frozen=True):
+    """Wait until `at` (Unix seconds); ends in `Tick`."""
+
+    at: float
+
+
+Effect = Prepare | CallModel | CallTool | WaitUntil

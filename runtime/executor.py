@@ -1,0 +1,60 @@
+"""What an executor is: a name, the capabilities it has, and how it gets a submitted run driven."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..eventlog.errors import UnsupportedByExecutor
+from ..eventlog.events import Submitted
+from ..eventlog.ports import Subject
+
+CAPABILITIES = frozenset(
+    {
+        "detailed_events",
+        "drafts",
+        "messages",
+        "memory",
+        "context",
+        "planning",
+        "approvals",
+        "progress",
+        "inject",
+        "pause",
+        "children",
+        "artifacts",
+    }
+)
+"""The names of what an executor may be able to do (contract.md section 5)."""
+
+BUILT = CAPABILITIES - {"memory", "context", "planning"}
+"""What this release can do; the rest is refused by name before a run starts."""
+
+
+class Executor(Protocol):
+    """Drives runs. Plugins register under entry point group `foldlog.executors`."""
+
+    @property
+    def name(self) -> str:
+        """The word for `executor=`."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What it can do."""
+        ...
+
+    async def submit(self, subject: Subject, submitted: Submitted, path: str) -> bool:
+        """Store the run's first commit and get it driven. False: the run exists already, and nothing was done."""
+        ...
+
+    async def drive(self, subject: Subject) -> None:
+        """Get a run that exists driven on, if nobody drives it."""
+        ...
+
+
+def require(executor: Executor, needed: frozenset[str]) -> None:
+    """Raise `UnsupportedByExecutor` for the first capability that is needed and missing."""
+    for feature in sorted(needed - executor.capabilities):
+        known = "this release cannot do it yet" if feature not in BUILT else "this executor cannot do it"
+        remedy = f"{known}; switch the feature off in the agent's configuration or use another executor"
+        raise UnsupportedByExecutor(feature, executor.name, remedy)

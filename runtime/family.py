@@ -1,0 +1,119 @@
+"""Ending a run together with all that it started (protocol.md section F)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..eventlog.commits import Chain
+from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
+from ..eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
+from .commands import Claim
+from .decide import Turn
+from .journal import DECISIONS_MAX, Journal, hand_lane_on, load_family
+
+CLAIM_AFTER_CONFLICTS = 3
+BATCH_RUNS_MAX = 500
+
+
+async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -> str:
+    """Cancel a run and every open run below it, whole or not at all; what the run's status was found to be.
+
+    One of cancelled, already_completed, already_error, already_cancelled. Needs no live worker. Raises `RunNotFound`,
+    `LogUnavailable`.
+    """
+    for conflicts in range(DECISIONS_MAX):
+        journals = await load_family(log, subject.shard, subject.root)
+        named = journals.get(subject.id)
+        if named is None or not named.state.exists:
+            raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
+        if named.state.terminal is not None:
+            return f"already_{named.state.terminal.status}"
+        members = _open_below(journals, subject.id)
+        if len(members) > BATCH_RUNS_MAX:
+            for child in _children(journals, subject.id):
+                await cancel_family(log, child.subject, reason, by)
+            continue
+        if conflicts >= CLAIM_AFTER_CONFLICTS:
+            await _claim_top_down(log, members)
+        if await _cancel_all(log, journals, members, reason, by):
+            return "cancelled"
+    raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")
+
+
+def _children(journals: dict[str, Journal], run: str) -> list[Journal]:
+    return [
+        j for j in journals.values() if j.state.submitted and j.state.submitted.parent and j.state.submitted.parent.run == run
+    ]
+
+
+def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
+    """The open runs from `run` down, children before their parents."""
+    below = [member for child in _children(journals, run) for member in _open_below(journals, child.subject.id)]
+    return below if journals[run].state.over else [*below, journals[run]]
+
+
+async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
+    """Fence the executors of a family that changes too fast, so that it stands still for the batch."""
+    for journal in reversed(members):
+        turn = Turn(journal.state, journal.rules, log.clock.now())
+        turn.take(Claim("canceller", 1.0))
+        await journal.store(turn.events, epoch=journal.state.epoch)
+
+
+async def _cancel_all(
+    log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, by: str
+) -> bool:
+    """One atomic batch, children first, each run under its own condition. False: a conflict; enumerate again."""
+    writes: list[Write] = []
+    own: list[str] = []
+    for journal in members:
+        turn = Turn(journal.state, journal.rules, log.clock.now())
+        turn.cancel(reason, by)
+        write, commit = journal.write(turn.events, epoch=0)
+        own.append(commit.append)
+        writes.append(write)
+    last = members[-1]
+    submitted = last.state.submitted
+    if submitted is not None and submitted.lane is not None:
+        writes += await hand_lane_on(log, submitted.lane, last.subject.id)
+    if submitted is not None and submitted.parent is not None:
+        writes += parent_wakeup(journals[submitted.parent.run], last.subject.id)
+    try:
+        await log.events.append(*writes)
+    except Conflict:
+        return False
+    except AppendUnsure:
+        return await _was_stored(log, last.subject, own[-1])
+    return True
+
+
+async def _was_stored(log: Log, subject: Subject, append: str) -> bool:
+    """After a lost ack: look for the own append id in everything (protocol rule 2)."""
+
+
+    chain, found = Chain(), False
+    async for stored in log.events.read(subject):
+        found = found or chain.verify(stored).commit.append == append
+    return found
+
+
+def parent_wakeup(parent: Journal, child: str) -> list[Write]:
+    """The wake-up that a child's end owes its parent; its cause is the revision of `child_started`."""
+    state = parent.state
+    if state.over:
+        return []
+    return [
+        WakeWrite(
+            Wakeup(
+                shard=parent.subject.shard,
+                agent=state.agent,
+                root=state.root,
+                run=state.run,
+                kind="child",
+                ref=child,
+                cause=state.head.rev,
+            )
+        )
+    ]
+
+

@@ -1,0 +1,107 @@
+"""Heartbeats: while a drive is running, and only then, its lease is renewed on time (protocol rule 17)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable
+
+import msgspec
+
+from ..eventlog.errors import LogUnavailable
+from ..eventlog.ports import Lease
+from .drive import Driver, Host
+from .owed import watch_timer
+
+logger = logging.getLogger("foldlog.lease")
+BEATS_PER_LEASE = 3
+
+
+class Beating(msgspec.Struct, frozen=True):
+    """A drive that is running, and the wake-up it holds (empty for a local run, which has a watch instead)."""
+
+    driver: Driver
+    token: str
+
+
+class Heart:
+    """The heartbeats of all drives of one process."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._beating: dict[int, Beating] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._said: set[asyncio.Task[None]] = set()
+
+    @property
+    def drivers(self) -> list[Driver]:
+        """The drives that are running."""
+        return [beating.driver for beating in self._beating.values()]
+
+    @contextlib.asynccontextmanager
+    async def beat_for(self, driver: Driver, token: str = "") -> AsyncIterator[None]:
+        """Vouch for the drive while the context is open."""
+        beating = Beating(driver, token)
+        self._beating[id(driver)] = beating
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        self._later(self._vouch(beating))
+        try:
+            yield
+        finally:
+            del self._beating[id(driver)]
+            self._later(self._host.log.leases.end(self._lease(beating)))
+
+    async def aclose(self) -> None:
+        """Stop beating."""
+        if self._task is not None:
+            self._task.cancel()
+        tasks = [task for task in (self._task, *self._said) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._host.log.clock.sleep(self._host.lease_s / BEATS_PER_LEASE)
+            for beating in list(self._beating.values()):
+                await self._beat(beating)
+
+    async def _beat(self, beating: Beating) -> None:
+        try:
+            if beating.token:
+                await self._host.log.wakeups.extend(beating.token)
+            else:
+                due_at = self._host.log.clock.now() + self._host.lease_s
+                await self._host.log.timers.set(watch_timer(beating.driver.journal, due_at))
+            await self._host.log.leases.vouch(self._lease(beating), self._host.lease_s)
+        except LogUnavailable:
+            logger.warning("run %s: the log is away, its lease is not renewed", beating.driver.state.run)
+        else:
+            beating.driver.renewed()
+
+    async def _vouch(self, beating: Beating) -> None:
+        await self._host.log.leases.vouch(self._lease(beating), self._host.lease_s)
+
+    def _lease(self, beating: Beating) -> Lease:
+        driver = beating.driver
+        return Lease(
+            shard=driver.journal.subject.shard,
+            agent=driver.state.agent,
+            root=driver.state.root,
+            run=driver.state.run,
+            epoch=driver.epoch,
+            worker=self._host.worker,
+            revision=driver.state.head.rev,
+            token=beating.token,
+        )
+
+    def _later(self, saying: Awaitable[None]) -> None:
+        """Say it without making anybody wait: leases are hints."""
+
+        async def say() -> None:
+            with contextlib.suppress(LogUnavailable):
+                await saying
+
+        task = asyncio.create_task(say())
+        self._said.add(task)
+        task.add_done_callback(self._said.discard)

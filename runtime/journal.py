@@ -1,0 +1,282 @@
+"""The one write path: load, decide, append at the expected position, and on a conflict decide again.
+
+A `Journal` is one process' view of one run. Everybody who writes to a run does it through one: executors, cancellers,
+approvers, injectors, submitters (protocol.md section A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ..eventlog.commits import ORIGIN, Chain, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
+from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, PayloadTooLarge
+from ..eventlog.events import (
+    Claimed,
+    Custom,
+    LaneEntry,
+    LaneUpdated,
+    McpProgress,
+    StoredEvent,
+    ToolResult,
+    is_terminal,
+)
+from ..eventlog.names import lane_subject
+from ..eventlog.offload import restore, spill
+from ..eventlog.ports import COMMIT_BYTES_MAX, At, CommitWrite, Family, Log, Subject, Wakeup, WakeWrite, Write
+from ..projections.run_state import RunState, fold_commit
+from .rules import Rules, rules_of
+
+OUTAGE_POLL_S = 0.25
+DECISIONS_MAX = 64
+"""How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
+
+
+class Journal:
+    """A run's state and its only way into the log. Not for use by two tasks at once.
+
+    `state` is folded in place by turns that are about to be stored; after a conflict it is rebuilt from the log.
+    """
+
+    def __init__(self, log: Log, subject: Subject, *, wait_for_log: bool = False) -> None:
+        self.log, self.subject = log, subject
+        self.state = RunState(run=subject.id, root=subject.root)
+        self.rules = Rules()
+        self.wait_for_log = wait_for_log
+        """Executors wait through an outage (it pauses runs and fails none); callers get `LogUnavailable`."""
+        self._rules_from: object = None
+
+    async def load(self) -> RunState:
+        """Fold the run from its beginning. Raises `LogCorrupted`."""
+        state = RunState(run=self.subject.id, root=self.subject.root)
+        await self._persist(lambda: self._fold_onto(state))
+        self.adopt(state)
+        return state
+
+    async def catch_up(self) -> RunState:
+        """Fold what was stored behind the known head."""
+        await self._persist(lambda: self._fold_onto(self.state))
+        self.adopt(self.state)
+        return self.state
+
+    def adopt(self, state: RunState) -> None:
+        """Take this as what the log says now."""
+        if state.submitted is not None and self._rules_from is not state.submitted:
+            self.rules, self._rules_from = rules_of(state.submitted.config), state.submitted
+        self.state = state
+
+    async def _fold_onto(self, state: RunState) -> None:
+        async for stored in self.log.events.read(self.subject, state.head.position):
+            fold_commit(state, await self._restored(verify(stored, state.head)))
+
+    async def _restored(self, recorded: Recorded) -> Recorded:
+        return await restored(recorded, self.log)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Await the attempt; through an outage repeat it until the log is back, if this journal waits."""
+        while True:
+            try:
+                await attempt()
+            except LogUnavailable:
+                if not self.wait_for_log:
+                    raise
+                await self.log.clock.sleep(OUTAGE_POLL_S)
+            else:
+                return
+
+    async def store(self, events: Sequence[StoredEvent], *, epoch: int, extra: Sequence[Write] = ()) -> bool:
+        """Append events that are folded into `state` already; whether they are stored.
+
+        False: somebody else was first, and `state` is what the log says now: decide again (and look first whether
+        there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
+        """
+        try:
+            spilled = await self._spill(events)
+            groups = split(spilled)
+        except PayloadTooLarge:
+            await self.load()
+            raise
+        for number, group in enumerate(groups):
+            last = number == len(groups) - 1
+            if not await self._store_one(group, epoch, extra if last else ()):
+                return False
+        return True
+
+    async def _spill(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        while True:
+            try:
+                return await spill(events, self.log.artifacts)
+            except LogUnavailable:
+                if not self.wait_for_log:
+                    raise
+                await self.log.clock.sleep(OUTAGE_POLL_S)
+
+    def write(self, events: Sequence[StoredEvent], *, epoch: int) -> tuple[CommitWrite, Commit]:
+        """The write that would store these events behind the known head, for a batch over several subjects."""
+        state = self.state
+        commit = Commit(
+            run=self.subject.id,
+            root=self.subject.root,
+            rev=state.head.rev + 1,
+            append=self.log.clock.new_id(),
+            prev=state.head.digest,
+            epoch=epoch,
+            at=self.log.clock.now(),
+            path=state.path,
+            events=tuple(events),
+        )
+        return CommitWrite(self.subject, At(state.head.position), encode(commit)), commit
+
+    async def _store_one(self, events: Sequence[StoredEvent], epoch: int, extra: Sequence[Write]) -> bool:
+        write, commit = self.write(events, epoch=epoch)
+        try:
+            more = await self._owed_at_end(events)
+            positions = await self.log.events.append(write, *more, *extra)
+        except Conflict:
+            await self.load()
+            return False
+        except LogUnavailable as error:
+            if not isinstance(error, AppendUnsure) and not self.wait_for_log:
+                raise
+            return await self._find(commit.append)
+        self.stored(write, commit, positions[0])
+        return True
+
+    def stored(self, write: CommitWrite, commit: Commit, position: int) -> None:
+        """The write was stored at `position`: the state, which has its events already, stands there now."""
+        for index, event in enumerate(commit.events):
+            if isinstance(event, Claimed):
+                self.state.owner_revision = commit.rev + index
+        last = commit.rev + len(commit.events) - 1
+        self.state.head = Head(position, last, digest_of_bytes(write.data))
+        self.state.updated_at = commit.at
+
+    async def _find(self, append: str) -> bool:
+        """Protocol rules 2 and 3: read everything, look for the own append id, fold first and answer then."""
+        state = RunState(run=self.subject.id, root=self.subject.root)
+        found = False
+
+        async def scan() -> None:
+            nonlocal found
+            async for stored in self.log.events.read(self.subject, state.head.position):
+                recorded = verify(stored, state.head)
+                found = found or recorded.commit.append == append
+                fold_commit(state, await self._restored(recorded))
+
+        await self._persist(scan)
+        self.adopt(state)
+        return found
+
+    async def _owed_at_end(self, events: Sequence[StoredEvent]) -> list[Write]:
+        """Protocol rule 6: a terminal hands the lane on in the same batch."""
+        submitted = self.state.submitted
+        if submitted is None or submitted.lane is None or not is_terminal(events[-1]):
+            return []
+        return await hand_lane_on(self.log, submitted.lane, self.subject.id)
+
+
+async def restored(recorded: Recorded, log: Log) -> Recorded:
+    """The commit with its artifacts put back in place."""
+    events = await restore(recorded.commit.events, log.artifacts)
+    if events is recorded.commit.events:
+        return recorded
+    commit = msgspec.structs.replace(recorded.commit, events=tuple(events))
+    return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
+
+
+_SPLITTABLE = (ToolResult, McpProgress, Custom)
+
+
+def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
+    """Cut events into commits that fit, at borders that no rule needs atomic. Raises `PayloadTooLarge`."""
+    limit = COMMIT_BYTES_MAX - 2048
+    sizes = [len(msgspec.json.encode(event)) + 1 for event in events]
+    if sum(sizes) <= limit:
+        return [events]
+    for cut in range(len(events) - 1, 0, -1):
+        if sum(sizes[:cut]) <= limit and isinstance(events[cut - 1], _SPLITTABLE):
+            return [events[:cut], *split(events[cut:])]
+    largest = max(range(len(events)), key=sizes.__getitem__)
+    raise PayloadTooLarge(f"an event of type {events[largest].type!r}", sizes[largest], limit)
+
+
+# --- lanes ------------------------------------------------------------------------------------------------------------
+
+
+async def read_lane(log: Log, lane: str) -> tuple[Subject, int, int, str, list[LaneEntry]]:
+    """The lane's subject, position, revision and digest of its last commit, and its queue, head first."""
+    subject = lane_subject(lane, log.events.shards)
+    stored = await log.events.head(subject)
+    if stored is None:
+        return subject, ORIGIN.position, ORIGIN.rev, ORIGIN.digest, []
+    commit = decode(stored.data)
+    queue = [entry for event in commit.events if isinstance(event, LaneUpdated) for entry in event.queue]
+    return subject, stored.position, commit.rev, digest_of_bytes(stored.data), queue
+
+
+async def _lane_write(log: Log, lane: str, change: Callable[[list[LaneEntry]], list[LaneEntry]]) -> tuple[
+    CommitWrite, list[LaneEntry], list[LaneEntry], int
+]:
+    subject, position, revision, digest, before = await read_lane(log, lane)
+    after = change(before)
+    commit = Commit(
+        run=subject.id,
+        root="",
+        rev=revision + 1,
+        append=log.clock.new_id(),
+        prev=digest,
+        epoch=0,
+        at=log.clock.now(),
+        path="",
+        events=(LaneUpdated(queue=after),),
+    )
+    return CommitWrite(subject, At(position), encode(commit)), before, after, revision + 1
+
+
+async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
+    """The writes that take a run out of its lane and wake the next one, if the run was at its head."""
+    write, before, after, revision = await _lane_write(log, lane, lambda q: [e for e in q if e.run != run])
+    if len(before) == len(after):
+        return []
+    if before[0].run == run and after:
+        head = after[0]
+        wakeup = Wakeup(
+            shard=write.subject.shard,
+            agent=head.agent,
+            root=head.run,
+            run=head.run,
+            cause=head.revision,
+            lane_cause=revision,
+        )
+        return [write, WakeWrite(wakeup)]
+    return [write]
+
+
+async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite, bool, int]:
+    """The write that puts a run at the end of its lane; whether it is at the head then, and the lane's revision."""
+    write, _before, after, revision = await _lane_write(log, lane, lambda q: [*q, entry])
+    return write, after[0].run == entry.run, revision
+
+
+async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> bool | None:
+    """Whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (rule 10)."""
+    _subject, _position, revision, _digest, queue = await read_lane(log, lane)
+    if revision < lane_cause:
+        return None
+    return bool(queue) and queue[0].run == run
+
+
+# --- families ---------------------------------------------------------------------------------------------------------
+
+
+async def load_family(log: Log, shard: int, root: str) -> dict[str, Journal]:
+    """Journals of a root run and all its descendants, loaded; parents stand before their children."""
+    chain, journals = Chain(), dict[str, Journal]()
+    async for stored in log.events.read(Family(shard, root)):
+        journal = journals.setdefault(stored.subject.id, Journal(log, stored.subject))
+        recorded = await restored(chain.verify(stored), log)
+        fold_commit(journal.state, recorded)
+    for journal in journals.values():
+        journal.adopt(journal.state)
+    return journals

@@ -1,0 +1,180 @@
+"""The local executor: drives what it submits in the caller's process, under cover of a watch in the log (rule 18)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..eventlog.errors import FoldlogError
+from ..eventlog.events import LaneEntry, Submitted
+from ..eventlog.ports import Subject, TimerWrite, Write
+from .commands import TimerDue
+from .drive import Driver, Host
+from .executor import BUILT
+from .heart import Heart
+from .journal import Journal, at_head_of_lane, join_lane, read_lane
+from .owed import owed_timers, pay_owed, watch_timer
+from .submission import open_turn
+
+logger = logging.getLogger("foldlog.local")
+
+
+class LocalExecutor:
+    """Runs in this process. Another executor takes a run over when this process stops renewing its watch."""
+
+    name = "local"
+    capabilities = BUILT
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._heart = Heart(host)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.failures: dict[str, FoldlogError] = {}
+        """Why this process stopped driving a run, where that was an error: for whoever waits for its result."""
+
+    async def submit(self, subject: Subject, submitted: Submitted, path: str) -> bool:
+        """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
+        while True:
+            journal = Journal(self._host.log, subject)
+            driver: Driver | None = Driver(self._host, journal)
+            turn = open_turn(journal, submitted, path)
+            extra: list[Write] = []
+            at_head = True
+            if submitted.lane is not None:
+                entry = LaneEntry(run=subject.id, agent=journal.state.agent, revision=len(turn.events))
+                write, at_head, _revision = await join_lane(self._host.log, submitted.lane, entry)
+                extra.append(write)
+            if at_head and driver is not None:
+                driver.claim_within(turn)
+                extra.append(TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s)))
+            else:
+                driver = None
+            if await journal.store(turn.events, epoch=driver.epoch if driver else 0, extra=extra):
+                self._spawn(journal, driver)
+                return True
+            if journal.state.exists:
+                return False
+
+    async def drive(self, subject: Subject) -> None:
+        """Drive an existing run on in a task of its own, if this process does not do so already."""
+        journal = Journal(self._host.log, subject, wait_for_log=True)
+        await journal.load()
+        if not journal.state.over and subject.id not in self._tasks:
+            self._host.agent(journal.state.agent)
+            self._spawn(journal, None, take_over=True)
+
+    async def aclose(self) -> None:
+        """Stop driving and release the claims; nothing is cancelled."""
+        for driver in self._heart.drivers:
+            driver.release_soon("the process that drove it is leaving")
+        waiting = [task for run, task in self._tasks.items() if run not in {d.state.run for d in self._heart.drivers}]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._heart.aclose()
+
+    def _spawn(self, journal: Journal, driver: Driver | None, *, take_over: bool = False) -> None:
+        run = journal.subject.id
+        journal.wait_for_log = True
+        task = asyncio.create_task(self._supervise(journal, driver, take_over=take_over))
+        self._tasks[run] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run, None))
+
+    async def _supervise(self, journal: Journal, driver: Driver | None, *, take_over: bool) -> None:
+        try:
+            while not journal.state.over:
+                if driver is None:
+                    driver = await self._claim_when_runnable(journal, take_over=take_over)
+                    if driver is None:
+                        return
+                if not await self._drive(driver):
+                    return
+                driver, take_over = None, False
+        except FoldlogError as error:
+            logger.error("run %s: %s", journal.subject.id, error)
+            self.failures[journal.subject.id] = error
+        except Exception as error:
+            logger.exception("run %s: a bug stopped its driver", journal.subject.id)
+            self.failures[journal.subject.id] = FoldlogError(f"a bug stopped the driver of run {journal.subject.id}: {error}")
+
+    async def _drive(self, driver: Driver) -> bool:
+        """Drive until the run rests; whether this process goes on with it."""
+        journal = driver.journal
+        async with self._heart.beat_for(driver):
+            ending = await driver.drive()
+        if ending in {"fenced", "released"}:
+            return False
+        await pay_owed(self._host.log, journal)
+        if ending == "over":
+            await self._host.log.timers.cancel(watch_timer(journal, 0.0))
+        return True
+
+    async def _claim_when_runnable(self, journal: Journal, *, take_over: bool) -> Driver | None:
+        """Wait for this run's turn and claim it; None when it is over or somebody else drives it."""
+        due: TimerDue | None = None
+        while True:
+            state = journal.state
+            if state.over:
+                return None
+            if state.owner is not None and not await self._is_free(journal, take_over=take_over):
+                return None
+            if (state.runnable or due is not None) and await self._has_turn(journal):
+                driver = Driver(self._host, journal)
+                if await driver.claim(*([due] if due is not None else [])):
+                    await self._host.log.timers.set(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
+                    return driver
+                continue
+            due = await self._wait(journal) if not state.runnable else None
+
+    async def _is_free(self, journal: Journal, *, take_over: bool) -> bool:
+        state = journal.state
+        if not take_over or state.owner is None:
+            return False
+        return not await self._host.log.leases.live(state.run, state.owner, state.epoch)
+
+    async def _has_turn(self, journal: Journal) -> bool:
+        """Whether the run is at the head of its lane; else wait for the one before it to end."""
+        submitted = journal.state.submitted
+        lane = submitted.lane if submitted is not None else None
+        if lane is None or await at_head_of_lane(self._host.log, lane, journal.subject.id, 0):
+            return True
+        subject, _position, _revision, _digest, queue = await read_lane(self._host.log, lane)
+        names = [entry.run for entry in queue]
+        if journal.subject.id in names[1:]:
+            before = names[names.index(journal.subject.id) - 1]
+            await _until_over(Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True))
+        await journal.catch_up()
+        return False
+
+    async def _wait(self, journal: Journal) -> TimerDue | None:
+        """Until the log says something new of the run, or a timer of it is due on this process' clock."""
+        clock = self._host.log.clock
+        timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
+        news = asyncio.create_task(_next_commit(journal))
+        waits: list[asyncio.Task[None]] = [news]
+        if timers:
+            waits.append(asyncio.create_task(clock.sleep(timers[0].due_at - clock.now())))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        await journal.catch_up()
+        if timers and timers[0].due_at <= clock.now() and not journal.state.runnable:
+            return TimerDue(timers[0].id)
+        return None
+
+
+async def _next_commit(journal: Journal) -> None:
+    async for _stored in journal.log.events.follow(journal.subject, journal.state.head.position):
+        return
+
+
+async def _until_over(journal: Journal) -> None:
+    await journal.load()
+    while not journal.state.over:
+        await _next_commit(journal)
+        await journal.catch_up()
+
+

@@ -1,0 +1,133 @@
+"""One attempt at a model call: deltas become drafts as they come, the whole becomes a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal
+
+from ..eventlog.errors import FoldlogError, LogUnavailable
+from ..eventlog.ports import DraftPiece
+from ..projections.messages import CallRequest
+from .commands import ModelCallFailed, ModelReplied
+from .effects import CallModel
+from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
+from .request import model_request
+
+if TYPE_CHECKING:
+    from .drive import Driver
+
+Channel = Literal["text", "reasoning", "tool_calls"]
+
+
+class _Answer:
+    """What has arrived of an answer."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self.calls: dict[int, CallRequest] = {}
+        self.finished: Finished | None = None
+        self.sizes: dict[tuple[Channel, int], int] = {}
+
+    def add(self, delta: Delta) -> tuple[Channel, int, str, str] | None:
+        """Take a delta; what a draft says of it: channel, call index, text, tool name."""
+        match delta:
+            case TextDelta(text=text):
+                self.text.append(text)
+                return ("text", 0, text, "") if text else None
+            case ReasoningDelta(text=text):
+                self.reasoning.append(text)
+                return ("reasoning", 0, text, "") if text else None
+            case CallDelta():
+                before = self.calls.get(delta.index) or CallRequest(id="", name="", arguments="")
+                call = CallRequest(
+                    id=before.id or delta.id,
+                    name=before.name + delta.name,
+                    arguments=before.arguments + delta.arguments,
+                )
+                self.calls[delta.index] = call
+                return "tool_calls", delta.index, delta.arguments, call.name
+            case Finished():
+                self.finished = delta
+                return None
+
+    def advance(self, channel: Channel, index: int, text: str) -> int:
+        """The offset at which a piece of a channel begins."""
+        offset = self.sizes.get((channel, index), 0)
+        self.sizes[channel, index] = offset + len(text)
+        return offset
+
+
+async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+    """Perform one attempt. Never raises but for cancellation: every failure is a command."""
+    state, rules = driver.state, driver.journal.rules
+    answer = _Answer()
+    try:
+        provider, model = driver.host.registry.provider(rules.model)
+        request = model_request(state, rules, model)
+        await _receive(driver, effect, provider.stream(request), answer)
+    except ModelError as error:
+        return _failed(effect, error.error_type, str(error), error.retry_after_s)
+    except TimeoutError:
+        return _failed(effect, "transient", f"the model {rules.model} went silent or took too long")
+    except FoldlogError as error:
+        return _failed(effect, "invalid_request", str(error))
+    except Exception as error:  # noqa: BLE001 - a provider's bug must not kill the run's driver
+        return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
+    if answer.finished is None:
+        return _failed(effect, "transient", f"the stream of {rules.model} ended before the answer was complete")
+    return ModelReplied(
+        step=effect.step,
+        attempt=effect.attempt,
+        text="".join(answer.text),
+        reasoning="".join(answer.reasoning),
+        calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
+        usage=answer.finished.usage,
+        model=answer.finished.model or request.model,
+    )
+
+
+def _failed(effect: CallModel, error_type: str, message: str, retry_after_s: float | None = None) -> ModelCallFailed:
+    return ModelCallFailed(
+        step=effect.step, attempt=effect.attempt, error_type=error_type, message=message, retry_after_s=retry_after_s
+    )
+
+
+async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer) -> None:
+    rules, loop = driver.journal.rules, asyncio.get_running_loop()
+    latest = loop.time() + rules.model_timeout_s
+    async with asyncio.timeout(rules.model_idle_timeout_s) as limit:
+        try:
+            async for delta in deltas:
+                limit.reschedule(min(latest, loop.time() + rules.model_idle_timeout_s))
+                draft = answer.add(delta)
+                if draft is not None:
+                    await _publish(driver, effect, answer, *draft)
+        finally:
+            close = getattr(deltas, "aclose", None)
+            if close is not None:
+                await close()
+
+
+async def _publish(
+    driver: Driver, effect: CallModel, answer: _Answer, channel: Channel, index: int, text: str, tool_name: str
+) -> None:
+    piece = DraftPiece(
+        run=driver.state.run,
+        step=effect.step,
+        attempt=effect.attempt,
+        epoch=driver.epoch,
+        channel=channel,
+        offset=answer.advance(channel, index, text),
+        text=text,
+        index=index,
+        tool_name=tool_name,
+        at=driver.clock.now(),
+    )
+    try:
+        await driver.host.log.drafts.publish(driver.state.root, piece)
+    except LogUnavailable:
+        return  # a draft is worth nothing later; the stored text corrects the stream
+
+

@@ -1,0 +1,48 @@
+"""Opening a log by its URL, and the projections over it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..eventlog.errors import ConfigError
+from ..eventlog.memory import MemoryLog
+from ..eventlog.ports import Log
+
+if TYPE_CHECKING:
+    from ..projections.projector import RunIndex
+
+MEMORY = "memory://"
+
+
+@contextlib.asynccontextmanager
+async def open_log(url: str | None, namespace: str, *, lease_s: float) -> AsyncIterator[Log]:
+    """The log at `url`; None is `NATS_URL`, else the embedded server of this project, which is started if need be.
+
+    Raises `ConfigError`, `LogUnavailable`.
+    """
+    address = url or os.environ.get("NATS_URL") or None
+    if address == MEMORY:
+        yield MemoryLog(namespace, ack_wait_s=lease_s)
+        return
+    from ..eventlog.jetstream import JetStreamLog
+
+    if address is None:
+        from ..eventlog.embedded import ensure_server
+
+        address = (await ensure_server()).url
+    if "://" in address and address.split("://", 1)[0] not in {"nats", "tls", "ws", "wss"}:
+        raise ConfigError(f"the log's URL {address!r} must begin with nats://, tls:// or memory://")
+    async with JetStreamLog.open(address, namespace=namespace, ack_wait_s=lease_s) as log:
+        yield log
+
+
+async def open_run_index(log: Log) -> RunIndex:
+    """The run list and approvals of a namespace, kept in memory for as long as it is open."""
+    from ..projections.projector import RunIndex
+
+    path = os.environ.get("FOLDLOG_PROJECTIONS")
+    return await RunIndex.open(log, Path(path) if path else None)

@@ -1,0 +1,68 @@
+"""What an agent's configuration means to the core: a small frozen value, read once per run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+PARK_RETRY_S = 10.0
+"""A retry that is due later than this parks the run (a timer in the log); a sooner one is waited for in place."""
+
+APPROVAL_EXPIRY_S = 7 * 24 * 3600.0
+RETRYABLE_ATTEMPTS = 3
+"""Attempts of a pure or idempotent tool that raises `Retryable` without declaring `max_attempts`."""
+
+
+class RetryRules(msgspec.Struct, frozen=True):
+    """Backoff of model calls: `base_s` x 2^n, at most `max_s`, spread by up to a quarter; `attempts` in all."""
+
+    attempts: int = 5
+    base_s: float = 0.2
+    max_s: float = 20.0
+    jitter: bool = True
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The part of a configuration that the core decides by."""
+
+    model: str = ""
+    max_steps: int = 10
+    temperature: float | None = None
+    max_tokens: int | None = None
+    output_schema: dict[str, Any] | None = None
+    hitl_tools: frozenset[str] = frozenset()
+    injected_tool_args: dict[str, str] = {}
+    emit_mcp_progress: bool = True
+    loop_threshold: int = 3
+    retry: RetryRules = RetryRules()
+    model_idle_timeout_s: float = 120.0
+    model_timeout_s: float = 600.0
+
+
+def rules_of(config: Mapping[str, Any]) -> Rules:
+    """Read the rules from a serialised configuration, which was validated when the run was submitted."""
+    retry = {k: v for k, v in (config.get("retry") or {}).items() if k in RetryRules.__struct_fields__}
+    return Rules(
+        model=config.get("model", ""),
+        max_steps=config.get("max_steps", 10),
+        temperature=config.get("temperature"),
+        max_tokens=config.get("max_tokens"),
+        output_schema=config.get("output_schema"),
+        hitl_tools=frozenset(config.get("hitl_tools") or ()),
+        injected_tool_args=dict(config.get("injected_tool_args") or {}),
+        emit_mcp_progress=config.get("emit_mcp_progress", True),
+        loop_threshold=config.get("loop_threshold", 3),
+        retry=RetryRules(**retry),
+        model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
+        model_timeout_s=config.get("model_timeout_s", 600.0),
+    )
+
+
+def backoff_s(retry: RetryRules, failures: int, seed: str) -> float:
+    """How long to wait after the n-th failure (1, 2, ...). The spread comes from `seed`, so that it is no dice."""
+    spread = hashlib.sha256(f"{seed}:{failures}".encode()).digest()[0] / 255 * 0.5 + 0.75
+    pause_s = min(retry.max_s, retry.base_s * 2.0 ** (failures - 1))
+    return pause_s * float(spread) if retry.jitter else pause_s

@@ -1,0 +1,512 @@
+"""The runtime as its users see it: start runs, watch them, and say something to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from ..eventlog.errors import (
+    AgentConfigError,
+    ApprovalError,
+    ConfigError,
+    Conflict,
+    LogUnavailable,
+    RunCancelled,
+    RunConflict,
+    RunFailed,
+    RunFinished,
+    RunNotFound,
+)
+from ..eventlog.events import Event, KeyRecorded, Submitted, TokenUsage
+from ..eventlog.names import (
+    check_name,
+    key_subject,
+    new_run_id,
+    run_subject,
+    shard_in,
+    shard_of,
+)
+from ..eventlog.commits import Commit, decode, encode
+from ..eventlog.ports import NEW, CommitWrite, Log, Subject, WakeWrite
+from ..projections.messages import Message
+from ..projections.run_state import RunState
+from .agent import Agent
+from .agent_config import capabilities_needed
+from .commands import Command, Inject, Pause, Resolve, Resume
+from .decide import Turn
+from .drive import Host
+from .durable import DurableExecutor
+from .executor import Executor, require
+from .family import cancel_family
+from .journal import DECISIONS_MAX, Journal
+from .local import LocalExecutor
+from .opening import open_log, open_run_index
+from .owed import wakeup_for
+from .registry import Registry
+from .stream import stream_run
+from .submission import submitted_event
+
+if TYPE_CHECKING:
+    from ..projections.projector import RunIndex
+    from ..projections.run_list import RunRow
+
+OutputT = TypeVar("OutputT")
+Decision = Literal["approved", "rejected"]
+Outcome = Literal["retry", "succeeded", "failed"]
+
+
+class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
+    """How a run ended well. `reason` is empty, or `budget_limit`."""
+
+    run_id: str
+    output: OutputT
+    usage: TokenUsage
+    steps: int
+    reason: str = ""
+
+
+class Runtime:
+    """A namespace of a log, with a registry of what this process can run. Open it with `Runtime.open`."""
+
+    def __init__(self, log: Log, registry: Registry, host: Host) -> None:
+        self.log, self.registry, self._host = log, registry, host
+        self._executors: dict[str, Executor] = {}
+        self._local = LocalExecutor(host)
+        self._durable = DurableExecutor(host)
+        self._executors = {"local": self._local, "durable": self._durable}
+        self._index: RunIndex | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        registry: Registry | None = None,
+        log: Log | None = None,
+        lease_s: float | None = None,
+        executors: Mapping[str, Executor] | None = None,
+    ) -> AsyncIterator[Runtime]:
+        """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
+
+        Leaving stops driving and releases claims; it cancels nothing. `log` takes a log that is open already, `lease_s`
+        says how long this process' claims hold without a sign of life (default `FOLDLOG_LEASE_S` or 10).
+        Raises `ConfigError`, `LogUnavailable`.
+        """
+        check_name("the namespace", namespace)
+        hold_s = lease_s if lease_s is not None else _seconds("FOLDLOG_LEASE_S", 10.0)
+        if hold_s < 1:
+            raise ConfigError(f"a lease of {hold_s:g} s is too short: at least 1 s")
+        registered = registry or Registry()
+        async with contextlib.AsyncExitStack() as stack:
+            opened = log or await stack.enter_async_context(open_log(url, namespace, lease_s=hold_s))
+            worker = f"{socket.gethostname().replace('.', '-')}-{os.getpid()}-{opened.clock.new_id()[-6:]}"
+            host = Host(log=opened, registry=registered, worker=worker, lease_s=hold_s)
+            runtime = cls(opened, registered, host)
+            runtime._executors.update(executors or {})
+            await stack.enter_async_context(opened.leases.presence(worker))
+            stack.push_async_callback(registered.aclose)
+            stack.push_async_callback(runtime.aclose)
+            yield runtime
+
+    async def aclose(self) -> None:
+        """Stop driving, release claims."""
+        await self._local.aclose()
+        if self._index is not None:
+            await self._index.aclose()
+            self._index = None
+
+    def executor(self, name: str) -> Executor:
+        """The executor of this name. Raises `ConfigError`."""
+        if name not in self._executors:
+            known = ", ".join(sorted(self._executors))
+            raise ConfigError(f"unknown executor {name!r}; known executors: {known}")
+        return self._executors[name]
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    async def run(self, agent: Agent[OutputT], input: str, *, timeout_s: float | None = None, **options: Any) -> RunResult[OutputT]:  # noqa: A002, E501
+        """Start a run and wait for its result; options as for `start`. Raises what `start` and `result` raise."""
+        handle = await self.start(agent, input, **options)
+        return await handle.result(timeout_s=timeout_s)
+
+    async def stream(
+        self,
+        agent: Agent[Any],
+        input: str,  # noqa: A002 - the word of the field
+        *,
+        detailed: bool = False,
+        **options: Any,
+    ) -> AsyncIterator[Event]:
+        """Start a run and yield its events until it is over; options as for `start`."""
+        handle = await self.start(agent, input, **options)
+        async with contextlib.aclosing(handle.stream(detailed=detailed)) as events:
+            async for event in events:
+                yield event
+
+    async def start(
+        self,
+        agent: Agent[OutputT],
+        input: str,  # noqa: A002 - the word of the field
+        *,
+        executor: str = "local",
+        messages: Sequence[Mapping[str, Any]] = (),
+        session: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> RunHandle[OutputT]:
+        """Store the run's first commit and get it driven; returns once it is stored.
+
+        The same `run_id` or `idempotency_key` with the same agent and input returns the same run. Raises `RunConflict`
+        for another input, `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
+        """
+        chosen = self.executor(executor)
+        self._check(agent, chosen)
+        submitted = submitted_event(
+            agent,
+            input,
+            executor=executor,
+            messages=messages,
+            session=session,
+            metadata=metadata,
+            idempotency_key=idempotency_key,
+        )
+        self._host.agents.setdefault(agent.name, agent)
+        self._host.agents[agent.name] = agent
+        subject, recorded = await self._place(submitted, run_id)
+        if not await chosen.submit(subject, recorded, agent.name):
+            await self._same_run(subject, submitted)
+        return RunHandle(self, subject.id, agent, subject)
+
+    def _check(self, agent: Agent[Any], executor: Executor) -> None:
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"only an Agent can be started, not {type(agent).__name__}")
+        require(executor, capabilities_needed(agent.config))
+        if executor.name == "local" or self.registry.serves(agent.name):
+            self.registry.check(agent)
+        try:
+            self.registry.provider(agent.config.model)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise AgentConfigError(f"the model {agent.config.model!r} cannot be used: {error}") from error
+
+    async def _place(self, submitted: Submitted, run_id: str | None) -> tuple[Subject, Submitted]:
+        """Where the run lies, and what is submitted there: that of whoever recorded the key first (rule 26)."""
+        shards = self.log.events.shards
+        key = submitted.idempotency_key
+        if run_id is not None:
+            check_name("the run id", run_id)
+        lane_shard = shard_of(submitted.lane, shards) if submitted.lane is not None else None
+        if run_id is not None:
+            shard = lane_shard if lane_shard is not None else (shard_in(run_id) or 0) % shards if shard_in(run_id) is not None else shard_of(run_id, shards)  # noqa: E501
+            name = run_id
+        else:
+            shard = lane_shard if lane_shard is not None else shard_of(self.log.clock.new_id(), shards)
+            name = new_run_id(shard, self.log.clock)
+        if key is None and (run_id is None or shards == 1):
+            return run_subject(shard, name, name), submitted
+        return await self._record_key(f"key:{key}" if key is not None else f"run:{name}", shard, name, submitted)
+
+    async def _record_key(self, key: str, shard: int, name: str, submitted: Submitted) -> tuple[Subject, Submitted]:
+        subject = key_subject(key, self.log.events.shards)
+        for _ in range(DECISIONS_MAX):
+            stored = await self.log.events.head(subject)
+            if stored is not None:
+                record = next(e for e in decode(stored.data).events if isinstance(e, KeyRecorded))
+                original = msgspec.convert(record.submission, Submitted)
+                _refuse_other(original, submitted, f"{key.partition(':')[2]!r} belongs to run {record.run}")
+                return run_subject(record.shard, record.run, record.run), original
+            event = KeyRecorded(
+                key=key,
+                run=name,
+                shard=shard,
+                input_digest=submitted.input_digest,
+                submission=msgspec.to_builtins(submitted),
+            )
+            commit = Commit(
+                run=subject.id,
+                root="",
+                rev=1,
+                append=self.log.clock.new_id(),
+                prev="",
+                epoch=0,
+                at=self.log.clock.now(),
+                path="",
+                events=(event,),
+            )
+            with contextlib.suppress(Conflict):
+                await self.log.events.append(CommitWrite(subject, NEW, encode(commit)))
+        raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
+
+    async def _same_run(self, subject: Subject, submitted: Submitted) -> None:
+        journal = Journal(self.log, subject)
+        state = await journal.load()
+        if state.submitted is not None:
+            _refuse_other(state.submitted, submitted, f"the run {subject.id} exists")
+
+    # --- finding ------------------------------------------------------------------------------------------------------
+
+    def get_run(self, run_id: str) -> RunHandle[str]:
+        """A handle on a run by its id; an unknown one raises `RunNotFound` on first use."""
+        return RunHandle(self, run_id, None, None)
+
+    async def drive(self, run_id: str, executor: str = "local") -> None:
+        """Get a run that nobody drives driven on. Raises `RunNotFound`, `NotRegistered`."""
+        await self.executor(executor).drive(await self.locate(run_id))
+
+    async def list_runs(self, status: str | None = None, session: str | None = None) -> list[RunRow]:
+        """The runs of the namespace, newest first, from a projection that is brought up to date first."""
+        return await (await self.index()).runs(status=status, session=session)
+
+    async def index(self) -> RunIndex:
+        """The projections of this namespace: run list and approvals."""
+        if self._index is None:
+            self._index = await open_run_index(self.log)
+        return self._index
+
+    async def locate(self, run_id: str) -> Subject:
+        """The subject of a run. Raises `RunNotFound`."""
+        shards = self.log.events.shards
+        carried = shard_in(run_id)
+        likely = [carried] if carried is not None and carried < shards else []
+        likely.append(shard_of(run_id, shards))
+        for shard in dict.fromkeys([*likely, *range(shards)]):
+            found = await self.log.events.find(shard, run_id)
+            if found is not None:
+                return found
+        raise RunNotFound(f"there is no run {run_id!r} in namespace {self.log.namespace!r}")
+
+    def failure(self, run_id: str) -> Exception | None:
+        """Why this process stopped driving the run, if it did so in error."""
+        return self._local.failures.get(run_id)
+
+
+class RunHandle(Generic[OutputT]):
+    """A run, from wherever it is looked at. Every method reads the log; none needs the run's executor."""
+
+    def __init__(self, runtime: Runtime, run_id: str, agent: Agent[OutputT] | None, subject: Subject | None) -> None:
+        self.run_id = run_id
+        self._runtime, self._agent, self._subject = runtime, agent, subject
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.run_id!r})"
+
+    async def stream(
+        self, detailed: bool = False, after: str | None = None, family: bool = True  # noqa: FBT001, FBT002 - binding
+    ) -> AsyncIterator[Event]:
+        """The run's observable events from the beginning, or behind the cursor `after`, until it is over.
+
+        Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool call deltas,
+        tool results and child events; `family` includes the runs below. Raises `RunNotFound`, `LogCorrupted`,
+        `UnsupportedByExecutor`.
+        """
+        subject = await self._located()
+        if detailed:
+            state = await self.state()
+            executor = self._runtime._executors.get(state.submitted.executor if state.submitted else "")  # noqa: SLF001
+            if executor is not None:
+                require(executor, frozenset({"detailed_events"}))
+        events = stream_run(self._runtime.log, subject, detailed=detailed, after=after, family=family)
+        async with contextlib.aclosing(events):  # type: ignore[type-var] # an async generator
+            async for event in events:
+                yield event
+
+    async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
+        """Wait for the end. Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`."""
+        import asyncio
+
+        async with asyncio.timeout(timeout_s):
+            journal = await self._journal()
+            while not journal.state.over:
+                await _wait_for_news(journal)
+        return self._as_result(journal.state)
+
+    def _as_result(self, state: RunState) -> RunResult[OutputT]:
+        terminal = state.terminal
+        if terminal is not None and terminal.status == "cancelled":
+            raise RunCancelled(terminal.reason, run_id=self.run_id)
+        if terminal is None or terminal.status == "error":
+            error = state.error
+            raise RunFailed(
+                error.error_type if error else "unknown",
+                error.error if error else "",
+                run_id=self.run_id,
+                usage=state.usage,
+                steps=state.steps_completed,
+            )
+        output: Any = state.output
+        if self._agent is not None and self._agent.output_type is not None:
+            output = self._agent.parse_output(msgspec.json.decode(state.output))
+        return RunResult(
+            run_id=self.run_id,
+            output=output,
+            usage=state.usage,
+            steps=state.steps_completed,
+            reason=terminal.reason,
+        )
+
+    async def cancel(self, reason: str = "", *, by: str = "") -> str:
+        """Cancel the run and all below it; what was found: cancelled, already_completed, already_error, ..."""
+        return await cancel_family(self._runtime.log, await self._located(), reason, by)
+
+    async def inject(self, content: str) -> None:
+        """Queue a message for the run's next step. Raises `RunFinished`."""
+        if not isinstance(content, str) or not content:
+            raise ConfigError("an injected message is a text that is not empty")
+        journal = await self._tell(Inject(content))
+        if journal.state.over and content not in journal.state.queue:
+            raise self._finished(journal.state)
+
+    async def pause(self, *, by: str = "") -> None:
+        """Pause at the next step boundary. Raises `RunFinished`."""
+        await self._tell(Pause(by), refuse_finished=True)
+
+    async def resume(self) -> None:
+        """Go on after a manual pause. Raises `RunFinished`."""
+        await self._tell(Resume(), refuse_finished=True)
+
+    async def resolve(
+        self,
+        approval_id: str,
+        decision: Decision,
+        note: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        outcome: Outcome | None = None,
+        result: Any = None,
+        *,
+        by: str = "",
+    ) -> None:
+        """Answer an approval. The same answer again changes nothing. Raises `ApprovalError`.
+
+        `arguments` replaces the call's arguments (kind tool); `outcome` (kind unverifiable) says what became of the
+        call: retry it, it succeeded (with `result`), or it failed.
+        """
+        answer = Resolve(
+            approval_id=approval_id,
+            decision=decision,
+            note=note,
+            arguments=dict(arguments) if arguments is not None else None,
+            outcome=outcome,
+            result=result,
+            by=by,
+        )
+        journal = await self._journal()
+        _check_answer(journal.state, answer)
+        await self._tell(answer, journal=journal)
+        _check_answered(journal.state, answer)
+
+    async def state(self) -> RunState:
+        """The run's state as the log has it now."""
+        return (await self._journal()).state
+
+    async def history(self) -> list[Message]:
+        """The messages that the model has seen and said so far, in order."""
+        return list((await self.state()).messages)
+
+    async def _located(self) -> Subject:
+        if self._subject is None:
+            self._subject = await self._runtime.locate(self.run_id)
+        return self._subject
+
+    async def _journal(self) -> Journal:
+        journal = Journal(self._runtime.log, await self._located())
+        await journal.load()
+        if not journal.state.exists:
+            raise RunNotFound(f"there is no run {self.run_id!r} in namespace {self._runtime.log.namespace!r}")
+        return journal
+
+    async def _tell(
+        self, command: Command, *, journal: Journal | None = None, refuse_finished: bool = False
+    ) -> Journal:
+        """The one write path for callers: load, decide, append, on a conflict decide again."""
+        journal = journal or await self._journal()
+        for _ in range(DECISIONS_MAX):
+            state = journal.state
+            if state.over:
+                if refuse_finished or isinstance(command, Inject):
+                    raise self._finished(state)
+                return journal
+            was_parked = not state.runnable
+            turn = Turn(state, journal.rules, self._runtime.log.clock.now())
+            turn.take(command)
+            if not turn.events:
+                return journal
+            wakes = was_parked and state.runnable
+            extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
+            if await journal.store(turn.events, epoch=0, extra=extra):
+                return journal
+            if isinstance(command, Resolve):
+                _check_answer(journal.state, command)
+        raise LogUnavailable(f"run {self.run_id} changes faster than it can be told something; try again")
+
+    def _finished(self, state: RunState) -> RunFinished:
+        return RunFinished(f"run {self.run_id} is over ({state.status}): start a new one")
+
+
+async def _wait_for_news(journal: Journal) -> None:
+    follow = journal.log.events.follow(journal.subject, journal.state.head.position)
+    try:
+        async for _stored in follow:
+            break
+    finally:
+        await follow.aclose()  # type: ignore[attr-defined] # an async generator
+    while True:
+        try:
+            await journal.catch_up()
+        except LogUnavailable:
+            await journal.log.clock.sleep(0.25)
+        else:
+            return
+
+
+def _seconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable)
+    if not text:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{variable} must be a number of seconds, not {text!r}") from None
+
+
+def _refuse_other(existing: Submitted, asked: Submitted, what: str) -> None:
+    if existing.config_digest != asked.config_digest:
+        raise RunConflict(f"{what} with another agent or configuration; choose another id or key")
+    if existing.input_digest != asked.input_digest:
+        raise RunConflict(f"{what} with another input; choose another id or key")
+
+
+def _check_answer(state: RunState, answer: Resolve) -> None:
+    approval = state.approvals.get(answer.approval_id)
+    if approval is None:
+        raise ApprovalError(f"run {state.run} has no approval {answer.approval_id!r}")
+    kind = approval.request.kind
+    if answer.decision not in ("approved", "rejected"):
+        raise ApprovalError(f"the decision is approved or rejected, not {answer.decision!r}")
+    if approval.revoked:
+        raise ApprovalError(f"the approval {answer.approval_id} is void: its run is over")
+    if kind != "unverifiable" and (answer.outcome is not None or answer.result is not None):
+        raise ApprovalError(f"an approval of kind {kind} takes no outcome or result")
+    if kind == "unverifiable" and answer.arguments is not None:
+        raise ApprovalError("a call that was started cannot be given other arguments")
+    if kind == "unverifiable" and answer.decision == "approved" and answer.outcome is None:
+        raise ApprovalError("say what became of the call: outcome retry, succeeded (with a result) or failed")
+    _check_answered(state, answer)
+
+
+def _check_answered(state: RunState, answer: Resolve) -> None:
+    approval = state.approvals.get(answer.approval_id)
+    resolution = approval.resolution if approval is not None else None
+    if approval is not None and approval.revoked:
+        raise ApprovalError(f"the approval {answer.approval_id} is void: its run is over")
+    if resolution is not None and resolution.decision != answer.decision:
+        by = f" by {resolution.by}" if resolution.by else ""
+        raise ApprovalError(f"the approval {answer.approval_id} was {resolution.decision}{by} already")

@@ -1,0 +1,256 @@
+"""What a caller sees of a run: stored events in log order, joined with the drafts of text still being written.
+
+Deltas are shown as they arrive, checked against later attempts and against the stored text: a repeated prefix shows
+nothing, the first difference shows one `text_reset` (contract.md sections 2 and 6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+
+from ..eventlog.commits import Chain, Recorded, as_read, parse_cursor
+from ..eventlog.errors import ConfigError
+from ..eventlog.events import (
+    DRAFTS,
+    OBSERVABLE,
+    ChildFinished,
+    ChildStarted,
+    Event,
+    Reasoning,
+    Status,
+    Step,
+    Submitted,
+    Text,
+    TextReset,
+    ToolCallDelta,
+    ToolResult,
+    Usage,
+    is_terminal,
+)
+from ..eventlog.ports import DraftPiece, Family, Log, Stored, Subject
+from .journal import restored
+
+Channel = Literal["text", "reasoning", "tool_calls"]
+
+_DETAILS = (Step, Usage, Reasoning, ToolCallDelta, ToolResult, ChildStarted, ChildFinished)
+
+
+def is_shown(event: Event, *, detailed: bool) -> bool:
+    """Whether a stream yields events of this kind."""
+    if not isinstance(event, (*OBSERVABLE, *DRAFTS)):
+        return False
+    if detailed:
+        return True
+    if isinstance(event, Status):
+        return event.status != "starting"
+    if isinstance(event, TextReset):
+        return event.channel == "text"
+    return not isinstance(event, _DETAILS)
+
+
+class Joiner:
+    """Joins the drafts and the stored events of one run."""
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._closed_step = 0
+        self._attempt = 0
+        self._shown: dict[tuple[Channel, int], str] = {}
+        self._written: dict[tuple[Channel, int], str] = {}
+        self._stored: set[Channel] = set()
+
+    def draft(self, piece: DraftPiece) -> list[Event]:
+        """What a piece changes in what the stream has shown."""
+        if piece.step <= self._closed_step or piece.step < self._step:
+            return []
+        if piece.step > self._step:
+            self._begin(piece.step)
+        if piece.attempt < self._attempt:
+            return []
+        if piece.attempt > self._attempt:
+            self._attempt, self._written = piece.attempt, {}
+        key = (piece.channel, piece.index)
+        written = self._written.get(key, "")
+        if piece.offset != len(written):
+            return []  # a piece before it was lost or is a repetition: the stored text mends it
+        self._written[key] = written = written + piece.text
+        return self._show(key, written, piece)
+
+    def stored(self, event: Event) -> list[Event]:
+        """What a stored event becomes in the stream, with what it corrects before it."""
+        if isinstance(event, Status) and is_terminal(event):
+            return [*self._discard(), event]
+        if isinstance(event, Text):
+            return self._stored_text("text", event)
+        if isinstance(event, Reasoning):
+            return self._stored_text("reasoning", event)
+        if isinstance(event, Usage):
+            return [*self._reply_complete(event), event]
+        return [event]
+
+    def _begin(self, step: int) -> None:
+        self._step, self._attempt = step, 0
+        self._shown, self._written, self._stored = {}, {}, set()
+
+    def _show(self, key: tuple[Channel, int], written: str, piece: DraftPiece) -> list[Event]:
+        shown = self._shown.get(key, "")
+        if shown.startswith(written) and (piece.text or key in self._shown):
+            return []
+        events: list[Event] = []
+        offset = len(shown)
+        if not written.startswith(shown):
+            offset = len(os.path.commonprefix([shown, written]))
+            events.append(TextReset(step=piece.step, at=piece.at, offset=offset, channel=key[0], cause="retry"))
+        self._shown[key] = written
+        return [*events, _delta(key, written[offset:], offset, piece)]
+
+    def _stored_text(self, channel: Channel, event: Text | Reasoning) -> list[Event]:
+        step = event.step or 0
+        shown = self._shown.get((channel, 0), "") if step == self._step else ""
+        self._stored.add(channel)
+        if step != self._step:
+            self._begin(step)
+            self._stored.add(channel)
+        self._shown[channel, 0] = event.text
+        if event.text.startswith(shown):
+            rest = event.text[len(shown) :]
+            return [msgspec.structs.replace(event, text=rest, offset=len(shown))] if rest else []
+        common = len(os.path.commonprefix([shown, event.text]))
+        reset = _placed(TextReset(step=step, offset=common, channel=channel, cause="retry"), event)
+        rest = event.text[common:]
+        return [reset, msgspec.structs.replace(event, text=rest, offset=common)] if rest else [reset]
+
+    def _reply_complete(self, usage: Usage) -> list[Event]:
+        """The reply is stored: what was shown of a channel that it does not have never held."""
+        resets: list[Event] = []
+        if usage.step == self._step:
+            for channel in ("text", "reasoning"):
+                if self._shown.get((channel, 0)) and channel not in self._stored:
+                    reset = TextReset(step=usage.step, offset=0, channel=channel, cause="retry")
+                    resets.append(_placed(reset, usage))
+        self._closed_step = max(self._closed_step, usage.step or 0)
+        return resets
+
+    def _discard(self) -> list[Event]:
+        if self._step <= self._closed_step:
+            return []
+        channels = list(dict.fromkeys(channel for (channel, _), text in self._shown.items() if text))
+        return [TextReset(step=self._step, offset=0, channel=channel, cause="discarded") for channel in channels]
+
+
+def _delta(key: tuple[Channel, int], text: str, offset: int, piece: DraftPiece) -> Event:
+    if key[0] == "text":
+        return Text(step=piece.step, at=piece.at, text=text, offset=offset)
+    if key[0] == "reasoning":
+        return Reasoning(step=piece.step, at=piece.at, text=text, offset=offset)
+    return ToolCallDelta(
+        step=piece.step, at=piece.at, index=key[1], tool_name=piece.tool_name, arguments_delta=text
+    )
+
+
+def _placed(event: Event, like: Event) -> Event:
+    return msgspec.structs.replace(
+        event, run_id=like.run_id, root_id=like.root_id, agent=like.agent, agent_path=like.agent_path, at=like.at
+    )
+
+
+class _Below:
+    """Which runs of a family stand below one of them, learnt from their first commits."""
+
+    def __init__(self, run: str) -> None:
+        self._runs = {run: ""}
+
+    def path(self, run: str) -> str | None:
+        return self._runs.get(run)
+
+    def learn(self, recorded: Recorded) -> bool:
+        run = recorded.subject.id
+        for event in recorded.commit.events:
+            if isinstance(event, Submitted) and (run in self._runs or (event.parent and event.parent.run in self._runs)):
+                self._runs[run] = recorded.commit.path
+        return run in self._runs
+
+
+async def stream_run(
+    log: Log, subject: Subject, *, detailed: bool = False, after: str | None = None, family: bool = True
+) -> AsyncIterator[Event]:
+    """The events of a run (and, with `family`, of all runs below it) from its beginning, or behind the cursor `after`.
+
+    Ends behind the run's terminal status. Raises `LogCorrupted`, `ConfigError` for what is no cursor.
+    """
+    try:
+        behind = parse_cursor(after)
+    except ValueError as error:
+        raise ConfigError(f"{after!r} is not a cursor of this log") from error
+    queue: asyncio.Queue[Stored | DraftPiece | Exception] = asyncio.Queue()
+    async with log.drafts.follow(subject.root) as drafts:
+        selector = Family(subject.shard, subject.root) if family else subject
+        pumps = [
+            asyncio.create_task(_pump(log.events.follow(selector), queue)),
+            asyncio.create_task(_pump(drafts, queue)),
+        ]
+        try:
+            async for event in _joined(log, subject, queue, behind):
+                if is_shown(event, detailed=detailed):
+                    yield event
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(
+    source: AsyncIterator[Stored] | AsyncIterator[DraftPiece], queue: asyncio.Queue[Stored | DraftPiece | Exception]
+) -> None:
+    try:
+        async for item in source:
+            queue.put_nowait(item)
+    except Exception as error:  # noqa: BLE001 - handed to whoever reads the stream
+        queue.put_nowait(error)
+
+
+async def _joined(
+    log: Log, subject: Subject, queue: asyncio.Queue[Stored | DraftPiece | Exception], behind: tuple[int, int]
+) -> AsyncIterator[Event]:
+    chain, below, joiners = Chain(), _Below(subject.id), dict[str, Joiner]()
+    waiting: dict[str, list[DraftPiece]] = {}
+    while True:
+        item = await queue.get()
+        if isinstance(item, Exception):
+            raise item
+        if isinstance(item, DraftPiece):
+            path = below.path(item.run)
+            if not path:  # a draft may overtake the commit that makes its run known
+                waiting.setdefault(item.run, []).append(item)
+                continue
+            for event in joiners.setdefault(item.run, Joiner()).draft(item):
+                yield _named(event, item.run, subject.root, path)
+            continue
+        recorded = await restored(chain.verify(item), log)
+        if not below.learn(recorded):
+            continue
+        run, path = recorded.subject.id, recorded.commit.path
+        joiner = joiners.setdefault(run, Joiner())
+        for stored in as_read(recorded):
+            forwarded = stored.agent_path != path
+            for event in [stored] if forwarded else joiner.stored(stored):
+                if event.cursor is None or parse_cursor(event.cursor) > behind:
+                    yield _named(event, run, subject.root, path)
+            if run == subject.id and is_terminal(stored) and not forwarded:
+                return
+        for piece in waiting.pop(run, []):
+            for event in joiner.draft(piece):
+                yield _named(event, run, subject.root, path)
+
+
+def _named(event: Event, run: str, root: str, path: str) -> Event:
+    if event.run_id:
+        return event
+    return msgspec.structs.replace(
+        event, run_id=run, root_id=root, agent=path.rpartition("/")[2], agent_path=path
+    )

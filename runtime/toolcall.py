@@ -1,0 +1,105 @@
+"""One attempt at a tool call: its context, its time-out, and what its end means."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..eventlog.events import Event
+from ..projections.run_state import CallState
+from .commands import ToolEmitted, ToolReturned
+from .context import ToolContext
+from .decide import effective_arguments, idempotency_key
+from .effects import CallTool
+from .toolport import Retryable, Tool, ToolFailed
+
+if TYPE_CHECKING:
+    from .drive import Driver
+
+logger = logging.getLogger("foldlog.tool")
+
+
+async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolReturned:
+    """Perform one attempt. Never raises but for cancellation: every failure is a command."""
+    clock, spec = driver.clock, driver.state.tools[call.name]
+    context = _context(driver, effect, call)
+    arguments = effective_arguments(driver.state, call)
+    started_at = clock.now()
+    status: Literal["success", "error", "timed_out"] = "error"
+    result: Any = None
+    message: str | None = None
+    retryable, retry_after_s, cancelled = False, None, False
+    limit = asyncio.timeout(spec.timeout_s)
+    try:
+        async with limit:
+            tool = await _tool(driver, call.name)
+            result = await tool.call(arguments, context)
+        status = "success"
+    except asyncio.CancelledError:
+        cancelled = True
+        raise
+    except TimeoutError as error:
+        timed_out = limit.expired()
+        status = "timed_out" if timed_out else "error"
+        message = f"timed out after {spec.timeout_s:g} s" if timed_out else _describe(error)
+    except Retryable as error:
+        retryable, retry_after_s, message = True, error.after_s, str(error)
+    except ToolFailed as error:
+        result, message = error.result, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises goes to the model
+        logger.info("tool %s failed", call.name, exc_info=True)
+        message = _describe(error)
+    finally:
+        context.close(cancelled=cancelled or status == "timed_out")
+    await driver.children.settle(call.id)
+    return ToolReturned(
+        step=effect.step,
+        call_id=call.id,
+        status=status,
+        result=result,
+        error=message,
+        retryable=retryable,
+        retry_after_s=retry_after_s,
+        started_at=started_at,
+        completed_at=clock.now(),
+    )
+
+
+async def _tool(driver: Driver, name: str) -> Tool:
+    tool = (await driver.tools()).get(name)
+    if tool is None:
+        raise ToolFailed(f"the tool {name!r} is not available in the process that runs the agent now")
+    return tool
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
+    state, loop, home = driver.state, asyncio.get_running_loop(), threading.get_ident()
+    ordinal = 0
+
+    def post(event: Event) -> None:
+        nonlocal ordinal
+        driver.post(ToolEmitted(step=effect.step, call_id=call.id, ordinal=ordinal, event=event))
+        ordinal += 1
+
+    def emit(event: Event) -> None:
+        if threading.get_ident() == home:
+            post(event)
+        else:
+            loop.call_soon_threadsafe(post, event)
+
+    return ToolContext(
+        run_id=state.run,
+        agent_path=state.path,
+        tool_call_id=call.id,
+        tool_name=call.name,
+        idempotency_key=idempotency_key(state, call),
+        emit=emit,
+        run_child=driver.children.starter(call.id),
+        emit_progress=driver.journal.rules.emit_mcp_progress,
+    )
