@@ -1,0 +1,179 @@
+"""What an agent's `mcp_servers` table says: one frozen value per server, checked without connecting.
+
+The shape is the usual one, `{command, args, env, cwd}` or `{url, headers}`, with an optional `type` (or `transport`).
+Ours are `effects`, `trust_annotations`, `tools`, `timeout_s` and `connect_timeout_s`. `${VAR}` in any string of the
+usual part stands for an environment variable of the process that connects, at the time it connects.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import Effect
+from ..strict_tables import unknown_key
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every server's entry may say, however the server is reached.
+
+    `effects` declares what a second run of a tool would do; a tool that it does not name is what its annotations say if
+    `trust_annotations` is set (readOnlyHint: pure, idempotentHint: idempotent), else unsafe. `tools` lists the tools to
+    offer (null: all). `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are listed.
+    """
+
+    effects: dict[str, Effect] = {}
+    trust_annotations: bool = False
+    tools: list[str] | None = None
+    timeout_s: Seconds = 60.0
+    connect_timeout_s: Seconds = 30.0
+
+
+class StdioServer(ServerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server that is started as a process; `env` is added to the few variables that are safe to inherit."""
+
+    command: Text
+    args: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+
+    @property
+    def address(self) -> str:
+        """What to name it by in a message."""
+        return " ".join((self.command, *self.args))
+
+
+class HttpServer(ServerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server that is reached by streamable HTTP; `headers` go with every request."""
+
+    url: Text
+    headers: dict[str, str] = {}
+
+    @property
+    def address(self) -> str:
+        """What to name it by in a message."""
+        return self.url
+
+
+ServerConfig = StdioServer | HttpServer
+
+_KIND_KEYS = ("type", "transport")
+_KINDS: dict[str, type[ServerConfig]] = {
+    "stdio": StdioServer,
+    "http": HttpServer,
+    "streamable-http": HttpServer,
+    "streamablehttp": HttpServer,
+}
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def parse_servers(servers: Mapping[str, Mapping[str, Any]]) -> dict[str, ServerConfig]:
+    """The entries as values, `${VAR}` still in them. Raises `ConfigError` that names the server and the key."""
+    return {name: _parse(name, entry) for name, entry in servers.items()}
+
+
+def resolve(name: str, config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
+    """The entry with each `${VAR}` replaced. Raises `ConfigError` that names server, key and unset variable."""
+
+    def replace(key: str, text: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            variable = match[1]
+            if variable not in environ:
+                raise ConfigError(
+                    f"mcp_servers.{name}.{key}: the environment variable {variable} is not set. "
+                    "Set it for the process that connects, or write the value."
+                )
+            return environ[variable]
+
+        return _VARIABLE.sub(value, text)
+
+    return _map_strings(config, replace)
+
+
+def _map_strings(config: ServerConfig, change: Callable[[str, str], str]) -> ServerConfig:
+    """The entry with every string of its usual part changed; `change` gets the key's path and the string."""
+
+    def table(key: str, values: dict[str, str]) -> dict[str, str]:
+        return {name: change(f"{key}.{name}", value) for name, value in values.items()}
+
+    if isinstance(config, HttpServer):
+        url, headers = change("url", config.url), table("headers", config.headers)
+        return msgspec.structs.replace(config, url=url, headers=headers)
+    return msgspec.structs.replace(
+        config,
+        command=change("command", config.command),
+        args=[change(f"args[{index}]", value) for index, value in enumerate(config.args)],
+        env=table("env", config.env),
+        cwd=None if config.cwd is None else change("cwd", config.cwd),
+    )
+
+
+def _parse(name: str, entry: Mapping[str, Any]) -> ServerConfig:
+    path = f"mcp_servers.{name}"
+    if not name:
+        raise ConfigError("mcp_servers: a server's name is not empty")
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{path}: expected a table with `command` or `url`, got {type(entry).__name__}")
+    kind = _kind(path, entry)
+    fields = {key: value for key, value in entry.items() if key not in _KIND_KEYS}
+    known = (*kind.__struct_fields__, *_KIND_KEYS)
+    for key in fields:
+        if key not in known:
+            raise ConfigError(f"{path}: {unknown_key(str(key), known)}")
+    try:
+        config = msgspec.convert(fields, kind)
+    except msgspec.ValidationError as invalid:
+        message, _, where = str(invalid).partition(" - at `$")
+        raise ConfigError(f"{path}{where.rstrip('`')}: {message}") from None
+    _map_strings(config, lambda key, text: _checked(f"{path}.{key}", text))
+    return config
+
+
+def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
+    """Whether the entry is of a process or of a URL."""
+    if ("command" in entry) == ("url" in entry):
+        raise ConfigError(
+            f"{path}: give either `command` (a server over stdio) or `url` (over streamable HTTP)"
+        )
+    kind: type[ServerConfig] = StdioServer if "command" in entry else HttpServer
+    for key in _KIND_KEYS:
+        named = entry.get(key)
+        if named is None:
+            continue
+        if str(named).lower().replace("_", "-") not in _KINDS:
+            raise ConfigError(
+                f"{path}.{key}: {named!r} is not supported; use 'stdio' or 'http' (streamable HTTP)"
+            )
+        if _KINDS[str(named).lower().replace("_", "-")] is not kind:
+            raise ConfigError(
+                f"{path}.{key}: {named!r} contradicts `{'command' if 'command' in entry else 'url'}`"
+            )
+    return kind
+
+
+def _checked(path: str, text: str) -> str:
+    """The string, if each `${` in it begins a variable."""
+    if "${" in _VARIABLE.sub("", text):
+        raise ConfigError(f"{path}: a variable is written ${{NAME}}, of letters, digits and _")
+    return text
+
+
+def check_named_tools(name: str, config: ServerConfig, offered: list[str]) -> None:
+    """Raise `ConfigError` if `tools` or `effects` names a tool that the server does not offer.
+
+    Silence would leave an agent without the tool, or a tool without its effect.
+    """
+    for key, named in (("tools", config.tools or []), ("effects", list(config.effects))):
+        for tool in named:
+            if tool not in offered:
+                nearest = difflib.get_close_matches(tool, offered, n=1, cutoff=0.0)
+                hint = f"; the nearest is {nearest[0]!r}" if nearest else "; it offers none"
+                raise ConfigError(f"mcp_servers.{name}.{key}: the server offers no tool {tool!r}{hint}")

@@ -1,0 +1,131 @@
+"""One configured server: a connection when one is needed, and what a lost one means.
+
+A call that the server cannot have seen is sent again on a new connection, a few times. A call that it may have seen is
+not: `ConnectionLost` goes to the caller, who knows the tool's effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from mcp_types import CallToolResult, Tool
+
+from ...runtime.toolport import ToolSourceUnavailable
+from .config import ServerConfig
+from .session import ConnectFailed, ConnectionLost, Era, Session
+from .wire import Report
+
+RECONNECT_DELAYS_S = (0.0, 0.2, 1.0)
+"""How long to wait before each further attempt to deliver a call."""
+
+
+class Server:
+    """A server by its resolved configuration. `address` names it in messages, without the values of variables."""
+
+    def __init__(self, name: str, config: ServerConfig, address: str) -> None:
+        self.name = name
+        self.config = config
+        self.address = address
+        self._era: Era = "auto"
+        self._lock = asyncio.Lock()
+        self._session: Session | None = None
+        self._retired: list[Session] = []
+        self._progress_dropped = 0
+        self._closed = False
+
+    @property
+    def progress_dropped(self) -> int:
+        """How many progress notifications came too late or for no call, on all its connections."""
+        return self._progress_dropped + sum(session.progress_dropped for session in self._sessions)
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools that the server offers now. Raises `ToolSourceUnavailable`."""
+        before = self._session
+        session = await self._connected()
+        if session is not before:
+            return session.tools
+        try:
+            async with asyncio.timeout(self.config.connect_timeout_s):
+                return await session.list_tools()
+        except Exception:  # noqa: BLE001 - A connection that does not answer is replaced, whatever ails it.
+            self._retire(session)
+            return (await self._connected()).tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
+        """Call a tool by the server's name for it, reconnecting if need be.
+
+        Raises `ConnectionLost`, `ToolSourceUnavailable`, and what `Session.call` raises.
+        """
+        for delay_s in RECONNECT_DELAYS_S:
+            try:
+                return await self._call_once(tool, arguments, report)
+            except ToolSourceUnavailable:
+                pass
+            except ConnectionLost as lost:
+                if lost.sent:
+                    raise
+            await asyncio.sleep(delay_s)
+        return await self._call_once(tool, arguments, report)
+
+    async def aclose(self) -> None:
+        """End all connections. Bounded; safe to repeat."""
+        self._closed = True
+        await asyncio.gather(*(session.aclose() for session in self._sessions))
+
+    @property
+    def _sessions(self) -> list[Session]:
+        return [*self._retired, *filter(None, (self._session,))]
+
+    async def _call_once(self, tool: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
+        session = await self._connected()
+        try:
+            return await session.call(tool, arguments, report)
+        except ConnectionLost as lost:
+            if not lost.sent:
+                self._retire(session)
+            raise
+
+    async def _connected(self) -> Session:
+        """The open connection, or a new one. Raises `ToolSourceUnavailable`."""
+        async with self._lock:
+            if self._session is not None and not self._session.is_open:
+                self._retire(self._session)
+            await self._sweep()
+            if self._session is None:
+                self._session = await self._connect()
+            if self._closed:
+                await self._session.aclose()
+                raise self._unavailable("it has been closed")
+            return self._session
+
+    async def _connect(self) -> Session:
+        try:
+            return await Session.open(self.config, self._era)
+        except ConnectFailed as failed:
+            if not failed.hung_up or self._era == "legacy":
+                raise self._unavailable(str(failed)) from None
+        # Some servers of before 2026 hang up on a first message that is not `initialize`.
+        try:
+            session = await Session.open(self.config, "legacy")
+        except ConnectFailed as failed:
+            raise self._unavailable(str(failed)) from None
+        self._era = "legacy"
+        return session
+
+    def _retire(self, session: Session) -> None:
+        session.retire()
+        if session is self._session:
+            self._session = None
+            self._retired.append(session)
+
+    async def _sweep(self) -> None:
+        """Wait until retired connections have ended, but for those with calls in flight."""
+        for session in [each for each in self._retired if not each.is_busy]:
+            await session.aclose()
+            self._retired.remove(session)
+            self._progress_dropped += session.progress_dropped
+
+    def _unavailable(self, reason: str) -> ToolSourceUnavailable:
+        return ToolSourceUnavailable(f"MCP server {self.name!r} ({self.address}) is not available: {reason}")

@@ -1,0 +1,208 @@
+"""One connection to a server, from its handshake to its end.
+
+The SDK's client opens cancel scopes that belong to the task that enters it. So a session has a task of its own, which
+enters the client, waits, and leaves it; calls may come from any task. A session that has ended stays ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any, Literal, cast
+
+import anyio
+from mcp import Client, MCPError
+from mcp_types import CallToolResult, Implementation, RequestParamsMeta, Tool
+
+from .config import ServerConfig, StdioServer
+from .stdio import ServerProcess, stdio_transport
+from .streamable_http import delivery, http_transport
+from .wire import Report, Transport, Wire
+
+logger = logging.getLogger(__name__)
+
+Era = Literal["auto", "legacy"]
+"""How the handshake begins: by asking what the server speaks, or as servers before 2026 expect it."""
+
+LEAVE_TIMEOUT_S = 10.0
+"""More than a server process that has to be killed takes to end."""
+_FORCE_TIMEOUT_S = 5.0
+_PAGES_MAX = 1000
+
+
+class ConnectFailed(Exception):
+    """There is no connection. `hung_up`: the server took the first message and then ended the connection."""
+
+    def __init__(self, reason: str, *, hung_up: bool = False) -> None:
+        super().__init__(reason)
+        self.hung_up = hung_up
+
+
+class ConnectionLost(Exception):
+    """A call got no answer. `sent`: the server may have seen it."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class Session:
+    """A connection and the tools the server listed on it."""
+
+    def __init__(self, config: ServerConfig, era: Era) -> None:
+        self.tools: list[Tool] = []
+        self._config = config
+        self._calls = 0
+        self._retired = False
+        self._leave = asyncio.Event()
+        self._entered = asyncio.Event()
+        self._wire = Wire(self._leave.set)
+        self._process: ServerProcess | None = None
+        self._client: Client | None = None
+        self._failure: BaseException | None = None
+        self._task = asyncio.create_task(self._hold(era), name=f"mcp: {config.address}")
+
+    @classmethod
+    async def open(cls, config: ServerConfig, era: Era) -> Session:
+        """Connect and list the tools, within the configured time. Raises `ConnectFailed`; leaves nothing behind."""
+        session = cls(config, era)
+        try:
+            async with asyncio.timeout(config.connect_timeout_s):
+                await session._entered.wait()
+                await session.list_tools()
+        except TimeoutError:
+            await session.aclose()
+            raise ConnectFailed(
+                session._told(f"it did not answer within {config.connect_timeout_s:g} s")
+            ) from None
+        except Exception as error:  # noqa: BLE001 - Whatever the SDK raises, there is no connection.
+            cause = _words(session._failure or error)
+            await session.aclose()
+            raise ConnectFailed(session._told(cause), hung_up=session._wire.hung_up) from None
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await session.aclose()
+            raise
+        return session
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call can be sent, as far as can be known."""
+        if self._client is None or self._retired or self._leave.is_set():
+            return False
+        return self._process is None or self._process.is_running
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are in flight."""
+        return self._calls > 0
+
+    @property
+    def progress_dropped(self) -> int:
+        """How many progress notifications came after their call's response, or for no call."""
+        return self._wire.progress_dropped
+
+    async def list_tools(self) -> list[Tool]:
+        """Ask for all tools, page by page, and keep them. Raises `ConnectionLost`, and what the SDK raises."""
+        tools: list[Tool] = []
+        cursor: str | None = None
+        for _ in range(_PAGES_MAX):
+            page = await self._connected.list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                self.tools = tools
+                return tools
+        raise ConnectFailed(f"its list of tools has more than {_PAGES_MAX} pages")
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
+        """Call a tool; all progress that precedes the result on the wire is reported before this returns.
+
+        Raises `ConnectionLost`, `MCPError` for an error that the server answered, and what else the SDK raises for an
+        answer that breaks the protocol. Cancelling tells the server.
+        """
+        with self._in_use(), self._wire.call(report) as call:
+            try:
+                meta = cast("RequestParamsMeta", {"progressToken": call.token})
+                return await self._connected.call_tool(tool, dict(arguments), meta=meta)
+            except Exception as error:
+                known = delivery(error) if isinstance(error, MCPError) else None
+                if known in ("unsent", "lost"):
+                    raise ConnectionLost(_words(error), sent=known == "lost") from None
+                if known or call.answered or not self._wire.ended:
+                    raise
+        await self.aclose()
+        raise ConnectionLost(self._told(_words(self._failure)), sent=call.sent)
+
+    def retire(self) -> None:
+        """Take no more calls, and end the connection when those in flight are done."""
+        self._retired = True
+        if not self._calls:
+            self._leave.set()
+
+    async def aclose(self) -> None:
+        """End the connection, and the server process if it is one. Bounded; safe to repeat and to cancel."""
+        self._leave.set()
+        await asyncio.wait({self._task}, timeout=LEAVE_TIMEOUT_S)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_FORCE_TIMEOUT_S)
+        if not self._task.done():
+            logger.warning(
+                "the connection to the MCP server %r does not end; it is left alone", self._config.address
+            )
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if self._retired and not self._calls:
+                self._leave.set()
+
+    @property
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise ConnectionLost(_words(self._failure), sent=False)
+        return self._client
+
+    async def _hold(self, era: Era) -> None:
+        """Be the task that the client belongs to."""
+        info = Implementation(name="foldlog", version=version("foldlog"))
+        try:
+            transport = self._wire.over(await self._transport())
+            async with Client(transport, mode=era, cache=None, client_info=info) as client:
+                self._client = client
+                self._entered.set()
+                await self._leave.wait()
+        except (Exception, BaseExceptionGroup) as failure:  # noqa: BLE001 - Told to whoever opens or calls.
+            self._failure = failure
+        finally:
+            self._client = None
+            self._wire.end()
+            self._entered.set()
+
+    async def _transport(self) -> Transport:
+        if not isinstance(self._config, StdioServer):
+            return http_transport(self._config)
+        self._process = await ServerProcess.start(self._config)
+        return stdio_transport(self._process)
+
+    def _told(self, reason: str) -> str:
+        """The reason with what the server process left behind."""
+        left = "" if self._process is None else self._process.obituary(ended=self._wire.hung_up)
+        return f"{reason}; {left}" if left else reason
+
+
+def _words(error: BaseException | None) -> str:
+    """The first cause of an error in words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if error is None:
+        return "the connection has ended"
+    return error.message if isinstance(error, MCPError) else str(error) or type(error).__name__

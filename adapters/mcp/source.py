@@ -1,0 +1,119 @@
+"""Opens the servers of an agent's configuration and gives their tools under the names that a model sees."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...runtime.toolport import Tool, ToolSourceUnavailable
+from .config import ServerConfig, check_named_tools, parse_servers, resolve
+from .names import tool_names
+
+if TYPE_CHECKING:
+    # The SDK takes most of a second to import: what needs it is imported when servers are opened.
+    import mcp_types
+
+    from .sharing import Lease, ServerPool
+
+IDLE_S = 30.0
+
+
+class McpTools:
+    """The tools of some servers. `tools` maps the full name to the tool."""
+
+    def __init__(self, tools: Mapping[str, Tool], leases: list[Lease]) -> None:
+        self.tools = tools
+        self._leases = leases
+
+    @property
+    def progress_dropped(self) -> int:
+        """How many progress notifications of these servers came after their call's result, or for no call."""
+        return sum(lease.server.progress_dropped for lease in self._leases)
+
+    async def aclose(self) -> None:
+        """End the use of the servers. Safe to repeat; one that nobody else uses ends a while later."""
+        for lease in self._leases:
+            await lease.release()
+
+
+class McpToolSource:
+    """The factory of tool sources for `mcp_servers`. A server outlives its last use by `idle_s` seconds.
+
+    Close the factory with the event loop that it was used in: it ends the servers that are left.
+    """
+
+    def __init__(self, *, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._pool: ServerPool | None = None
+
+    def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise `ConfigError` for a wrong entry, naming the key. Does not connect and reads no variables."""
+        parse_servers(servers)
+
+    async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> McpTools:
+        """Connect to all servers at once and list their tools.
+
+        Raises `ConfigError` for a wrong entry, an unset variable or the name of a tool that the server does not offer,
+        and `ToolSourceUnavailable` that names the server; then nothing stays open that this call alone needed.
+        """
+        from .sharing import ServerPool
+
+        configs = parse_servers(servers)
+        resolved = {name: resolve(name, config, os.environ) for name, config in configs.items()}
+        if self._pool is None:
+            self._pool = ServerPool(self._idle_s)
+        leases = {name: self._pool.lease(name, resolved[name], configs[name].address) for name in configs}
+        try:
+            offered = await _list_all(leases)
+            return McpTools(_tools(_selected(configs, offered), leases), list(leases.values()))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(*(lease.release(at_once=True) for lease in leases.values()))
+            raise
+
+    async def aclose(self) -> None:
+        """End all servers of the running event loop. Safe to repeat; the factory can be used again."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
+
+async def _list_all(leases: Mapping[str, Lease]) -> dict[str, list[mcp_types.Tool]]:
+    """The tools that each server offers. The first failure ends the waiting for the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {name: group.create_task(lease.server.list_tools()) for name, lease in leases.items()}
+    except* ToolSourceUnavailable as failures:
+        unavailable = failures.exceptions[0]
+    else:
+        return {name: task.result() for name, task in tasks.items()}
+    raise unavailable
+
+
+def _selected(
+    configs: Mapping[str, ServerConfig], offered: Mapping[str, list[mcp_types.Tool]]
+) -> dict[tuple[str, str], mcp_types.Tool]:
+    """The tools to offer, by server and tool. Raises as `McpToolSource.open`."""
+    selected: dict[tuple[str, str], mcp_types.Tool] = {}
+    for server, config in configs.items():
+        check_named_tools(server, config, [tool.name for tool in offered[server]])
+        for tool in offered[server]:
+            if (server, tool.name) in selected:
+                raise ToolSourceUnavailable(
+                    f"MCP server {server!r} ({config.address}) lists two tools {tool.name!r}"
+                )
+            if config.tools is None or tool.name in config.tools:
+                selected[server, tool.name] = tool
+    return selected
+
+
+def _tools(
+    selected: Mapping[tuple[str, str], mcp_types.Tool], leases: Mapping[str, Lease]
+) -> dict[str, Tool]:
+    from .tool import McpTool
+
+    names = tool_names(selected)
+    return {names[key]: McpTool(names[key], tool, leases[key[0]].server) for key, tool in selected.items()}
