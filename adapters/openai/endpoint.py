@@ -28,14 +28,15 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `headers` are sent with each request; `${NAME}` in a value is the environment variable NAME.
     `extra_body` is merged into each request: what this API has no word for (`{"reasoning": {"summary": "auto"}}`).
-    `idle_timeout_s` is how long the server may send no byte, `connect_timeout_s` how long connecting may take.
+    `idle_timeout_s` is how long the server may send no byte at all, beside what the agent allows
+    (`model_idle_timeout_s`); `connect_timeout_s` how long connecting may take.
     `max_tokens_parameter`: null chooses by the host. `usage_in_stream`: false for a server that refuses
     `stream_options` (usage is then unknown).
     """
 
     headers: dict[str, str] = {}
     extra_body: dict[str, Any] = {}
-    idle_timeout_s: float = 120.0
+    idle_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
     max_tokens_parameter: MaxTokensParameter | None = None
     usage_in_stream: bool = True

@@ -1,0 +1,100 @@
+"""OpenAI-compatible servers by name, as a project's configuration has them.
+
+    [providers.groq]                                # foldlog.toml; in pyproject.toml: [tool.foldlog.providers.groq]
+    base_url = "https://api.groq.com/openai/v1"     # absent: OpenAI's
+    api_key_env = "GROQ_API_KEY"                    # absent: no key is sent; without base_url OPENAI_API_KEY
+    api = "chat"                                    # or "responses"
+
+An agent uses it with `model = "groq:llama-3.3-70b"`. `ProviderTable` lists all keys.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ..eventlog.embedded import project_directory
+from ..eventlog.errors import ConfigError
+from .openai import Api, HttpOptions, OpenAIProvider
+from .openai.endpoint import OPENAI_KEY, MaxTokensParameter
+from .strict_tables import StrictTable
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_DEFAULTS = HttpOptions()
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class ProviderTable(StrictTable):
+    """One `[providers.<name>]` table; the keys that concern HTTP are those of `HttpOptions`."""
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+\S*$")] | None = None
+    api_key_env: Annotated[str, Field(pattern=r"^\w+$")] | None = None
+    api: Api = "chat"
+    headers: dict[str, str] = Field(default_factory=dict)
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    idle_timeout_s: Seconds = _DEFAULTS.idle_timeout_s
+    connect_timeout_s: Seconds = _DEFAULTS.connect_timeout_s
+    max_tokens_parameter: MaxTokensParameter | None = None
+    usage_in_stream: bool = True
+
+    def provider(self, name: str) -> OpenAIProvider:
+        """The provider that this table describes. OpenAI's key goes to another server only if the table says so."""
+        key = OPENAI_KEY if self.base_url is None and self.api_key_env is None else self.api_key_env
+        options = HttpOptions(**{field: getattr(self, field) for field in HttpOptions.__struct_fields__})
+        return OpenAIProvider(
+            name=name, api=self.api, base_url=self.base_url, api_key_env=key, options=options
+        )
+
+
+def load_providers() -> dict[str, OpenAIProvider]:
+    """The configured providers by name; none without a configuration.
+
+    Read from the file `FOLDLOG_CONFIG` if set, else from `foldlog.toml` in the project's directory, else from its
+    `pyproject.toml`. Raises `ConfigError` that names the file, the table and the key.
+    """
+    path = _configuration()
+    if path is None:
+        return {}
+    place = "tool.foldlog.providers" if path.name == "pyproject.toml" else "providers"
+    tables = _tables(path, place)
+    builtin = {entry.name for entry in entry_points(group="foldlog.providers")}
+    found: dict[str, OpenAIProvider] = {}
+    for name, table in tables.items():
+        where = f"{path}: [{place}.{name}]"
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{where}: a provider's name has letters, digits, - and _, and begins with a letter"
+            )
+        if name in builtin:
+            raise ConfigError(f"{where}: {name!r} is a provider of its own; choose another name")
+        found[name] = ProviderTable.read(table, where).provider(name)
+    return found
+
+
+def _configuration() -> Path | None:
+    """The file to read, or null if there is none."""
+    if chosen := os.environ.get("FOLDLOG_CONFIG"):
+        path = Path(chosen).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"FOLDLOG_CONFIG names {chosen}, which is no file")
+        return path
+    candidates = (project_directory() / name for name in ("foldlog.toml", "pyproject.toml"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _tables(path: Path, place: str) -> dict[str, Any]:
+    try:
+        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    for key in place.split("."):
+        found = found.get(key, {})
+        if not isinstance(found, dict):
+            raise ConfigError(f"{path}: {key} has to be a table: [{place}.<name>]")
+    return dict(found)

@@ -1,0 +1,225 @@
+"""The model `scripted:FILE`: answers from a file of turns, for tests and demonstrations.
+
+    {"turns": [
+        {"tool_calls": [{"id": "call-1", "name": "search", "arguments": {"q": "answer"}}],
+         "usage": {"input_tokens": 10, "output_tokens": 5}},
+        {"text": ["Final ", "answer"], "delay_ms": 20, "chunk_delay_ms": 5, "error": {"type": "transient", "times": 1}}
+    ]}
+
+Turn k answers the k-th model call of the run, counted from the request (the assistant messages behind the run's own
+input) and never from what the provider has seen, so that it answers the same on any worker. All keys of a turn may be
+left out; `Turn` says what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ..eventlog.clock import Clock, SystemClock
+from ..eventlog.errors import ConfigError
+from ..eventlog.events import TokenUsage
+from ..runtime.models import (
+    AuthenticationFailed,
+    CallDelta,
+    ContextOverflow,
+    Delta,
+    Finished,
+    InvalidRequest,
+    ModelError,
+    ModelRequest,
+    QuotaExceeded,
+    RateLimited,
+    ReasoningDelta,
+    TextDelta,
+    TransientModelError,
+)
+from .strict_tables import StrictTable
+
+_ERRORS: dict[str, type[ModelError]] = {
+    kind.error_type: kind
+    for kind in (
+        TransientModelError,
+        RateLimited,
+        ContextOverflow,
+        QuotaExceeded,
+        AuthenticationFailed,
+        InvalidRequest,
+    )
+}
+Count = Annotated[int, Field(ge=0)]
+Milliseconds = Annotated[float, Field(ge=0)]
+Pieces = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+"""Text in the pieces it is streamed in; a single string is one piece."""
+
+
+def _as_model_writes(arguments: Any) -> Any:
+    return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
+
+
+class ScriptedCall(StrictTable):
+    """A tool call. `arguments`: an object, or a string that stands for what the model wrote, be it JSON or not."""
+
+    id: str
+    name: str
+    arguments: Annotated[str, BeforeValidator(_as_model_writes)] = "{}"
+
+
+class ScriptedUsage(StrictTable):
+    """Tokens; the total is input and output unless given."""
+
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    total_tokens: Count | None = None
+    cached_input_tokens: Count = 0
+    reasoning_tokens: Count = 0
+
+
+class ScriptedError(StrictTable):
+    """The first `times` attempts fail, each after `after_chunks` pieces of the answer (if it has fewer, at its end)."""
+
+    type: Literal["transient", "rate_limit", "context_overflow", "quota", "auth", "invalid_request"]
+    times: Count = 1
+    after_chunks: Count = 0
+    retry_after_ms: Milliseconds | None = None
+
+
+class Turn(StrictTable):
+    """One answer: reasoning, then text, then tool calls.
+
+    `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` is said instead of
+    `text` from the second attempt on. Without `usage` the answer cost nothing.
+    """
+
+    text: Pieces = Field(default_factory=list)
+    retry_text: Pieces | None = None
+    reasoning: Pieces = Field(default_factory=list)
+    tool_calls: list[ScriptedCall] = Field(default_factory=list)
+    usage: ScriptedUsage = ScriptedUsage()
+    delay_ms: Milliseconds = 0
+    chunk_delay_ms: Milliseconds = 0
+    error: ScriptedError | None = None
+
+    def pieces(self, attempt: int) -> Iterator[Delta]:
+        """Yield the answer without its end, as the `attempt`-th attempt gives it."""
+        text = self.text if self.retry_text is None or attempt == 1 else self.retry_text
+        yield from map(ReasoningDelta, self.reasoning)
+        yield from map(TextDelta, text)
+        for index, call in enumerate(self.tool_calls):
+            yield CallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments)
+
+    def end(self, model: str) -> Finished:
+        """The end of the answer."""
+        read, written, total = self.usage.input_tokens, self.usage.output_tokens, self.usage.total_tokens
+        return Finished(
+            reason="tool_calls" if self.tool_calls else "stop",
+            usage=TokenUsage(
+                input_tokens=read,
+                output_tokens=written,
+                total_tokens=read + written if total is None else total,
+                cached_input_tokens=self.usage.cached_input_tokens,
+                reasoning_tokens=self.usage.reasoning_tokens,
+            ),
+            model=model,
+        )
+
+
+class _File(StrictTable):
+    turns: list[Any]
+
+
+Script = tuple[Turn, ...]
+
+
+class ScriptedProvider:
+    """Answers from files (`foldlog.runtime.models.ModelProvider`).
+
+    Relative names start at `FOLDLOG_SCRIPT_DIR`, or else at the working directory. A changed file is read again.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._read: dict[Path, tuple[tuple[int, int], Script]] = {}
+
+    def check(self, model: str) -> None:
+        """Raise `ConfigError` that names file, turn and key if the script cannot be used."""
+        self._script(model)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The turn that the request's place in the run asks for. Raises what the turn says, and `InvalidRequest`."""
+        number, turn = self._turn(request)
+        error = turn.error if turn.error is not None and request.attempt <= turn.error.times else None
+        await self._pause(turn.delay_ms)
+        for count, piece in enumerate(turn.pieces(request.attempt)):
+            if error is not None and count == error.after_chunks:
+                break
+            if count:
+                await self._pause(turn.chunk_delay_ms)
+            yield piece
+        if error is not None:
+            raise _failure(error, f"scripted:{request.model}: turn {number}, attempt {request.attempt}")
+        yield turn.end(request.model)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+    async def _pause(self, delay_ms: float) -> None:
+        if delay_ms:
+            await self._clock.sleep(delay_ms / 1000)
+
+    def _turn(self, request: ModelRequest) -> tuple[int, Turn]:
+        """The turn and its number, from 1."""
+        try:
+            script = self._script(request.model)
+        except ConfigError as error:
+            raise InvalidRequest(str(error)) from None
+        number = 1 + sum(message.role == "assistant" for message in request.messages[request.history :])
+        if number > len(script):
+            where = f"scripted:{request.model}: {_path(request.model)}"
+            raise InvalidRequest(f"{where} has {len(script)} turns, but the run asks for turn {number}")
+        return number, script[number - 1]
+
+    def _script(self, model: str) -> Script:
+        """The script as the file has it now; read again when the file has changed."""
+        path = _path(model)
+        try:
+            stat = path.stat()
+            version = (stat.st_mtime_ns, stat.st_size)
+            known = self._read.get(path)
+            if known is None or known[0] != version:
+                known = self._read[path] = (version, _parsed(path, path.read_bytes()))
+        except OSError as error:
+            raise ConfigError(
+                f"scripted:{model}: the script {path} cannot be read: {error.strerror}. "
+                "Relative names start at FOLDLOG_SCRIPT_DIR, or else at the working directory."
+            ) from None
+        return known[1]
+
+
+def _path(model: str) -> Path:
+    return (
+        Path(os.environ.get("FOLDLOG_SCRIPT_DIR") or ".").expanduser().absolute() / Path(model).expanduser()
+    )
+
+
+def _parsed(path: Path, content: bytes) -> Script:
+    try:
+        data = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from None
+    turns = _File.read(data, str(path)).turns
+    return tuple(Turn.read(turn, f"{path}: turn {number}") for number, turn in enumerate(turns, start=1))
+
+
+def _failure(error: ScriptedError, where: str) -> ModelError:
+    retry_after_s = None if error.retry_after_ms is None else error.retry_after_ms / 1000
+    return _ERRORS[error.type](
+        f"{where}: {error.type} error, as the script says", retry_after_s=retry_after_s
+    )

@@ -1,0 +1,47 @@
+"""Tables that users write by hand, read strictly: what is wrong is told with its place and the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from ..eventlog.errors import ConfigError
+
+
+class StrictTable(BaseModel):
+    """A table with fixed keys. No value is converted, no key is ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise PydanticCustomError("unknown_key", unknown_key(str(key), cls.model_fields))
+        return data
+
+    @classmethod
+    def read(cls, data: Any, where: str) -> Self:
+        """The table in `data`. Raises `ConfigError` that names `where` and each place in it that is wrong."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+            told = (": ".join(filter(None, (_place(fault["loc"]), fault["msg"]))) for fault in faults)
+            raise ConfigError(f"{where}: {'; '.join(told)}") from None
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that is not known."""
+    nearest = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)
+    return f"unknown key {key!r}" + (f", did you mean {nearest[0]!r}?" if nearest else "")
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
