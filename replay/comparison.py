@@ -1,0 +1,197 @@
+"""Two traces side by side: are their canonical forms equal, and if not, where do they part first, and by which rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from .canonical import Boundary, Canonical, Level, canonical, payload_of
+from .trace import Trace
+
+Compared = Literal["content", "shape"]
+"""All that `Boundary.key` holds; or type, path, step and call only, for models and tools that are not deterministic."""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """Where two forms part first: the level (from 0), what only the left and only the right side holds there, and why.
+
+    `rule` is the rule of contract.md that orders or demands the event (R1 to R13).
+    """
+
+    level: int
+    left: Level
+    right: Level
+    rule: str
+    why: str
+
+    @property
+    def revisions(self) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+        """The (run, revision) pairs in the logs behind the left and the right side."""
+        return _revisions(self.left), _revisions(self.right)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What comparing two traces came to. `boundaries`: how many stand equal in both, and how many there are at most."""
+
+    equal: bool
+    boundaries: tuple[int, int]
+    first_difference: Difference | None
+
+
+def compare(left: Trace | Canonical, right: Trace | Canonical, *, by: Compared = "content") -> Comparison:
+    """Compare two traces level by level, and with each step the digest of its request (R12)."""
+    a, b = _form(left), _form(right)
+    equal = sum((_keys(x, by) & _keys(y, by)).total() for x, y in zip(a.levels, b.levels, strict=False))
+    total = max(a.size, b.size)
+    difference = None if equal == total else _first_difference(a, b, by)
+    return Comparison(equal=difference is None, boundaries=(equal, total), first_difference=difference)
+
+
+def is_prefix(cancelled: Trace | Canonical, whole: Trace | Canonical) -> Comparison:
+    """Whether a cancelled trace is a prefix of a whole one, closed downwards, and then one cancel for each open run.
+
+    `boundaries` counts those of the prefix, and the runs that had to be cancelled.
+    """
+    a, b = _form(cancelled), _form(whole)
+    body = [x for x in a.boundaries if not _is_cancel(x)]
+    causes = {x.cause: x for x in b.boundaries}
+    strangers = [x for x in body if x.cause not in causes or _asked_otherwise(x, causes[x.cause])]
+    cancels = Counter(x.run for x in a.boundaries if _is_cancel(x))
+    open_runs = {x.run for x in a.boundaries} - {x.run for x in body if _ends_run(x)}
+    cancelled_well = sum(1 for run in open_runs if cancels[run] == 1)
+    difference = _prefix_difference(a, b, strangers, cancels, open_runs)
+    n_equal = len(body) - len(strangers) + cancelled_well
+    return Comparison(
+        equal=difference is None,
+        boundaries=(n_equal, len(body) + len(open_runs)),
+        first_difference=difference,
+    )
+
+
+def differing_fields(left: Boundary, right: Boundary) -> tuple[str, ...]:
+    """The names of the payload fields that two boundaries do not agree on, `request` for the R12 digest."""
+    a, b = payload_of(left), payload_of(right)
+    names = [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
+    return (*names, "request") if left.request != right.request else tuple(names)
+
+
+def _form(trace: Trace | Canonical) -> Canonical:
+    return trace if isinstance(trace, Canonical) else canonical(trace)
+
+
+def _keys(level: Iterable[Boundary], by: Compared) -> Counter[tuple[object, ...]]:
+    return Counter(_key(boundary, by) for boundary in level)
+
+
+def _key(boundary: Boundary, by: Compared) -> tuple[object, ...]:
+    return boundary.key if by == "content" else boundary.place
+
+
+def _first_difference(a: Canonical, b: Canonical, by: Compared) -> Difference:
+    for number in range(max(len(a.levels), len(b.levels))):
+        left, right = _level(a, number), _level(b, number)
+        only_left, only_right = _without(left, right, by), _without(right, left, by)
+        if only_left or only_right:
+            rule, why = _explain(a, b, only_left, only_right, by)
+            return Difference(level=number, left=only_left, right=only_right, rule=rule, why=why)
+    raise AssertionError("forms of unequal boundaries have a level that differs")
+
+
+def _level(form: Canonical, number: int) -> Level:
+    return form.levels[number] if number < len(form.levels) else ()
+
+
+def _without(level: Level, other: Level, by: Compared) -> Level:
+    keys = _keys(other, by)
+    return tuple(boundary for boundary in level if _key(boundary, by) not in keys)
+
+
+def _explain(a: Canonical, b: Canonical, left: Level, right: Level, by: Compared) -> tuple[str, str]:
+    """The rule, and a sentence, for a level's difference."""
+    for x, y in _same_place(left, right):
+        fields = differing_fields(x, y)
+        if fields == ("request",):
+            return "R12", f"step {x.step} of {x.run} sent another request to the model"
+        return rule_of(x), f"{x.label} of {x.run} says otherwise in {', '.join(fields)}"
+    if left and right:
+        return rule_of(left[0]), f"{left[0].label} stands where {right[0].label} does in the other trace"
+    (only, other, side) = (left[0], b, "left") if left else (right[0], a, "right")
+    if any(_key(boundary, by) == _key(only, by) for boundary in other.boundaries):
+        return rule_of(only), f"{only.label} of {only.run} stands at another place in the order"
+    return rule_of(only), f"{only.label} of {only.run} is only in the {side} trace"
+
+
+def _same_place(left: Level, right: Level) -> Iterator[tuple[Boundary, Boundary]]:
+    places = {boundary.place: boundary for boundary in right}
+    return ((x, places[x.place]) for x in left if x.place in places)
+
+
+_RULES = {
+    "step": "R2",
+    "text": "R3",
+    "reasoning": "R3",
+    "usage": "R3",
+    "tool_call": "R3",
+    "child_started": "R7",
+    "child_finished": "R7",
+    "ralph_iteration": "R9",
+    "ralph_stop": "R9",
+    "approval_requested": "R10",
+    "approval_resolved": "R10",
+    "message_injected": "R13",
+    "context": "R1",
+    "budget": "R1",
+}
+
+
+def rule_of(boundary: Boundary) -> str:
+    """The rule of contract.md section 3 that gives an event of this family its place."""
+    if boundary.call is not None and boundary.agent_path.count("/") > boundary.run.count("/"):
+        return "R7"
+    if boundary.type == "status":
+        status = payload_of(boundary)["status"]
+        return {"starting": "R1", "paused": "R10", "resumed": "R10", "cancelled": "R8"}.get(status, "R6")
+    return _RULES.get(boundary.type, "R4" if boundary.call is not None else "R6")
+
+
+def _is_cancel(boundary: Boundary) -> bool:
+    return (
+        boundary.type == "status" and boundary.call is None and payload_of(boundary)["status"] == "cancelled"
+    )
+
+
+def _ends_run(boundary: Boundary) -> bool:
+    return (
+        boundary.type == "status"
+        and boundary.call is None
+        and payload_of(boundary)["status"] in {"completed", "error"}
+    )
+
+
+def _asked_otherwise(x: Boundary, y: Boundary) -> bool:
+    return bool(x.request) and x.request != y.request
+
+
+def _prefix_difference(
+    a: Canonical, b: Canonical, strangers: list[Boundary], cancels: Counter[str], open_runs: set[str]
+) -> Difference | None:
+    if strangers:
+        only = strangers[0]
+        number = next(n for n, level in enumerate(a.levels) if only in level)
+        there = tuple(x for x in _level(b, number) if x.place == only.place)
+        rule, why = _explain(a, b, (only,), there, "content")
+        return Difference(level=number, left=(only,), right=there, rule=rule, why=why)
+    for run in sorted(open_runs | set(cancels)):
+        wanted = 1 if run in open_runs else 0
+        if cancels[run] != wanted:
+            ends = tuple(x for x in a.boundaries if x.run == run and x.type == "status" and x.call is None)
+            why = f"{run} has {cancels[run]} times status(cancelled), and should have it {wanted} times"
+            return Difference(level=len(a.levels) - 1, left=ends, right=(), rule="R6", why=why)
+    return None
+
+
+def _revisions(level: Level) -> tuple[tuple[str, int], ...]:
+    return tuple((boundary.run_id, revision) for boundary in level for revision in boundary.revisions)
