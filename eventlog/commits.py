@@ -93,7 +93,10 @@ def encode(commit: Commit) -> bytes:
 
 def _check_sum(data: bytes) -> None:
     body, tail = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
-    if not tail.startswith(_SUM_KEY) or digest_of_bytes(body + b"}")[:_SUM_DIGITS].encode() != tail[len(_SUM_KEY) : -2]:
+    if (
+        not tail.startswith(_SUM_KEY)
+        or digest_of_bytes(body + b"}")[:_SUM_DIGITS].encode() != tail[len(_SUM_KEY) : -2]
+    ):
         raise ValueError("its bytes do not match its checksum")
 
 
@@ -142,9 +145,13 @@ def verify(stored: Stored, head: Head) -> Recorded:
     try:
         commit = decode(stored.data)
     except ValueError as error:
-        raise LogCorrupted(run, rev, f"the commit at position {stored.position} is unreadable ({error})") from error
+        raise LogCorrupted(
+            run, rev, f"the commit at position {stored.position} is unreadable ({error})"
+        ) from error
     if commit.rev != rev:
-        raise LogCorrupted(run, rev, f"the next stored commit begins at revision {commit.rev}, so commits are missing")
+        raise LogCorrupted(
+            run, rev, f"the next stored commit begins at revision {commit.rev}, so commits are missing"
+        )
     if commit.prev != head.digest:
         raise LogCorrupted(run, rev, "its hash of the previous commit does not match what is stored there")
     return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
@@ -205,5 +212,6 @@ def parse_cursor(cursor: str | None) -> tuple[int, int]:
 def as_stored(events: Iterable[Event]) -> Sequence[Event]:
     """The events without what only reading adds; the reverse of `as_read` but for forwarded events' own agent."""
     return [
-        msgspec.structs.replace(event, run_id="", root_id="", revision=None, cursor=None, at=0.0) for event in events
+        msgspec.structs.replace(event, run_id="", root_id="", revision=None, cursor=None, at=0.0)
+        for event in events
     ]

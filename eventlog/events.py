@@ -97,7 +97,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 # --- observable -------------------------------------------------------------------------------------------------------
 
-RunStatus = Literal["starting", "paused", "resumed", "completed", "error", "cancelled", "running", "waiting_for_tool"]
+RunStatus = Literal[
+    "starting", "paused", "resumed", "completed", "error", "cancelled", "running", "waiting_for_tool"
+]
 TERMINAL_STATUSES = frozenset({"completed", "error", "cancelled"})
 
 

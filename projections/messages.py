@@ -51,7 +51,8 @@ def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
     record: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         record["tool_calls"] = [
-            {"call": places[call.id], "name": call.name, "arguments": call.arguments} for call in message.tool_calls
+            {"call": places[call.id], "name": call.name, "arguments": call.arguments}
+            for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         record["call"] = places[message.tool_call_id]
@@ -72,7 +73,9 @@ def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
             raise ValueError(f"message {number}: {error}") from error
         unknown = set(item) - {"role", "content", "tool_calls", "tool_call_id"}
         if unknown or message.role == "system":
-            raise ValueError(f"message {number}: {'unknown field ' + min(unknown) if unknown else 'role system'}")
+            raise ValueError(
+                f"message {number}: {'unknown field ' + min(unknown) if unknown else 'role system'}"
+            )
         open_calls = _pair(number, message, open_calls)
         messages.append(message)
     if open_calls:
@@ -83,7 +86,9 @@ def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
 def _pair(number: int, message: Message, open_calls: list[str]) -> list[str]:
     if message.role == "tool":
         if message.tool_call_id not in open_calls:
-            raise ValueError(f"message {number}: a result for {message.tool_call_id!r}, which no message before it calls")
+            raise ValueError(
+                f"message {number}: a result for {message.tool_call_id!r}, which no message before it calls"
+            )
         return [call for call in open_calls if call != message.tool_call_id]
     if open_calls:
         raise ValueError(f"message {number}: no result for the tool call {open_calls[0]!r} before it")

@@ -206,7 +206,12 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
     commit = recorded.commit
     check_epoch(state, commit)
     if not state.exists:
-        state.run, state.root, state.path, state.submitted_at = commit.run, commit.root, commit.path, commit.at
+        state.run, state.root, state.path, state.submitted_at = (
+            commit.run,
+            commit.root,
+            commit.path,
+            commit.at,
+        )
     for index, event in enumerate(commit.events):
         apply(state, event, commit.at)
         if isinstance(event, Claimed):
@@ -223,7 +228,9 @@ def check_epoch(state: RunState, commit: Commit) -> None:
     in_force = state.epoch + 1 if claims else state.epoch
     if commit.epoch != in_force or (state.owner is None and not claims and not state.over):
         raise LogCorrupted(
-            commit.run, commit.rev, f"an executor of epoch {commit.epoch} wrote while epoch {state.epoch} was in force"
+            commit.run,
+            commit.rev,
+            f"an executor of epoch {commit.epoch} wrote while epoch {state.epoch} was in force",
         )
 
 

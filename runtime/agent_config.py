@@ -44,6 +44,8 @@ _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
 _BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
 _INJECTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _MESSAGES = {"tuple_type": "must be a list", "dict_type": "must be a table", "model_type": "must be a table"}
+_FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
+"""With it the check refuses a pattern that is no regular expression."""
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 _NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 
@@ -253,18 +255,19 @@ def config_schema() -> dict[str, Any]:
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     """What an executor must be able to do for this agent, by the names of contract.md section 5.
 
-    Besides those: `budgets`, `concurrency`, `fallback` and `subagents` (the tools that spawn them), so that no executor ignores the setting in silence.
+    Besides those: `budgets`, `concurrency`, `fallback` and `subagents` (the tools that spawn them), so that no executor
+    ignores the setting in silence.
     """
     needs = {
         "approvals": config.hitl_tools,
         "budgets": config.budgets,
-        "subagents": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
         "fallback": config.fallback_models,
         "memory": config.memory,
         "planning": config.planning_enabled,
         "progress": config.mcp_servers and config.emit_mcp_progress,
+        "subagents": config.allow_self_spawn or config.allow_parallel_subagents,
     }
     return frozenset(name for name, needed in needs.items() if needed)
 
@@ -274,10 +277,10 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
 
 def check_output_schema(schema: Mapping[str, Any]) -> None:
     """Raises `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
-    if (dialect := schema.get("$schema", DRAFT)) not in {DRAFT, f"{DRAFT}#"}:
+    if (dialect := schema.get("$schema", DRAFT)) not in (DRAFT, f"{DRAFT}#"):
         raise ValueError(f"$schema is {dialect!r}; only draft 2020-12 ({DRAFT}) is supported")
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.Draft202012Validator.check_schema(schema, format_checker=_FORMATS)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a valid JSON Schema at {error.json_path}: {error.message}") from None
     resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
@@ -287,7 +290,7 @@ def check_output_schema(schema: Mapping[str, Any]) -> None:
             raise ValueError(f"the reference {reference!r} leaves the schema; put what it means under $defs")
         try:
             resolver.lookup(reference)
-        except referencing.exceptions.Unresolvable:
+        except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
             raise ValueError(f"the reference {reference!r} leads nowhere") from None
 
 

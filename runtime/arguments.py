@@ -23,7 +23,9 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     return (value, None) if isinstance(value, dict) else ({}, text)
 
 
-def split_arguments(arguments: Mapping[str, Any], injected: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_arguments(
+    arguments: Mapping[str, Any], injected: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The executable arguments, and those that only the configuration's `injected_tool_args` asked for."""
     executable = {name: value for name, value in arguments.items() if name not in injected}
     return executable, {name: value for name, value in arguments.items() if name in injected}

@@ -1,4 +1,4 @@
-"""Child runs of a tool call: runs of their own in the family, driven by whoever drives the parent (protocol rule 19)."""
+"""Child runs of a tool call: runs of their own in the family, driven by who drives the parent (protocol rule 19)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..projections.messages import sha256_hex
 from .commands import ChildEnded, ChildSpawned, Command
 from .family import cancel_family
 from .journal import Journal
+from .owed import pay_owed
 from .submission import open_turn, submitted_event
 from .toolport import ToolFailed
 
@@ -48,7 +49,9 @@ class ChildRuns:
             found = await cancel_family(self._driver.host.log, subject, "its call is over")
             journal = Journal(self._driver.host.log, subject, wait_for_log=True)
             await journal.load()
-            await self._say(self._ended(journal, default="cancelled" if found == "cancelled" else "completed"))
+            await self._say(
+                self._ended(journal, default="cancelled" if found == "cancelled" else "completed")
+            )
 
     async def _run(self, call_id: str, ordinal: int, agent: Agent, text: str) -> str:
         state = self._driver.state
@@ -73,12 +76,18 @@ class ChildRuns:
         state = self._driver.state
         parent = ParentLink(run=state.run, tool_call_id=call_id, ordinal=ordinal)
         turn = open_turn(
-            child.journal, submitted_event(agent, text, executor="child", parent=parent), f"{state.path}/{agent.name}"
+            child.journal,
+            submitted_event(agent, text, executor="child", parent=parent),
+            f"{state.path}/{agent.name}",
         )
         child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
         spawned = ChildSpawned(
-            call_id=call_id, ordinal=ordinal, child_run=child.journal.subject.id, name=agent.name, kind="agent"
+            call_id=call_id,
+            ordinal=ordinal,
+            child_run=child.journal.subject.id,
+            name=agent.name,
+            kind="agent",
         )
         await self._say(spawned, write)
         await child.journal.load()
@@ -89,13 +98,15 @@ class ChildRuns:
         while not journal.state.over:
             if not mine:
                 if not journal.state.runnable:
-                    await _next_commit(journal)
+                    await journal.wait_for_news()
                     continue
                 driver = type(driver)(driver.host, journal)
                 if not await driver.claim():
                     continue
             ending = await driver.drive()
             mine = False
+            if ending == "parked":
+                await pay_owed(driver.host.log, journal)
             if ending == "fenced":
                 await _until_unowned(journal)
 
@@ -104,7 +115,11 @@ class ChildRuns:
         status = terminal.status if terminal is not None else default
         return ChildEnded(
             child_run=journal.subject.id,
-            status="completed" if status == "completed" else "cancelled" if status == "cancelled" else "error",
+            status="completed"
+            if status == "completed"
+            else "cancelled"
+            if status == "cancelled"
+            else "error",
             output_digest=sha256_hex(journal.state.output.encode()) if status == "completed" else "",
         )
 
@@ -114,18 +129,10 @@ class ChildRuns:
         await stored
 
 
-async def _next_commit(journal: Journal) -> None:
-    follow = journal.log.events.follow(journal.subject, journal.state.head.position)
-    async for _stored in follow:
-        break
-    await follow.aclose()  # type: ignore[attr-defined] # an async generator
-    await journal.catch_up()
-
-
 async def _until_unowned(journal: Journal) -> None:
     """Somebody else took the child (an answered approval woke another worker): let them."""
     while not journal.state.over and journal.state.owner is not None:
-        await _next_commit(journal)
+        await journal.wait_for_news()
 
 
 def _output(journal: Journal) -> str:

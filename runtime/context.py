@@ -85,7 +85,11 @@ def _forwarded(event: Event, agent_path: str) -> Event:
     if not inner and isinstance(event, (Custom, McpProgress)):
         return event
     if not inner and isinstance(event, (Status, Step)):
-        raise ToolFailed(f"an emitted {event.type!r} needs the `agent` it is about: it would end or begin this run's own")
+        raise ToolFailed(
+            f"an emitted {event.type!r} needs the `agent` it is about: it would end or begin this run's own"
+        )
     path = f"{agent_path}/{inner or 'tool'}"
     changes: dict[str, Any] = {"agent": event.agent or path.rpartition("/")[2], "agent_path": path}
-    return msgspec.structs.replace(event, run_id="", root_id="", revision=None, cursor=None, at=0.0, **changes)
+    return msgspec.structs.replace(
+        event, run_id="", root_id="", revision=None, cursor=None, at=0.0, **changes
+    )

@@ -126,7 +126,11 @@ def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
     """The arguments to run a call with: as edited by whoever approved it, else the model's."""
     for approval in reversed(state.approvals.values()):
         resolution = approval.resolution
-        if approval.request.tool_call_id == call.id and resolution is not None and resolution.arguments is not None:
+        if (
+            approval.request.tool_call_id == call.id
+            and resolution is not None
+            and resolution.arguments is not None
+        ):
             return resolution.arguments
     return call.arguments
 
@@ -276,7 +280,9 @@ class Turn:
 
     def _is_current_model_call(self, step: int, attempt: int) -> bool:
         model = self.state.model
-        return self.state.step_open and step == self.state.step and model.requested and attempt == model.attempt
+        return (
+            self.state.step_open and step == self.state.step and model.requested and attempt == model.attempt
+        )
 
     def _tool_called(self, request: CallRequest) -> None:
         state = self.state
@@ -319,7 +325,9 @@ class Turn:
         failures = state.model.failures + 1
         retry_at = None
         if failure.error_type in RETRIED_ERRORS and failures < retry.attempts:
-            wait_s = max(backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0)
+            wait_s = max(
+                backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0
+            )
             retry_at = self.now + wait_s
         self.add(
             ModelFailed(
@@ -407,7 +415,9 @@ class Turn:
             return
         approval = self.state.approvals.get(timer_id.removeprefix(APPROVAL_TIMER))
         if approval is not None and approval.pending:
-            self._resolved(approval, ApprovalResolved(approval_id=approval.request.approval_id, decision="timed_out"))
+            self._resolved(
+                approval, ApprovalResolved(approval_id=approval.request.approval_id, decision="timed_out")
+            )
 
     def _resolve(self, answer: Resolve) -> None:
         approval = self.state.approvals.get(answer.approval_id)
@@ -543,13 +553,17 @@ class Turn:
         elif approval.request.kind == "unverifiable":
             self._settle_unverifiable(call, resolution)
         elif resolution.decision == "rejected":
-            self._result(call, status="rejected", error="an operator rejected the call" + (f": {note}" if note else ""))
+            self._result(
+                call, status="rejected", error="an operator rejected the call" + (f": {note}" if note else "")
+            )
 
     def _settle_unverifiable(self, call: CallState, resolution: ApprovalResolved) -> None:
         if resolution.outcome == "succeeded":
             self._result(call, status="success", result=resolution.result)
         elif resolution.outcome == "failed":
-            self._result(call, status="error", error=resolution.note or "an operator marked the call as failed")
+            self._result(
+                call, status="error", error=resolution.note or "an operator marked the call as failed"
+            )
 
     def _result(
         self,
@@ -591,7 +605,9 @@ class Turn:
         for approval in reversed(self.state.approvals.values()):
             request, resolution = approval.request, approval.resolution
             if request.tool_call_id == call.id and request.kind != "unverifiable" and resolution is not None:
-                edited = {"edited_arguments": resolution.arguments} if resolution.arguments is not None else {}
+                edited = (
+                    {"edited_arguments": resolution.arguments} if resolution.arguments is not None else {}
+                )
                 return {"approval_status": resolution.decision, "approval_id": request.approval_id, **edited}
         return {"approval_status": "not_required"}
 
@@ -613,5 +629,6 @@ class Turn:
         elif state.output_rejections:
             self.fail("output_invalid", problem, recoverable=False, step=None)
         else:
-            self.add(OutputRejected(message=f"The answer does not match the required output schema: {problem}"))
-
+            self.add(
+                OutputRejected(message=f"The answer does not match the required output schema: {problem}")
+            )

@@ -94,7 +94,9 @@ class Driver:
         """The run as this driver knows it."""
         return self.journal.state
 
-    def post(self, command: Command, extra: Sequence[Write] = (), stored: asyncio.Future[None] | None = None) -> None:
+    def post(
+        self, command: Command, extra: Sequence[Write] = (), stored: asyncio.Future[None] | None = None
+    ) -> None:
         """Hand a command to the next turn. For the event loop's own thread."""
         self._inbox.append(Posted(command, tuple(extra), stored))
         self._ring()
@@ -157,7 +159,9 @@ class Driver:
         provider.check(model)
         unknown = rules.hitl_tools - tools.keys()
         if unknown:
-            raise ConfigError(f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have")
+            raise ConfigError(
+                f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have"
+            )
         specs = tuple(expose(tool.spec, rules.injected_tool_args) for tool in tools.values())
         return ToolsResolved(tools=specs, model=rules.model)
 
@@ -354,5 +358,3 @@ class Driver:
             await self.journal.store(events, epoch=self.epoch)
         except LogUnavailable:
             logger.warning("run %s: the log is away, late outcomes are not stored", self.state.run)
-
-

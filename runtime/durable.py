@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from ..eventlog.errors import LogCorrupted, LogUnavailable, NotRegistered
-from ..eventlog.events import LaneEntry, Submitted
+from ..eventlog.events import LaneEntry, StoredEvent, Submitted
 from ..eventlog.names import run_subject
 from ..eventlog.ports import Delivery, Lease, Log, Subject, Wakeup, WakeWrite, Write
+from ..projections.run_state import RunState
 from .commands import ChildEnded, Command, PreparationFailed, TimerDue
 from .drive import Driver, Ending, Host
 from .executor import BUILT
@@ -34,6 +35,8 @@ ORPHAN_ATTEMPTS_MAX = 30
 UNSERVED_ATTEMPTS_MAX = 5
 CORRUPT_DELAY_S = 30.0
 
+Verdict = tuple[Literal["ack", "nak"], float]
+"""What becomes of a wake-up: done with, or back after so many seconds."""
 
 
 class DurableExecutor:
@@ -51,7 +54,11 @@ class DurableExecutor:
             journal = Journal(self._host.log, subject)
             turn = open_turn(journal, submitted, path)
             wakeup = Wakeup(
-                shard=subject.shard, agent=journal.state.agent, root=subject.root, run=subject.id, cause=len(turn.events)
+                shard=subject.shard,
+                agent=journal.state.agent,
+                root=subject.root,
+                run=subject.id,
+                cause=len(turn.events),
             )
             if submitted.lane is None:
                 stored = await self._submit_pipelined(journal, turn.events, wakeup)
@@ -63,7 +70,9 @@ class DurableExecutor:
             if journal.state.exists:
                 return False
 
-    async def _submit_pipelined(self, journal: Journal, events: list[Submitted], wakeup: Wakeup) -> bool:
+    async def _submit_pipelined(
+        self, journal: Journal, events: Sequence[StoredEvent], wakeup: Wakeup
+    ) -> bool:
         """The wake-up first, the commit right behind it: a fifth of a batch's time, and rule 10 judges an early one."""
         sent, stored = await asyncio.gather(
             self._host.log.wakeups.send(wakeup), journal.store(events, epoch=0), return_exceptions=True
@@ -92,7 +101,6 @@ class DurableExecutor:
 
 
 def _with_lane(wakeup: Wakeup, revision: int) -> Wakeup:
-
 
     return msgspec.structs.replace(wakeup, lane_cause=revision)
 
@@ -193,9 +201,11 @@ class Worker:
         except asyncio.CancelledError:
             raise
         except Exception:
-            logger.exception("wake-up of run %s: a bug stopped its driver; it will be delivered again", delivery.wakeup.run)
+            logger.exception(
+                "wake-up of run %s: a bug stopped its driver; it will be delivered again", delivery.wakeup.run
+            )
 
-    async def _judge(self, delivery: Delivery) -> tuple[Literal["ack", "nak"], float]:
+    async def _judge(self, delivery: Delivery) -> Verdict:
         """Rules 10 to 15. Acknowledged only with nothing left to do for this run; else back, with a delay."""
         wakeup = delivery.wakeup
         subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
@@ -204,15 +214,11 @@ class Worker:
             try:
                 state = await journal.load()
             except LogCorrupted as error:
-                logger.error("%s", error)
+                logger.warning("left to others: %s", error)
                 return "nak", CORRUPT_DELAY_S
-            if not state.exists and delivery.attempt > ORPHAN_ATTEMPTS_MAX:
-                return "ack", 0.0
-            if not state.exists or state.head.rev < wakeup.cause:
-                return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
-            if state.unknown_type is not None and not state.over:
-                logger.warning("run %s holds an event %r of a newer version; left to others", state.run, state.unknown_type)
-                return "nak", CORRUPT_DELAY_S
+            unjudgeable = self._unjudgeable(state, delivery)
+            if unjudgeable is not None:
+                return unjudgeable
             cause = await self._cause(journal, wakeup)
             if not state.runnable and cause is None:
                 await pay_owed(self._log, journal)
@@ -222,7 +228,7 @@ class Worker:
                 return "nak", STALE_DELAY_S
             if not turn_of_lane:
                 return "ack", 0.0
-            if state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch):
+            if await self._is_driven(state):
                 return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
             ending = await self._drive(delivery, journal, cause)
             if ending in {"over", "parked"}:
@@ -230,6 +236,19 @@ class Worker:
                 return "ack", 0.0
             if ending is not None:
                 return "nak", 0.0 if ending == "released" else STALE_DELAY_S
+
+    def _unjudgeable(self, state: RunState, delivery: Delivery) -> Verdict | None:
+        """Rule 10: a read older than the wake-up's cause decides nothing; nor does one of a newer vocabulary."""
+        if not state.exists and delivery.attempt > ORPHAN_ATTEMPTS_MAX:
+            return "ack", 0.0
+        if not state.exists or state.head.rev < delivery.wakeup.cause:
+            return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
+        if state.unknown_type is not None and not state.over:
+            logger.warning(
+                "run %s holds an event %r of a newer version: left to others", state.run, state.unknown_type
+            )
+            return "nak", CORRUPT_DELAY_S
+        return None
 
     async def _cause(self, journal: Journal, wakeup: Wakeup) -> Command | None:
         """What came from outside the run, as a command for its claim (rule 11); None when it is moot."""
@@ -248,6 +267,10 @@ class Worker:
                 status = {"completed": "completed", "cancelled": "cancelled"}.get(terminal.status, "error")
                 return ChildEnded(child_run=wakeup.ref, status=status)  # type: ignore[arg-type] # one of three words
         return None
+
+    async def _is_driven(self, state: RunState) -> bool:
+        """Whether somebody vouches for driving it (rule 13)."""
+        return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
 
     async def _lane(self, journal: Journal, wakeup: Wakeup) -> bool | None:
         submitted = journal.state.submitted

@@ -42,13 +42,17 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
 
 def _children(journals: dict[str, Journal], run: str) -> list[Journal]:
     return [
-        j for j in journals.values() if j.state.submitted and j.state.submitted.parent and j.state.submitted.parent.run == run
+        j
+        for j in journals.values()
+        if j.state.submitted and j.state.submitted.parent and j.state.submitted.parent.run == run
     ]
 
 
 def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
     """The open runs from `run` down, children before their parents."""
-    below = [member for child in _children(journals, run) for member in _open_below(journals, child.subject.id)]
+    below = [
+        member for child in _children(journals, run) for member in _open_below(journals, child.subject.id)
+    ]
     return below if journals[run].state.over else [*below, journals[run]]
 
 
@@ -89,8 +93,6 @@ async def _cancel_all(
 
 async def _was_stored(log: Log, subject: Subject, append: str) -> bool:
     """After a lost ack: look for the own append id in everything (protocol rule 2)."""
-
-
     chain, found = Chain(), False
     async for stored in log.events.read(subject):
         found = found or chain.verify(stored).commit.append == append
@@ -115,5 +117,3 @@ def parent_wakeup(parent: Journal, child: str) -> list[Write]:
             )
         )
     ]
-
-

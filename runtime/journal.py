@@ -6,7 +6,8 @@ approvers, injectors, submitters (protocol.md section A).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -24,7 +25,19 @@ from ..eventlog.events import (
 )
 from ..eventlog.names import lane_subject
 from ..eventlog.offload import restore, spill
-from ..eventlog.ports import COMMIT_BYTES_MAX, At, CommitWrite, Family, Log, Subject, Wakeup, WakeWrite, Write
+from ..eventlog.ports import (
+    COMMIT_BYTES_MAX,
+    At,
+    CommitWrite,
+    Family,
+    Log,
+    Selector,
+    Stored,
+    Subject,
+    Wakeup,
+    WakeWrite,
+    Write,
+)
 from ..projections.run_state import RunState, fold_commit
 from .rules import Rules, rules_of
 
@@ -84,6 +97,17 @@ class Journal:
                 await self.log.clock.sleep(OUTAGE_POLL_S)
             else:
                 return
+
+    async def wait_for_news(self) -> RunState:
+        """Wait until the run's log holds more than is known, and fold that. Sits through outages of the log."""
+        async with following(self.log, self.subject, self.state.head.position) as commits:
+            async for _commit in commits:
+                break
+        waited, self.wait_for_log = self.wait_for_log, True
+        try:
+            return await self.catch_up()
+        finally:
+            self.wait_for_log = waited
 
     async def store(self, events: Sequence[StoredEvent], *, epoch: int, extra: Sequence[Write] = ()) -> bool:
         """Append events that are folded into `state` already; whether they are stored.
@@ -176,6 +200,18 @@ class Journal:
         return await hand_lane_on(self.log, submitted.lane, self.subject.id)
 
 
+@contextlib.asynccontextmanager
+async def following(log: Log, selector: Selector, after: int) -> AsyncIterator[AsyncIterator[Stored]]:
+    """`EventLog.follow`, closed for certain when the context is left."""
+    commits = log.events.follow(selector, after)
+    try:
+        yield commits
+    finally:
+        close = getattr(commits, "aclose", None)
+        if close is not None:
+            await close()
+
+
 async def restored(recorded: Recorded, log: Log) -> Recorded:
     """The commit with its artifacts put back in place."""
     events = await restore(recorded.commit.events, log.artifacts)
@@ -215,9 +251,9 @@ async def read_lane(log: Log, lane: str) -> tuple[Subject, int, int, str, list[L
     return subject, stored.position, commit.rev, digest_of_bytes(stored.data), queue
 
 
-async def _lane_write(log: Log, lane: str, change: Callable[[list[LaneEntry]], list[LaneEntry]]) -> tuple[
-    CommitWrite, list[LaneEntry], list[LaneEntry], int
-]:
+async def _lane_write(
+    log: Log, lane: str, change: Callable[[list[LaneEntry]], list[LaneEntry]]
+) -> tuple[CommitWrite, list[LaneEntry], list[LaneEntry], int]:
     subject, position, revision, digest, before = await read_lane(log, lane)
     after = change(before)
     commit = Commit(

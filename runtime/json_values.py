@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
+import pydantic
 import pydantic_core
 
 from ..projections.messages import canonical_json
@@ -113,6 +114,7 @@ def _of_object(value: Any, path: str) -> Any:
 def _by_pydantic(value: Any, path: str) -> Any:
     """Models, dataclasses, times, bytes and whatever else pydantic can serialise."""
     try:
+        _check_finite(value)
         plain = pydantic_core.to_jsonable_python(
             value, bytes_mode="base64", inf_nan_mode="constants", fallback=_fallback
         )
@@ -123,6 +125,27 @@ def _by_pydantic(value: Any, path: str) -> Any:
     if type(plain) is type(value):
         raise _refused(path, f"a {type(value).__name__}")
     return plain
+
+
+def _check_finite(value: Any) -> None:
+    """A model writes NaN as null unless its configuration says otherwise: refuse it before it is lost."""
+    if isinstance(value, pydantic.BaseModel) and "ser_json_inf_nan" not in value.model_config:
+        for number in _floats(value.model_dump(warnings=False)):
+            _finite(number, "")
+
+
+def _floats(value: Any) -> Iterator[float]:
+    match value:
+        case float():
+            yield value
+        case Mapping():
+            for item in value.values():
+                yield from _floats(item)
+        case list() | tuple() | AbstractSet():
+            for item in value:
+                yield from _floats(item)
+        case _:
+            pass
 
 
 def _of_struct(value: msgspec.Struct) -> Any:

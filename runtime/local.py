@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from ..eventlog.errors import FoldlogError
@@ -46,7 +47,9 @@ class LocalExecutor:
                 extra.append(write)
             if at_head and driver is not None:
                 driver.claim_within(turn)
-                extra.append(TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s)))
+                extra.append(
+                    TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
+                )
             else:
                 driver = None
             if await journal.store(turn.events, epoch=driver.epoch if driver else 0, extra=extra):
@@ -63,11 +66,17 @@ class LocalExecutor:
             self._host.agent(journal.state.agent)
             self._spawn(journal, None, take_over=True)
 
+    def task(self, run_id: str) -> asyncio.Task[None] | None:
+        """The task that drives the run in this process, if there is one."""
+        return self._tasks.get(run_id)
+
     async def aclose(self) -> None:
         """Stop driving and release the claims; nothing is cancelled."""
         for driver in self._heart.drivers:
             driver.release_soon("the process that drove it is leaving")
-        waiting = [task for run, task in self._tasks.items() if run not in {d.state.run for d in self._heart.drivers}]
+        waiting = [
+            task for run, task in self._tasks.items() if run not in {d.state.run for d in self._heart.drivers}
+        ]
         for task in waiting:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -91,11 +100,13 @@ class LocalExecutor:
                     return
                 driver, take_over = None, False
         except FoldlogError as error:
-            logger.error("run %s: %s", journal.subject.id, error)
+            logger.warning("run %s: this process stopped driving it: %s", journal.subject.id, error)
             self.failures[journal.subject.id] = error
         except Exception as error:
             logger.exception("run %s: a bug stopped its driver", journal.subject.id)
-            self.failures[journal.subject.id] = FoldlogError(f"a bug stopped the driver of run {journal.subject.id}: {error}")
+            self.failures[journal.subject.id] = FoldlogError(
+                f"a bug stopped the driver of run {journal.subject.id}: {error}"
+            )
 
     async def _drive(self, driver: Driver) -> bool:
         """Drive until the run rests; whether this process goes on with it."""
@@ -121,7 +132,9 @@ class LocalExecutor:
             if (state.runnable or due is not None) and await self._has_turn(journal):
                 driver = Driver(self._host, journal)
                 if await driver.claim(*([due] if due is not None else [])):
-                    await self._host.log.timers.set(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
+                    await self._host.log.timers.set(
+                        watch_timer(journal, self._host.log.clock.now() + self._host.lease_s)
+                    )
                     return driver
                 continue
             due = await self._wait(journal) if not state.runnable else None
@@ -142,7 +155,9 @@ class LocalExecutor:
         names = [entry.run for entry in queue]
         if journal.subject.id in names[1:]:
             before = names[names.index(journal.subject.id) - 1]
-            await _until_over(Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True))
+            await _until_over(
+                Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True)
+            )
         await journal.catch_up()
         return False
 
@@ -150,31 +165,16 @@ class LocalExecutor:
         """Until the log says something new of the run, or a timer of it is due on this process' clock."""
         clock = self._host.log.clock
         timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
-        news = asyncio.create_task(_next_commit(journal))
-        waits: list[asyncio.Task[None]] = [news]
-        if timers:
-            waits.append(asyncio.create_task(clock.sleep(timers[0].due_at - clock.now())))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waits:
-                task.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-        await journal.catch_up()
+        wait_s = max(0.0, timers[0].due_at - clock.now()) if timers else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await journal.wait_for_news()
         if timers and timers[0].due_at <= clock.now() and not journal.state.runnable:
             return TimerDue(timers[0].id)
         return None
 
 
-async def _next_commit(journal: Journal) -> None:
-    async for _stored in journal.log.events.follow(journal.subject, journal.state.head.position):
-        return
-
-
 async def _until_over(journal: Journal) -> None:
     await journal.load()
     while not journal.state.over:
-        await _next_commit(journal)
-        await journal.catch_up()
-
-
+        await journal.wait_for_news()

@@ -76,7 +76,9 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
     except Exception as error:  # noqa: BLE001 - a provider's bug must not kill the run's driver
         return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
     if answer.finished is None:
-        return _failed(effect, "transient", f"the stream of {rules.model} ended before the answer was complete")
+        return _failed(
+            effect, "transient", f"the stream of {rules.model} ended before the answer was complete"
+        )
     return ModelReplied(
         step=effect.step,
         attempt=effect.attempt,
@@ -88,9 +90,15 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
     )
 
 
-def _failed(effect: CallModel, error_type: str, message: str, retry_after_s: float | None = None) -> ModelCallFailed:
+def _failed(
+    effect: CallModel, error_type: str, message: str, retry_after_s: float | None = None
+) -> ModelCallFailed:
     return ModelCallFailed(
-        step=effect.step, attempt=effect.attempt, error_type=error_type, message=message, retry_after_s=retry_after_s
+        step=effect.step,
+        attempt=effect.attempt,
+        error_type=error_type,
+        message=message,
+        retry_after_s=retry_after_s,
     )
 
 
@@ -111,7 +119,13 @@ async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delt
 
 
 async def _publish(
-    driver: Driver, effect: CallModel, answer: _Answer, channel: Channel, index: int, text: str, tool_name: str
+    driver: Driver,
+    effect: CallModel,
+    answer: _Answer,
+    channel: Channel,
+    index: int,
+    text: str,
+    tool_name: str,
 ) -> None:
     piece = DraftPiece(
         run=driver.state.run,
@@ -129,5 +143,3 @@ async def _publish(
         await driver.host.log.drafts.publish(driver.state.root, piece)
     except LogUnavailable:
         return  # a draft is worth nothing later; the stored text corrects the stream
-
-

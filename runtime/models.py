@@ -135,6 +135,7 @@ class ModelProvider(Protocol):
         """Give back connections. Safe to repeat."""
         ...
 
+
 __all__ = [
     "AuthenticationFailed",
     "CallDelta",

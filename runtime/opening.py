@@ -19,11 +19,16 @@ MEMORY = "memory://"
 
 
 @contextlib.asynccontextmanager
-async def open_log(url: str | None, namespace: str, *, lease_s: float) -> AsyncIterator[Log]:
+async def open_log(
+    url: str | None, namespace: str, *, lease_s: float, given: Log | None = None
+) -> AsyncIterator[Log]:
     """The log at `url`; None is `NATS_URL`, else the embedded server of this project, which is started if need be.
 
     Raises `ConfigError`, `LogUnavailable`.
     """
+    if given is not None:
+        yield given
+        return
     address = url or os.environ.get("NATS_URL") or None
     if address == MEMORY:
         yield MemoryLog(namespace, ack_wait_s=lease_s)

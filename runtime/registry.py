@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,8 @@ from .toolport import Tool, ToolFunction, ToolSourceFactory
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
 TOOL_SOURCES = "foldlog.toolsources"
+
+_MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
 
 
 class Registry:
@@ -135,7 +138,7 @@ class Registry:
         the module or what it holds.
         """
         module_name, colon, attributes = path.partition(":")
-        if not (module_name and colon and attributes) or "/" in module_name or module_name.endswith(".py"):
+        if not (colon and attributes and _MODULE.fullmatch(module_name)) or module_name.endswith(".py"):
             raise ConfigError(f"{path!r} must be written module:attribute, as in 'my.module:registry'")
         found: Any = _import(module_name)
         for attribute in attributes.split("."):
@@ -214,19 +217,23 @@ def _import(module_name: str) -> Any:
 
 def _import_failed(module_name: str, error: BaseException) -> ConfigError:
     text = str(error) or type(error).__name__
-    return ConfigError(f"importing {module_name!r} failed{_line(error)}: {type(error).__name__}: {text}")
+    return ConfigError(
+        f"importing {module_name!r} failed{_line(module_name, error)}: {type(error).__name__}: {text}"
+    )
 
 
-def _line(error: BaseException) -> str:
-    """Where in the user's files it went wrong."""
+def _line(module_name: str, error: BaseException) -> str:
+    """Where in the package that was to be imported it went wrong, else where at all."""
     if isinstance(error, SyntaxError):
         return f" at {error.filename}, line {error.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != __file__ and "importlib" not in frame.filename
+    package = module_name.partition(".")[0]
+    places = [
+        (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    return f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    theirs = [place for place in places if place[0].partition(".")[0] == package]
+    _, filename, line = (theirs or places)[-1]
+    return f" at {filename}, line {line}"
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from ..eventlog.commits import Commit, decode, encode
 from ..eventlog.errors import (
     AgentConfigError,
     ApprovalError,
@@ -31,7 +33,6 @@ from ..eventlog.names import (
     shard_in,
     shard_of,
 )
-from ..eventlog.commits import Commit, decode, encode
 from ..eventlog.ports import NEW, CommitWrite, Log, Subject, WakeWrite
 from ..projections.messages import Message
 from ..projections.run_state import RunState
@@ -105,7 +106,7 @@ class Runtime:
             raise ConfigError(f"a lease of {hold_s:g} s is too short: at least 1 s")
         registered = registry or Registry()
         async with contextlib.AsyncExitStack() as stack:
-            opened = log or await stack.enter_async_context(open_log(url, namespace, lease_s=hold_s))
+            opened = await stack.enter_async_context(open_log(url, namespace, lease_s=hold_s, given=log))
             worker = f"{socket.gethostname().replace('.', '-')}-{os.getpid()}-{opened.clock.new_id()[-6:]}"
             host = Host(log=opened, registry=registered, worker=worker, lease_s=hold_s)
             runtime = cls(opened, registered, host)
@@ -131,7 +132,14 @@ class Runtime:
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
-    async def run(self, agent: Agent[OutputT], input: str, *, timeout_s: float | None = None, **options: Any) -> RunResult[OutputT]:  # noqa: A002, E501
+    async def run(
+        self,
+        agent: Agent[OutputT],
+        input: str,  # noqa: A002 - the word of the field
+        *,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> RunResult[OutputT]:
         """Start a run and wait for its result; options as for `start`. Raises what `start` and `result` raise."""
         handle = await self.start(agent, input, **options)
         return await handle.result(timeout_s=timeout_s)
@@ -143,7 +151,7 @@ class Runtime:
         *,
         detailed: bool = False,
         **options: Any,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """Start a run and yield its events until it is over; options as for `start`."""
         handle = await self.start(agent, input, **options)
         async with contextlib.aclosing(handle.stream(detailed=detailed)) as events:
@@ -204,18 +212,23 @@ class Runtime:
         key = submitted.idempotency_key
         if run_id is not None:
             check_name("the run id", run_id)
-        lane_shard = shard_of(submitted.lane, shards) if submitted.lane is not None else None
-        if run_id is not None:
-            shard = lane_shard if lane_shard is not None else (shard_in(run_id) or 0) % shards if shard_in(run_id) is not None else shard_of(run_id, shards)  # noqa: E501
-            name = run_id
+        carried = shard_in(run_id) if run_id is not None else None
+        if submitted.lane is not None:  # a lane and its runs share a shard (rule 25)
+            shard = shard_of(submitted.lane, shards)
+        elif carried is not None:
+            shard = carried % shards
         else:
-            shard = lane_shard if lane_shard is not None else shard_of(self.log.clock.new_id(), shards)
-            name = new_run_id(shard, self.log.clock)
+            shard = shard_of(run_id or self.log.clock.new_id(), shards)
+        name = run_id or new_run_id(shard, self.log.clock)
         if key is None and (run_id is None or shards == 1):
             return run_subject(shard, name, name), submitted
-        return await self._record_key(f"key:{key}" if key is not None else f"run:{name}", shard, name, submitted)
+        return await self._record_key(
+            f"key:{key}" if key is not None else f"run:{name}", shard, name, submitted
+        )
 
-    async def _record_key(self, key: str, shard: int, name: str, submitted: Submitted) -> tuple[Subject, Submitted]:
+    async def _record_key(
+        self, key: str, shard: int, name: str, submitted: Submitted
+    ) -> tuple[Subject, Submitted]:
         subject = key_subject(key, self.log.events.shards)
         for _ in range(DECISIONS_MAX):
             stored = await self.log.events.head(subject)
@@ -284,15 +297,26 @@ class Runtime:
                 return found
         raise RunNotFound(f"there is no run {run_id!r} in namespace {self.log.namespace!r}")
 
-    def failure(self, run_id: str) -> Exception | None:
-        """Why this process stopped driving the run, if it did so in error."""
-        return self._local.failures.get(run_id)
+    async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
+        """Wait for news of a run; raise what stopped this process from driving it, if that comes first."""
+        waiting, driving = asyncio.ensure_future(news), self._local.task(run_id)
+        try:
+            await asyncio.wait(
+                {waiting, driving} if driving is not None else {waiting}, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not waiting.done() and run_id in self._local.failures:
+                raise self._local.failures[run_id]
+            await waiting
+        finally:
+            waiting.cancel()
 
 
 class RunHandle(Generic[OutputT]):
     """A run, from wherever it is looked at. Every method reads the log; none needs the run's executor."""
 
-    def __init__(self, runtime: Runtime, run_id: str, agent: Agent[OutputT] | None, subject: Subject | None) -> None:
+    def __init__(
+        self, runtime: Runtime, run_id: str, agent: Agent[OutputT] | None, subject: Subject | None
+    ) -> None:
         self.run_id = run_id
         self._runtime, self._agent, self._subject = runtime, agent, subject
 
@@ -300,8 +324,11 @@ class RunHandle(Generic[OutputT]):
         return f"RunHandle({self.run_id!r})"
 
     async def stream(
-        self, detailed: bool = False, after: str | None = None, family: bool = True  # noqa: FBT001, FBT002 - binding
-    ) -> AsyncIterator[Event]:
+        self,
+        detailed: bool = False,
+        after: str | None = None,
+        family: bool = True,
+    ) -> AsyncGenerator[Event]:
         """The run's observable events from the beginning, or behind the cursor `after`, until it is over.
 
         Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool call deltas,
@@ -315,18 +342,20 @@ class RunHandle(Generic[OutputT]):
             if executor is not None:
                 require(executor, frozenset({"detailed_events"}))
         events = stream_run(self._runtime.log, subject, detailed=detailed, after=after, family=family)
-        async with contextlib.aclosing(events):  # type: ignore[type-var] # an async generator
+        async with contextlib.aclosing(events):
             async for event in events:
                 yield event
 
     async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
-        """Wait for the end. Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`."""
-        import asyncio
+        """Wait for the end; a paused run keeps waiting.
 
+        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, and what stopped this
+        process from driving the run, if it does.
+        """
         async with asyncio.timeout(timeout_s):
             journal = await self._journal()
             while not journal.state.over:
-                await _wait_for_news(journal)
+                await self._runtime.watch(self.run_id, journal.wait_for_news())
         return self._as_result(journal.state)
 
     def _as_result(self, state: RunState) -> RunResult[OutputT]:
@@ -449,22 +478,6 @@ class RunHandle(Generic[OutputT]):
 
     def _finished(self, state: RunState) -> RunFinished:
         return RunFinished(f"run {self.run_id} is over ({state.status}): start a new one")
-
-
-async def _wait_for_news(journal: Journal) -> None:
-    follow = journal.log.events.follow(journal.subject, journal.state.head.position)
-    try:
-        async for _stored in follow:
-            break
-    finally:
-        await follow.aclose()  # type: ignore[attr-defined] # an async generator
-    while True:
-        try:
-            await journal.catch_up()
-        except LogUnavailable:
-            await journal.log.clock.sleep(0.25)
-        else:
-            return
 
 
 def _seconds(variable: str, default: float) -> float:

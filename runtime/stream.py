@@ -7,8 +7,8 @@ nothing, the first difference shows one `text_reset` (contract.md sections 2 and
 from __future__ import annotations
 
 import asyncio
-import os.path
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal
 
 import msgspec
@@ -51,6 +51,13 @@ def is_shown(event: Event, *, detailed: bool) -> bool:
     if isinstance(event, TextReset):
         return event.channel == "text"
     return not isinstance(event, _DETAILS)
+
+
+def common_prefix(left: str, right: str) -> int:
+    """How many characters two texts begin with in common."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+    )
 
 
 class Joiner:
@@ -104,8 +111,10 @@ class Joiner:
         events: list[Event] = []
         offset = len(shown)
         if not written.startswith(shown):
-            offset = len(os.path.commonprefix([shown, written]))
-            events.append(TextReset(step=piece.step, at=piece.at, offset=offset, channel=key[0], cause="retry"))
+            offset = common_prefix(shown, written)
+            events.append(
+                TextReset(step=piece.step, at=piece.at, offset=offset, channel=key[0], cause="retry")
+            )
         self._shown[key] = written
         return [*events, _delta(key, written[offset:], offset, piece)]
 
@@ -120,7 +129,7 @@ class Joiner:
         if event.text.startswith(shown):
             rest = event.text[len(shown) :]
             return [msgspec.structs.replace(event, text=rest, offset=len(shown))] if rest else []
-        common = len(os.path.commonprefix([shown, event.text]))
+        common = common_prefix(shown, event.text)
         reset = _placed(TextReset(step=step, offset=common, channel=channel, cause="retry"), event)
         rest = event.text[common:]
         return [reset, msgspec.structs.replace(event, text=rest, offset=common)] if rest else [reset]
@@ -140,7 +149,9 @@ class Joiner:
         if self._step <= self._closed_step:
             return []
         channels = list(dict.fromkeys(channel for (channel, _), text in self._shown.items() if text))
-        return [TextReset(step=self._step, offset=0, channel=channel, cause="discarded") for channel in channels]
+        return [
+            TextReset(step=self._step, offset=0, channel=channel, cause="discarded") for channel in channels
+        ]
 
 
 def _delta(key: tuple[Channel, int], text: str, offset: int, piece: DraftPiece) -> Event:
@@ -155,30 +166,72 @@ def _delta(key: tuple[Channel, int], text: str, offset: int, piece: DraftPiece) 
 
 def _placed(event: Event, like: Event) -> Event:
     return msgspec.structs.replace(
-        event, run_id=like.run_id, root_id=like.root_id, agent=like.agent, agent_path=like.agent_path, at=like.at
+        event,
+        run_id=like.run_id,
+        root_id=like.root_id,
+        agent=like.agent,
+        agent_path=like.agent_path,
+        at=like.at,
     )
 
 
-class _Below:
-    """Which runs of a family stand below one of them, learnt from their first commits."""
+class FamilyView:
+    """What is shown of a run and the runs below it, commit by commit and piece by piece."""
 
-    def __init__(self, run: str) -> None:
-        self._runs = {run: ""}
+    def __init__(self, subject: Subject) -> None:
+        self.over = False
+        self._subject = subject
+        self._chain = Chain()
+        self._paths = {subject.id: ""}
+        self._joiners: dict[str, Joiner] = {}
+        self._early: dict[str, list[DraftPiece]] = {}
 
-    def path(self, run: str) -> str | None:
-        return self._runs.get(run)
+    def draft(self, piece: DraftPiece) -> list[Event]:
+        """The events that a piece leads to. One that overtakes the commit which makes its run known waits for it."""
+        path = self._paths.get(piece.run)
+        if not path:
+            self._early.setdefault(piece.run, []).append(piece)
+            return []
+        return [self._named(event, piece.run, path) for event in self._joiner(piece.run).draft(piece)]
 
-    def learn(self, recorded: Recorded) -> bool:
+    def verify(self, stored: Stored) -> Recorded | None:
+        """The commit, if it is of a run below the one that is watched. Raises `LogCorrupted`."""
+        recorded = self._chain.verify(stored)
         run = recorded.subject.id
         for event in recorded.commit.events:
-            if isinstance(event, Submitted) and (run in self._runs or (event.parent and event.parent.run in self._runs)):
-                self._runs[run] = recorded.commit.path
-        return run in self._runs
+            if isinstance(event, Submitted) and (
+                run in self._paths or (event.parent and event.parent.run in self._paths)
+            ):
+                self._paths[run] = recorded.commit.path
+        return recorded if run in self._paths else None
+
+    def commit(self, recorded: Recorded) -> list[Event]:
+        """The events that a commit leads to."""
+        run, path = recorded.subject.id, recorded.commit.path
+        joiner, events = self._joiner(run), list[Event]()
+        for stored in as_read(recorded):
+            forwarded = stored.agent_path != path
+            events += [stored] if forwarded else joiner.stored(stored)
+            self.over = self.over or (run == self._subject.id and is_terminal(stored) and not forwarded)
+        for piece in self._early.pop(run, []):
+            events += joiner.draft(piece)
+        return [self._named(event, run, path) for event in events]
+
+    def _joiner(self, run: str) -> Joiner:
+        return self._joiners.setdefault(run, Joiner())
+
+    def _named(self, event: Event, run: str, path: str) -> Event:
+        if event.run_id:
+            return event
+        root = self._subject.root
+        return msgspec.structs.replace(
+            event, run_id=run, root_id=root, agent=path.rpartition("/")[2], agent_path=path
+        )
 
 
 async def stream_run(
     log: Log, subject: Subject, *, detailed: bool = False, after: str | None = None, family: bool = True
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """The events of a run (and, with `family`, of all runs below it) from its beginning, or behind the cursor `after`.
 
     Ends behind the run's terminal status. Raises `LogCorrupted`, `ConfigError` for what is no cursor.
@@ -195,9 +248,11 @@ async def stream_run(
             asyncio.create_task(_pump(drafts, queue)),
         ]
         try:
-            async for event in _joined(log, subject, queue, behind):
-                if is_shown(event, detailed=detailed):
-                    yield event
+            async with contextlib.aclosing(_joined(log, subject, queue)) as events:
+                async for event in events:
+                    new = event.cursor is None or parse_cursor(event.cursor) > behind
+                    if new and is_shown(event, detailed=detailed):
+                        yield event
         finally:
             for pump in pumps:
                 pump.cancel()
@@ -205,7 +260,8 @@ async def stream_run(
 
 
 async def _pump(
-    source: AsyncIterator[Stored] | AsyncIterator[DraftPiece], queue: asyncio.Queue[Stored | DraftPiece | Exception]
+    source: AsyncIterator[Stored] | AsyncIterator[DraftPiece],
+    queue: asyncio.Queue[Stored | DraftPiece | Exception],
 ) -> None:
     try:
         async for item in source:
@@ -215,42 +271,17 @@ async def _pump(
 
 
 async def _joined(
-    log: Log, subject: Subject, queue: asyncio.Queue[Stored | DraftPiece | Exception], behind: tuple[int, int]
-) -> AsyncIterator[Event]:
-    chain, below, joiners = Chain(), _Below(subject.id), dict[str, Joiner]()
-    waiting: dict[str, list[DraftPiece]] = {}
-    while True:
+    log: Log, subject: Subject, queue: asyncio.Queue[Stored | DraftPiece | Exception]
+) -> AsyncGenerator[Event]:
+    view = FamilyView(subject)
+    while not view.over:
         item = await queue.get()
         if isinstance(item, Exception):
             raise item
         if isinstance(item, DraftPiece):
-            path = below.path(item.run)
-            if not path:  # a draft may overtake the commit that makes its run known
-                waiting.setdefault(item.run, []).append(item)
-                continue
-            for event in joiners.setdefault(item.run, Joiner()).draft(item):
-                yield _named(event, item.run, subject.root, path)
-            continue
-        recorded = await restored(chain.verify(item), log)
-        if not below.learn(recorded):
-            continue
-        run, path = recorded.subject.id, recorded.commit.path
-        joiner = joiners.setdefault(run, Joiner())
-        for stored in as_read(recorded):
-            forwarded = stored.agent_path != path
-            for event in [stored] if forwarded else joiner.stored(stored):
-                if event.cursor is None or parse_cursor(event.cursor) > behind:
-                    yield _named(event, run, subject.root, path)
-            if run == subject.id and is_terminal(stored) and not forwarded:
-                return
-        for piece in waiting.pop(run, []):
-            for event in joiner.draft(piece):
-                yield _named(event, run, subject.root, path)
-
-
-def _named(event: Event, run: str, root: str, path: str) -> Event:
-    if event.run_id:
-        return event
-    return msgspec.structs.replace(
-        event, run_id=run, root_id=root, agent=path.rpartition("/")[2], agent_path=path
-    )
+            events = view.draft(item)
+        else:
+            recorded = view.verify(item)
+            events = view.commit(await restored(recorded, log)) if recorded is not None else []
+        for event in events:
+            yield event

@@ -42,7 +42,9 @@ def submitted_event(
     what = {"config": config, "input": input, "messages": history, "session": session, "metadata": extra}
     size = len(canonical_json(what))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
-        raise PayloadTooLarge("the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024)
+        raise PayloadTooLarge(
+            "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
+        )
     return Submitted(
         kind="agent",
         config=config,
@@ -73,7 +75,12 @@ def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
     """The turn that opens a run in an empty journal: submitted, then `status(starting)` as the first that is observable."""
     now = journal.log.clock.now()
     state = journal.state
-    state.run, state.root, state.path, state.submitted_at = journal.subject.id, journal.subject.root, path, now
+    state.run, state.root, state.path, state.submitted_at = (
+        journal.subject.id,
+        journal.subject.root,
+        path,
+        now,
+    )
     journal.rules = rules_of(submitted.config)
     turn = Turn(state, journal.rules, now)
     turn.add(submitted, Status(status="starting"))

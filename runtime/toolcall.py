@@ -48,7 +48,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         retryable, retry_after_s, message = True, error.after_s, str(error)
     except ToolFailed as error:
         result, message = error.result, str(error)
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises goes to the model
+    except Exception as error:
         logger.info("tool %s failed", call.name, exc_info=True)
         message = _describe(error)
     finally:
