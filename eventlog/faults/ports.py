@@ -1,0 +1,192 @@
+"""The six ports, each method an operation that may have a fault."""
+
+# ruff: noqa: D102 - what each method does stands at the port.
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+from ..ports import Delivery, DraftPiece, Lease, Log, Selector, Stored, Subject, Timer, Wakeup, Write
+from .core import Core
+from .plan import DuplicateDelivery, Fault
+
+T = TypeVar("T")
+
+
+class FaultyStream(Generic[T]):
+    """A stream whose items are operations. An item that was taken is handed out even if a wait is cancelled."""
+
+    def __init__(self, core: Core, operation: str, inner: AsyncIterator[T]) -> None:
+        self._core, self._operation, self._inner = core, operation, inner
+        self._items: deque[tuple[T, Fault | None]] = deque()
+
+    def __aiter__(self) -> FaultyStream[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._core.check_alive()
+        if not self._items:
+            item = await anext(self._inner)
+            fault = self._core.count(self._operation)
+            self._items.append((item, fault))
+            if isinstance(fault, DuplicateDelivery):
+                self._items.append((item, None))
+        item, fault = self._items[0]
+        self._items[0] = (item, None)
+        await self._core.hand_out(fault)
+        self._items.popleft()
+        return item
+
+    async def aclose(self) -> None:
+        """Close the stream below, if it can be closed."""
+        close: Any = getattr(self._inner, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class FaultyEvents:
+    """`EventLog` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.events, core
+        self.shards = inner.events.shards
+
+    async def append(self, *writes: Write) -> tuple[int, ...]:
+        return await self._core.call("events.append", lambda: self._inner.append(*writes))
+
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        async def read() -> list[Stored]:
+            return [stored async for stored in self._inner.read(selector, after)]
+
+        for stored in await self._core.call("events.read", read):
+            if stored.position <= self._core.known:
+                yield stored
+
+    async def head(self, subject: Subject) -> Stored | None:
+        async def head() -> Stored | None:
+            known = self._core.known
+            if known == math.inf:
+                return await self._inner.head(subject)
+            stored = [s async for s in self._inner.read(subject) if s.position <= known]
+            return stored[-1] if stored else None
+
+        return await self._core.call("events.head", head)
+
+    async def find(self, shard: int, run: str) -> Subject | None:
+        async def find() -> Subject | None:
+            subject = await self._inner.find(shard, run)
+            if subject is None or self._core.known == math.inf:
+                return subject
+            known = [s async for s in self._inner.read(subject) if s.position <= self._core.known]
+            return subject if known else None
+
+        return await self._core.call("events.find", find)
+
+    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        return FaultyStream(self._core, "events.follow", self._inner.follow(selector, after))
+
+
+class FaultyWakeups:
+    """`Wakeups` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.wakeups, core
+
+    async def send(self, wakeup: Wakeup) -> None:
+        await self._core.call("wakeups.send", lambda: self._inner.send(wakeup))
+
+    def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
+        return _entered(self._core, "wakeups.pull", self._inner.pull(agents))
+
+    async def ack(self, token: str) -> None:
+        await self._core.call("wakeups.ack", lambda: self._inner.ack(token))
+
+    async def nak(self, token: str, delay_s: float = 0.0) -> None:
+        await self._core.call("wakeups.nak", lambda: self._inner.nak(token, delay_s))
+
+    async def extend(self, token: str) -> None:
+        await self._core.call("wakeups.extend", lambda: self._inner.extend(token))
+
+
+@contextlib.asynccontextmanager
+async def _entered(
+    core: Core, operation: str, context: AbstractAsyncContextManager[AsyncIterator[T]]
+) -> AsyncIterator[AsyncIterator[T]]:
+    core.check_alive()
+    async with context as inner:
+        yield FaultyStream(core, operation, inner)
+
+
+class FaultyTimers:
+    """`Timers` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.timers, core
+
+    async def set(self, timer: Timer) -> None:
+        await self._core.call("timers.set", lambda: self._inner.set(timer))
+
+    async def cancel(self, timer: Timer) -> None:
+        await self._core.call("timers.cancel", lambda: self._inner.cancel(timer))
+
+
+class FaultyLeases:
+    """`Leases` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.leases, core
+
+    async def vouch(self, lease: Lease, ttl_s: float) -> None:
+        await self._core.call("leases.vouch", lambda: self._inner.vouch(lease, ttl_s))
+
+    async def end(self, lease: Lease) -> None:
+        await self._core.call("leases.end", lambda: self._inner.end(lease))
+
+    async def live(self, run: str, worker: str, epoch: int) -> bool:
+        return await self._core.call("leases.live", lambda: self._inner.live(run, worker, epoch))
+
+    @contextlib.asynccontextmanager
+    async def presence(self, worker: str) -> AsyncIterator[None]:
+        self._core.check_alive()
+        context = self._inner.presence(worker)
+        await context.__aenter__()
+        try:
+            yield
+        finally:
+            if self._core.crashed:
+                self._core.abandoned.append(context)
+            else:
+                await context.__aexit__(None, None, None)
+
+    def deaths(self) -> AbstractAsyncContextManager[AsyncIterator[Lease]]:
+        return _entered(self._core, "leases.deaths", self._inner.deaths())
+
+
+class FaultyDrafts:
+    """`Drafts` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.drafts, core
+
+    async def publish(self, root: str, piece: DraftPiece) -> None:
+        await self._core.call("drafts.publish", lambda: self._inner.publish(root, piece))
+
+    def follow(self, root: str) -> AbstractAsyncContextManager[AsyncIterator[DraftPiece]]:
+        return _entered(self._core, "drafts.follow", self._inner.follow(root))
+
+
+class FaultyArtifacts:
+    """`Artifacts` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.artifacts, core
+
+    async def put(self, data: bytes) -> str:
+        return await self._core.call("artifacts.put", lambda: self._inner.put(data))
+
+    async def get(self, digest: str) -> bytes:
+        return await self._core.call("artifacts.get", lambda: self._inner.get(digest))
