@@ -107,10 +107,10 @@ class Registry:
         name, colon, rest = model.partition(":")
         if not (name and colon and rest):
             raise ConfigError(f"the model {model!r} must be written provider:model, as in 'openai:gpt-4o'")
-        found = self._given.get(name) or self._made.get(name) or self._make(name)
-        if found is None:
-            raise ConfigError(f"the model {model!r}: {_unknown('provider', name, self._provider_names())}")
-        return found, rest
+        for known in (self._given, self._made):
+            if name in known:
+                return known[name], rest
+        return self._make(name, model), rest
 
     def tool_sources(self) -> ToolSourceFactory:
         """What connects to MCP servers, made at its first use. Raises `ConfigError` if it is not installed."""
@@ -124,8 +124,13 @@ class Registry:
         return self._sources
 
     async def aclose(self) -> None:
-        """Close what this registry made (not the providers given to it). Safe to repeat; it can be used again."""
+        """Close what this registry made (not the providers given to it). Safe to repeat; it can be used again.
+
+        To be called on the event loop on which the providers and tool sources were used.
+        """
         async with AsyncExitStack() as stack:
+            if self._sources is not None:
+                stack.push_async_callback(self._sources.aclose)
             for made in (*self._made.values(), *(self._configured or {}).values()):
                 stack.push_async_callback(made.aclose)
             self._made, self._configured, self._sources = {}, None, None
@@ -168,12 +173,15 @@ class Registry:
             )
         self._tools[name] = added
 
-    def _make(self, name: str) -> ModelProvider | None:
-        found = _entry_points(PROVIDERS)
-        if name in found:
-            self._made[name] = cast("ModelProvider", _call(found[name]))
+    def _make(self, name: str, model: str) -> ModelProvider:
+        installed = _entry_points(PROVIDERS)
+        if name in installed:
+            self._made[name] = cast("ModelProvider", _call(installed[name]))
             return self._made[name]
-        return self._from_configs().get(name)
+        if name in self._from_configs():
+            return self._from_configs()[name]
+        known = [*self._given, *installed, *self._from_configs()]
+        raise ConfigError(f"the model {model!r}: {_unknown('provider', name, known)}")
 
     def _from_configs(self) -> dict[str, ModelProvider]:
         if self._configured is None:
@@ -181,9 +189,6 @@ class Registry:
             for entry in _entry_points(PROVIDER_CONFIGS).values():
                 self._configured |= cast("Mapping[str, ModelProvider]", _call(entry))
         return self._configured
-
-    def _provider_names(self) -> list[str]:
-        return sorted({*self._given, *_entry_points(PROVIDERS), *self._from_configs()})
 
 
 def _entry_points(group: str) -> dict[str, EntryPoint]:
@@ -237,7 +242,7 @@ def _line(module_name: str, error: BaseException) -> str:
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    known = sorted(known)
+    known = sorted(set(known))
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"there is no {kind} {name!r}; {hint}known: {', '.join(known) or 'none'}"

@@ -56,6 +56,16 @@ class Provider:
 CONFIGURED = Provider()
 
 
+class Sources:
+    """A tool source that only knows whether it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
 def configured() -> dict[str, Provider]:
     return {"house": CONFIGURED}
 
@@ -72,12 +82,9 @@ def refused() -> None:
 def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Entry points of this module, in place of those installed."""
     module = types.ModuleType("plugins_of_the_test")
-    module.__dict__.update(
-        Provider=type("Provider", (Provider,), {"made": 0}),
-        configured=configured,
-        broken=broken,
-        refused=refused,
-    )
+    fresh = type("Provider", (Provider,), {"made": 0})
+    module.__dict__.update({"Provider": fresh, "Sources": Sources, "configured": configured})
+    module.__dict__.update({"broken": broken, "refused": refused})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     installed = [
         EntryPoint(name, f"plugins_of_the_test:{attribute}", group)
@@ -87,6 +94,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             ("foldlog.providers", "refused", "refused"),
             ("foldlog.providers", "missing", "Nothing"),
             ("foldlog.provider_configs", "house", "configured"),
+            ("foldlog.toolsources", "mcp", "Sources"),
         )
     ]
     monkeypatch.setattr(
@@ -344,14 +352,15 @@ async def test_closing_closes_what_was_made_and_leaves_what_was_given() -> None:
     registry.provider("mine:x")
     registry.provider("house:x")
     made, _ = registry.provider("cloud:x")
+    sources: Any = registry.tool_sources()
     await registry.aclose()
     await registry.aclose()
-    assert (mine.closed, made.closed, CONFIGURED.closed) == (0, 1, 1)  # type: ignore[attr-defined]
+    assert (mine.closed, made.closed, CONFIGURED.closed, sources.closed) == (0, 1, 1, 1)  # type: ignore[attr-defined]
     assert registry.provider("cloud:x")[0] is not made
 
 
-@pytest.mark.usefixtures("plugins")
-def test_without_an_installed_tool_source_agents_have_no_servers() -> None:
+def test_without_an_installed_tool_source_agents_have_no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "entry_points", lambda **_: [])
     with pytest.raises(ConfigError, match="cannot use mcp_servers"):
         Registry().tool_sources()
 
