@@ -1,0 +1,5 @@
+"""The log on NATS JetStream: `JetStreamLog` provides all six ports over one connection."""
+
+from .log import JetStreamLog
+
+__all__ = ["JetStreamLog"]

@@ -1,0 +1,170 @@
+"""Commits in JetStream: conditional appends, batched reads.
+
+The condition of an append is on the exact subject of its commit: on three replicas, writers that do not carry it break
+a condition on a wildcard. One write is one message. Several are one atomic batch, stored whole or not at all, which
+costs some 2.5 ms on a single server.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import AsyncIterator
+
+from ..errors import AppendUnsure, Conflict, FoldlogError, LogUnavailable, PayloadTooLarge
+from ..ports import COMMIT_BYTES_MAX, CommitWrite, Selector, Stored, Subject, TimerWrite, WakeWrite, Write
+from . import headers
+from .follower import Follower, Page
+from .layout import Layout
+from .messages import Fields, timer_message, wake_message
+from .streams import Message, WrongPosition, read_last, read_page, store
+from .wire import Refused, Unanswered, Wire
+
+_TOO_LARGE = 10054
+_SERVER_TROUBLE = 503
+_HEADER_ROOM_BYTES = 512
+
+
+class JetStreamEvents:
+    """`EventLog` on the streams of the shards."""
+
+    def __init__(self, wire: Wire, layout: Layout, shards: int) -> None:
+        self._wire = wire
+        self._layout = layout
+        self._shards = shards
+        self._batches = (f"{secrets.token_hex(8)}{number:x}".encode() for number in itertools.count())
+
+    @property
+    def shards(self) -> int:
+        """How many shards the namespace has."""
+        return self._shards
+
+    async def append(self, *writes: Write) -> tuple[int, ...]:
+        """Store all writes or none, and return their positions in order.
+
+        Raises `Conflict` (nothing is stored), `AppendUnsure` (sent, but no answer), `LogUnavailable` (never sent, or
+        nobody took it), `PayloadTooLarge`, and `ValueError` for writes of several shards or two commits of one subject.
+        """
+        if not writes:
+            return ()
+        self._check(writes)
+        try:
+            if len(writes) == 1:
+                subject, data, fields = self._message(writes[0])
+                return (await store(self._wire, subject, data, headers.build(*fields)),)
+            return await self._append_batch(writes)
+        except Refused as refused:
+            raise _explained(refused, writes) from refused
+        except Unanswered as error:
+            raise _unsure(error) from error
+
+    async def _append_batch(self, writes: tuple[Write, ...]) -> tuple[int, ...]:
+        """Timers go last: a wake-up copies its schedule's batch headers, and those of the last message are whole."""
+        order = sorted(range(len(writes)), key=lambda index: isinstance(writes[index], TimerWrite))
+        batch = (headers.BATCH_ID, next(self._batches))
+        messages = [self._message(writes[index]) for index in order]
+        await self._wire.until_up()
+        for number, (subject, data, fields) in enumerate(messages[:-1], start=1):
+            member = (headers.BATCH_SEQUENCE, b"%d" % number)
+            self._wire.publish(subject, data, headers.build(*fields, batch, member))
+        subject, data, fields = messages[-1]
+        end = ((headers.BATCH_SEQUENCE, b"%d" % len(messages)), (headers.BATCH_COMMIT, b"1"))
+        last = await self._commit_batch(subject, data, headers.build(*fields, batch, *end))
+        positions = dict(zip(order, range(last - len(writes) + 1, last + 1), strict=True))
+        return tuple(positions[index] for index in range(len(writes)))
+
+    async def _commit_batch(self, subject: bytes, data: bytes, header: bytes) -> int:
+        try:
+            return await store(self._wire, subject, data, header)
+        except Refused:
+            raise
+        except LogUnavailable as error:  # whatever became of the last message, the others are under way
+            raise _unsure(error) from error
+
+    def _message(self, write: Write) -> tuple[bytes, bytes, Fields]:
+        match write:
+            case CommitWrite(subject, expected, data):
+                return self._layout.subject(subject), data, ((headers.EXPECTED, b"%d" % expected.position),)
+            case WakeWrite(wakeup):
+                return wake_message(self._layout, wakeup)
+            case TimerWrite(timer):
+                return timer_message(self._layout, timer)
+
+    def _check(self, writes: tuple[Write, ...]) -> None:
+        limit = min(COMMIT_BYTES_MAX, self._wire.payload_bytes_max - _HEADER_ROOM_BYTES)
+        commits = [write for write in writes if isinstance(write, CommitWrite)]
+        for commit in commits:
+            if len(commit.data) > limit:
+                raise PayloadTooLarge(f"a commit of {commit.subject.id}", len(commit.data), limit)
+        if len(writes) > 1:
+            if len({_shard_of(write) for write in writes}) > 1:
+                raise ValueError("all writes of one append must be of one shard")
+            if len({commit.subject for commit in commits}) < len(commits):
+                raise ValueError("one append may hold one commit of a subject")
+
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """All commits behind position `after` that are stored now, in order. Raises `LogUnavailable`.
+
+        A commit that the server can no longer read is missing here: `commits.Chain` finds the hole.
+        """
+        more = True
+        while more:
+            page = await self._page(selector, after)
+            for stored in page.commits:
+                yield stored
+                after = stored.position
+            more = page.more
+
+    async def _page(self, selector: Selector, after: int) -> Page:
+        subject = self._layout.selected(selector)
+        page = await read_page(self._wire, self._layout.shard(selector.shard), subject, after)
+        return Page([self._stored(selector.shard, message) for message in page.messages], page.more)
+
+    async def head(self, subject: Subject) -> Stored | None:
+        """The last commit of the subject, None if it has none. Raises `LogUnavailable`."""
+        last = await read_last(self._wire, self._layout.shard(subject.shard), self._layout.subject(subject))
+        return Stored(subject, last.position, last.data) if last is not None else None
+
+    async def find(self, shard: int, run: str) -> Subject | None:
+        """The subject of a run of which only the id is known; None if the shard has no such run."""
+        page = await read_page(
+            self._wire, self._layout.shard(shard), self._layout.any_root(shard, run), count=1
+        )
+        return self._stored(shard, page.messages[0]).subject if page.messages else None
+
+    def follow(self, selector: Selector, after: int = 0) -> Follower:
+        """Every commit behind `after`, stored or still to come, once and in order, until the iterator is closed.
+
+        It waits while the log is away. Raises `ConfigError` if the server denies following.
+        """
+        return Follower(self._wire, self._layout, self._page, selector, after)
+
+    def _stored(self, shard: int, message: Message) -> Stored:
+        return Stored(self._layout.parse(shard, message.subject), message.position, message.data)
+
+
+def _shard_of(write: Write) -> int:
+    match write:
+        case CommitWrite(subject):
+            return subject.shard
+        case WakeWrite(wakeup):
+            return wakeup.shard
+        case TimerWrite(timer):
+            return timer.wakeup.shard
+
+
+def _unsure(error: LogUnavailable) -> AppendUnsure:
+    return AppendUnsure(f"whether the append is stored is unknown: {error}")
+
+
+def _explained(refused: Refused, writes: tuple[Write, ...]) -> FoldlogError:
+    """What a refused append raises."""
+    commits = [write for write in writes if isinstance(write, CommitWrite)]
+    if isinstance(refused, WrongPosition):
+        named = ", ".join(f"{c.subject.kind} {c.subject.id} at {c.expected.position}" for c in commits)
+        return Conflict(f"expected {named}, but {refused.description}; nothing was stored")
+    if refused.err_code == _TOO_LARGE:
+        return PayloadTooLarge("a commit", max((len(c.data) for c in commits), default=0), COMMIT_BYTES_MAX)
+    if refused.code == _SERVER_TROUBLE:
+        return _unsure(refused)
+    return refused

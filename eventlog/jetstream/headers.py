@@ -1,0 +1,48 @@
+"""Headers of NATS messages: written as bytes, read one at a time.
+
+A server sends five headers with every message it stores; each reader here wants one or two of them.
+"""
+
+from __future__ import annotations
+
+EXPECTED = b"Nats-Expected-Last-Subject-Sequence"
+BATCH_ID = b"Nats-Batch-Id"
+BATCH_SEQUENCE = b"Nats-Batch-Sequence"
+BATCH_COMMIT = b"Nats-Batch-Commit"
+SCHEDULE = b"Nats-Schedule"
+SCHEDULE_TARGET = b"Nats-Schedule-Target"
+TTL = b"Nats-TTL"
+
+_FIRST_LINE = b"NATS/1.0"
+_STATUS_AT = len(_FIRST_LINE) + 1
+
+
+def build(*fields: tuple[bytes, bytes]) -> bytes:
+    """A header block of these fields; nothing for none."""
+    if not fields:
+        return b""
+    lines = [b"%b: %b\r\n" % field for field in fields]
+    return b"%b\r\n%b\r\n" % (_FIRST_LINE, b"".join(lines))
+
+
+def status(header: bytes) -> int:
+    """The status that the server put on the first line, 0 for an ordinary message."""
+    digits = header[_STATUS_AT : _STATUS_AT + 3]
+    return int(digits) if digits.isdigit() else 0
+
+
+def description(header: bytes) -> str:
+    """The text behind the status."""
+    line = header[_STATUS_AT + 3 :].partition(b"\r\n")[0]
+    return line.strip().decode(errors="replace")
+
+
+def value(header: bytes, name: bytes) -> bytes:
+    """The value of a header, empty if it is not there."""
+    _, found, rest = header.partition(b"\r\n%b: " % name)
+    return rest.partition(b"\r\n")[0] if found else b""
+
+
+def number(header: bytes, name: bytes) -> int:
+    """The value of a header as a number, 0 if it is not there."""
+    return int(value(header, name) or 0)

@@ -1,0 +1,209 @@
+"""What the log is made of in JetStream: the names of streams and subjects, and the streams' configurations.
+
+A shard is one stream, so that everything a batch changes lies in one: commits (`run.<root>.<run>`, `lane.<id>`,
+`key.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the wake-ups that they
+become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are published again on `live.fl...`
+for whoever follows. Leases and drafts lie in memory, artifacts in a file stream of their own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..names import SHARDS_MAX, check_name, digest_of, parse_subject_token, subject_token
+from ..ports import Family, Lease, Selector, Shard, Subject, Timer, Wakeup
+
+SHARDS_KEY = "foldlog.shards"
+DRAFT_KEPT_S = 120
+DRAFT_BYTES_MAX = 64 * 1024 * 1024
+
+_S = 1_000_000_000  # JetStream counts durations in nanoseconds
+
+
+class Layout:
+    """The names of one namespace. Raises `ConfigError` for names that are none; subjects are bytes, as on the wire."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = check_name("the namespace", namespace)
+        self.leases = f"FL_{namespace}_leases"
+        self.drafts = f"FL_{namespace}_drafts"
+        self.artifacts = f"FL_{namespace}_artifacts"
+        self.died = f"died.{namespace}".encode()
+        self.subject = lru_cache(maxsize=16_384)(self._subject)
+
+    def shard(self, shard: int) -> str:
+        """The stream of a shard. Raises `ValueError` for a number that is none."""
+        if not 0 <= shard < SHARDS_MAX:
+            raise ValueError(f"there is no shard {shard}")
+        return f"FL_{self.namespace}_{shard:02x}"
+
+    def prefix(self, shard: int) -> str:
+        """What all subjects of a shard begin with."""
+        return f"fl.{self.namespace}.{shard:02x}"
+
+    def _subject(self, subject: Subject) -> bytes:
+        check_name("the id", subject.id)
+        if subject.kind == "run":
+            check_name("the root's id", subject.root)
+        return f"{self.prefix(subject.shard)}.{subject_token(subject)}".encode()
+
+    def selected(self, selector: Selector) -> bytes:
+        """The subject, maybe with wildcards, that covers what the selector selects."""
+        match selector:
+            case Subject():
+                return self.subject(selector)
+            case Family(shard, root):
+                return f"{self.prefix(shard)}.run.{check_name('the root', root)}.*".encode()
+            case Shard(shard):
+                return f"{self.prefix(shard)}.run.>".encode()
+
+    def parse(self, shard: int, subject: bytes) -> Subject:
+        """The subject of the log that lies on a subject of NATS. Raises `ValueError` for anything else."""
+        return parse_subject_token(shard, subject.decode().partition(f"{self.prefix(shard)}.")[2])
+
+    def any_root(self, shard: int, run: str) -> bytes:
+        """Selects a run whatever its root."""
+        return f"{self.prefix(shard)}.run.*.{check_name('the run', run)}".encode()
+
+    def wake(self, wakeup: Wakeup) -> bytes:
+        """Where a wake-up is sent."""
+        return self._of_agent("wake", wakeup)
+
+    def due(self, wakeup: Wakeup) -> bytes:
+        """Where a timer sends its wake-up."""
+        return self._of_agent("due", wakeup)
+
+    def _of_agent(self, kind: str, wakeup: Wakeup) -> bytes:
+        agent, run = check_name("the agent", wakeup.agent), check_name("the run", wakeup.run)
+        return f"{self.prefix(wakeup.shard)}.{kind}.{agent}.{run}".encode()
+
+    def timer(self, timer: Timer) -> bytes:
+        """Where the schedule of a timer lies. The id may be any text."""
+        wakeup = timer.wakeup
+        run = check_name("the run", wakeup.run)
+        return f"{self.prefix(wakeup.shard)}.timer.{run}.{digest_of(timer.id)[:32]}".encode()
+
+    def lease(self, lease: Lease) -> bytes:
+        """Where a lease lies."""
+        return self.lease_of(lease.run, lease.worker, lease.epoch)
+
+    def lease_of(self, run: str, worker: str, epoch: int) -> bytes:
+        """Where the lease of a worker on a run in an epoch lies."""
+        return f"{self.leases_prefix(worker)}.run.{check_name('the run', run)}.{epoch}".encode()
+
+    def present(self, worker: str) -> bytes:
+        """Where it stands that a worker is there and has not said goodbye."""
+        return f"{self.leases_prefix(worker)}.here".encode()
+
+    def leases_prefix(self, worker: str) -> str:
+        """What everything about a worker begins with."""
+        return f"lease.{self.namespace}.{check_name('the worker', worker)}"
+
+    def alive(self, worker: str) -> bytes:
+        """Where a worker that is there answers."""
+        return f"alive.{self.namespace}.{check_name('the worker', worker)}".encode()
+
+    def draft(self, root: str, run: str) -> bytes:
+        """Where the drafts of a run are published."""
+        return f"draft.{self.namespace}.{check_name('the root', root)}.{check_name('the run', run)}".encode()
+
+    def drafts_of(self, root: str) -> bytes:
+        """Selects the drafts of a family."""
+        return f"draft.{self.namespace}.{check_name('the root', root)}.*".encode()
+
+    def chunk(self, digest: str, index: int, count: int) -> bytes:
+        """Where a chunk of an artifact lies."""
+        return f"artifact.{self.namespace}.{digest}.{count}.{index}".encode()
+
+    def chunks_of(self, digest: str) -> bytes:
+        """Selects the chunks of an artifact."""
+        return f"artifact.{self.namespace}.{check_name('the digest', digest)}.>".encode()
+
+    # ---- configurations, as the API of JetStream takes them
+
+    def shard_config(self, shard: int, shards: int, replicas: int) -> dict[str, Any]:
+        """The stream of a shard."""
+        prefix = self.prefix(shard)
+        return {
+            "name": self.shard(shard),
+            "subjects": [f"{prefix}.>"],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "old",
+            "num_replicas": replicas,
+            "allow_direct": True,
+            "allow_atomic": True,
+            "allow_msg_schedules": True,
+            "republish": {"src": f"{prefix}.run.>", "dest": f"live.{prefix}.run.>"},
+            "metadata": {SHARDS_KEY: str(shards)},
+        }
+
+    def artifacts_config(self, replicas: int) -> dict[str, Any]:
+        """The stream of the artifacts."""
+        return {
+            "name": self.artifacts,
+            "subjects": [f"artifact.{self.namespace}.>"],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "old",
+            "num_replicas": replicas,
+            "allow_direct": True,
+        }
+
+    def leases_config(self, replicas: int) -> dict[str, Any]:
+        """The stream of the leases: the last word on each, until its time is over."""
+        return {
+            "name": self.leases,
+            "subjects": [f"lease.{self.namespace}.>"],
+            "storage": "memory",
+            "retention": "limits",
+            "discard": "old",
+            "max_msgs_per_subject": 1,
+            "num_replicas": replicas,
+            "allow_direct": True,
+            "allow_msg_ttl": True,
+        }
+
+    def drafts_config(self) -> dict[str, Any]:
+        """The stream of the drafts: without acknowledgements, and never replicated, since a lost draft is no loss."""
+        return {
+            "name": self.drafts,
+            "subjects": [f"draft.{self.namespace}.>"],
+            "storage": "memory",
+            "retention": "limits",
+            "discard": "old",
+            "max_age": DRAFT_KEPT_S * _S,
+            "max_bytes": DRAFT_BYTES_MAX,
+            "num_replicas": 1,
+            "allow_direct": True,
+            "no_ack": True,
+        }
+
+    def consumer_config(self, shard: int, agent: str, ack_wait_s: float) -> dict[str, Any]:
+        """The shared consumer of an agent's wake-ups in a shard (protocol.md rule 16)."""
+        name, prefix = check_name("the agent", agent), self.prefix(shard)
+        return {
+            "name": name,
+            "durable_name": name,
+            "filter_subjects": [f"{prefix}.wake.{name}.>", f"{prefix}.due.{name}.>"],
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(ack_wait_s * _S),
+            "max_deliver": -1,
+            "max_ack_pending": -1,
+            "max_waiting": 8192,
+        }
+
+    def presence_config(self, worker: str, gone_after_s: float) -> dict[str, Any]:
+        """A consumer that never gets a message, and that the server deletes soon after its worker's connection ends."""
+        return {
+            "name": worker,
+            "deliver_subject": self.alive(worker).decode(),
+            "filter_subject": f"{self.leases_prefix(worker)}.nothing",
+            "deliver_policy": "new",
+            "ack_policy": "none",
+            "inactive_threshold": int(gone_after_s * _S),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }

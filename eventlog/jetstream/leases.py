@@ -1,0 +1,244 @@
+"""Who drives what, in memory, and who vanished.
+
+A lease is a message that the server forgets when its time is over. A worker that is there has a consumer which never
+gets a message: when the worker's connection ends, the server deletes the consumer and tells everybody. Whoever hears it
+asks the worker once more, since it may only have reconnected, and then tells everybody of its leases. Each lease is
+ended under a condition, so that of many who hear of the death one tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from ..errors import LogUnavailable
+from ..ports import Lease
+from . import headers
+from .layout import Layout
+from .mailbox import Mailbox
+from .opening import Namespace
+from .streams import Message, WrongPosition, read_all, read_last, store
+from .wire import Done, NoResponders, Wire
+
+T = TypeVar("T")
+
+GONE_AFTER_S = 0.05
+"""How long a worker's connection may be gone before the server tells of it."""
+GRACE_S = 2.0
+"""How long, after this process itself was disconnected, others get to come back before they count as dead."""
+
+_RECHECK_S = 0.1
+_RETRY_S = 0.1
+_FAREWELL_S = 1.0
+_TTL_S_MIN = 1.0
+_TOMBSTONE = (headers.TTL, b"1s")
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Lease)
+
+
+class JetStreamLeases:
+    """`Leases` in a stream in memory. A single server forgets it when it restarts; it is then made again."""
+
+    def __init__(self, wire: Wire, layout: Layout, namespace: Namespace) -> None:
+        self._wire, self._layout, self._namespace = wire, layout, namespace
+
+    async def vouch(self, lease: Lease, ttl_s: float) -> None:
+        """The lease holds for the next `ttl_s` seconds (at least 1). Raises `LogUnavailable`."""
+        ttl = b"%dms" % int(max(ttl_s, _TTL_S_MIN) * 1000)
+        header = headers.build((headers.TTL, ttl))
+        subject, data = self._layout.lease(lease), _ENCODER.encode(lease)
+        await self._insist(lambda: store(self._wire, subject, data, header))
+
+    async def end(self, lease: Lease) -> None:
+        """The drive is over. Raises `LogUnavailable`."""
+        subject, header = self._layout.lease(lease), headers.build(_TOMBSTONE)
+        await self._insist(lambda: store(self._wire, subject, b"", header))
+
+    async def live(self, run: str, worker: str, epoch: int) -> bool:
+        """Whether this holder vouches for this run and epoch; up to 0.3 s late. Raises `LogUnavailable`."""
+        subject = self._layout.lease_of(run, worker, epoch)
+        last = await self._insist(lambda: read_last(self._wire, self._layout.leases, subject))
+        return last is not None and last.data != b""
+
+    async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Once more if the stream was forgotten."""
+        try:
+            return await attempt()
+        except NoResponders:
+            await self._namespace.heal()
+            return await attempt()
+
+    @contextlib.asynccontextmanager
+    async def presence(self, worker: str) -> AsyncIterator[None]:
+        """While open, the worker counts as there; leaving it ends its leases without news.
+
+        A name may be present once at a time. Raises `LogUnavailable` when entered without a log.
+        """
+        appearing = _Repeated(self._wire, lambda: self._appear(worker))
+        sid = await self._wire.subscribe(self._layout.alive(worker), self._answer)
+        try:
+            await self._appear(worker)
+            with appearing:
+                yield
+        finally:
+            with anyio.move_on_after(_FAREWELL_S, shield=True), contextlib.suppress(LogUnavailable):
+                await self._leave(worker)
+            self._wire.unsubscribe(sid)
+
+    def _answer(self, _subject: bytes, reply: bytes, _header: bytes, _data: bytes) -> None:
+        if reply:
+            self._wire.publish(reply)
+
+    async def _appear(self, worker: str) -> None:
+        await self._insist(lambda: store(self._wire, self._layout.present(worker), b"here"))
+        config = self._layout.presence_config(worker, GONE_AFTER_S)
+        body = {"stream_name": self._layout.leases, "config": config}
+        await self._wire.api(f"CONSUMER.CREATE.{self._layout.leases}.{worker}", body, Done)
+
+    async def _leave(self, worker: str) -> None:
+        """First the leases, then the consumer: who hears of its end finds nothing."""
+        everything = {"filter": f"{self._layout.leases_prefix(worker)}.>"}
+        await self._wire.api(f"STREAM.PURGE.{self._layout.leases}", everything, Done)
+        await self._wire.api(f"CONSUMER.DELETE.{self._layout.leases}.{worker}", None, Done)
+
+    @contextlib.asynccontextmanager
+    async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
+        """The leases of workers whose connection ended without a word, also before this was entered.
+
+        Raises `LogUnavailable` when entered without a log.
+        """
+        coroner = Coroner(self._wire, self._layout)
+        scanning = _Repeated(self._wire, lambda: self._insist(coroner.scan))
+        advisories = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self._layout.leases}.*".encode()
+        async with contextlib.AsyncExitStack() as stack:
+            for subject, handler in ((self._layout.died, coroner.heard), (advisories, coroner.told)):
+                sid = await self._wire.subscribe(subject, handler)
+                stack.callback(self._wire.unsubscribe, sid)
+            stack.callback(coroner.close)
+            stack.enter_context(scanning)
+            scanning.start()
+            yield coroner
+
+
+class _Repeated:
+    """Something to be done again after each reconnect, until it is done; in the background."""
+
+    def __init__(self, wire: Wire, act: Callable[[], Awaitable[None]]) -> None:
+        self._wire, self._act = wire, act
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._wire.on_up.add(self.start)
+
+    def __exit__(self, *_: object) -> None:
+        self._wire.on_up.discard(self.start)
+        if self._task is not None:
+            self._task.cancel()
+
+    def start(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.ensure_future(self._repeat())
+
+    async def _repeat(self) -> None:
+        while True:
+            try:
+                return await self._act()
+            except LogUnavailable:
+                await asyncio.sleep(_RETRY_S)
+
+
+class Coroner:
+    """The iterator of `deaths`: hears that a worker's consumer is gone, and finds out what that means."""
+
+    def __init__(self, wire: Wire, layout: Layout) -> None:
+        self._wire, self._layout = wire, layout
+        self._leases = Mailbox[Lease]()
+        self._inquests: set[asyncio.Task[None]] = set()
+        self._patient_until = 0.0
+        self._closed = False
+        wire.on_up.add(self._be_patient)
+
+    def __aiter__(self) -> Coroner:
+        return self
+
+    async def __anext__(self) -> Lease:
+        while not self._leases.items:
+            if self._closed:
+                raise StopAsyncIteration
+            await self._leases.wait()
+        return self._leases.items.popleft()
+
+    def close(self) -> None:
+        """Tell of nobody more."""
+        self._closed = True
+        self._wire.on_up.discard(self._be_patient)
+        for task in self._inquests:
+            task.cancel()
+        self._leases.wake()
+
+    def told(self, subject: bytes, _reply: bytes, _header: bytes, _data: bytes) -> None:
+        """The server deleted the consumer of a worker."""
+        self._inquire(subject.rpartition(b".")[2].decode())
+
+    def heard(self, _subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
+        """Somebody ended a lease of a dead worker; maybe this coroner."""
+        self._leases.post(_DECODER.decode(data))
+
+    async def scan(self) -> None:
+        """Look at every worker that has not said goodbye."""
+        everybody = f"lease.{self._layout.namespace}.*.here".encode()
+        async for message in read_all(self._wire, self._layout.leases, everybody):
+            self._inquire(message.subject.split(b".")[2].decode())
+
+    def _be_patient(self) -> None:
+        self._patient_until = asyncio.get_running_loop().time() + GRACE_S
+
+    def _inquire(self, worker: str) -> None:
+        task = asyncio.ensure_future(self._inquest(worker))
+        self._inquests.add(task)
+        task.add_done_callback(self._inquests.discard)
+
+    async def _inquest(self, worker: str) -> None:
+        with contextlib.suppress(LogUnavailable):  # what is not found out now will be after the reconnect
+            if await self._gone(worker):
+                await self._bury(worker)
+
+    async def _gone(self, worker: str) -> bool:
+        while True:
+            try:
+                await self._wire.request(self._layout.alive(worker))
+            except NoResponders:
+                if asyncio.get_running_loop().time() >= self._patient_until:
+                    return True
+                await asyncio.sleep(_RECHECK_S)
+            else:
+                return False
+
+    async def _bury(self, worker: str) -> None:
+        everything = f"{self._layout.leases_prefix(worker)}.>".encode()
+        messages = [
+            message async for message in read_all(self._wire, self._layout.leases, everything) if message.data
+        ]
+        present = [message for message in messages if message.subject == self._layout.present(worker)]
+        if present:  # else it said goodbye
+            await asyncio.gather(*(self._tell(message) for message in messages if message not in present))
+            await self._take(present[0])
+
+    async def _tell(self, message: Message) -> None:
+        if await self._take(message):
+            self._wire.publish(self._layout.died, message.data)
+
+    async def _take(self, message: Message) -> bool:
+        """End a message unless somebody else did."""
+        expected = (headers.EXPECTED, b"%d" % message.position)
+        try:
+            await store(self._wire, message.subject, b"", headers.build(expected, _TOMBSTONE))
+        except WrongPosition:
+            return False
+        return True

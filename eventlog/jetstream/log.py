@@ -1,0 +1,83 @@
+"""A namespace of a log on NATS JetStream, with its six ports."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import anyio
+
+from ..clock import Clock, SystemClock
+from .artifacts import JetStreamArtifacts
+from .drafts import JetStreamDrafts
+from .events import JetStreamEvents
+from .layout import Layout
+from .leases import JetStreamLeases
+from .opening import Namespace, check_server
+from .timers import JetStreamTimers
+from .wakeups import JetStreamWakeups
+from .wire import Wire
+
+_CLOSE_S = 2.0
+
+
+class JetStreamLog:
+    """`Log` on a NATS server or cluster. Open it with `JetStreamLog.open`."""
+
+    def __init__(
+        self, wire: Wire, layout: Layout, keeper: Namespace, *, shards: int, clock: Clock, ack_wait_s: float
+    ) -> None:
+        self._wire = wire
+        self.namespace = layout.namespace
+        self.clock = clock
+        self.events = JetStreamEvents(wire, layout, shards)
+        self.wakeups = JetStreamWakeups(wire, layout, self.events, ack_wait_s)
+        self.timers = JetStreamTimers(wire, layout, self.events)
+        self.leases = JetStreamLeases(wire, layout, keeper)
+        self.drafts = JetStreamDrafts(wire, layout)
+        self.artifacts = JetStreamArtifacts(wire, layout)
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        return self._wire.url
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls,
+        url: str,
+        *,
+        namespace: str = "default",
+        shards: int | None = None,
+        clock: Clock | None = None,
+        ack_wait_s: float = 30.0,
+        name: str = "",
+        connect_timeout_s: float = 5.0,
+        request_timeout_s: float = 5.0,
+    ) -> AsyncIterator[JetStreamLog]:
+        """Connect, make the namespace if it is not there, and close the connection in the end.
+
+        `url` may name several servers of a cluster, separated by commas, and hold credentials; `NATS_CREDS` names
+        a credentials file. `shards` (1 to 256, by default 4) is fixed when the namespace is made; None takes what it
+        has. `FOLDLOG_REPLICAS` says how many servers of a cluster keep each stream, by default 3. `ack_wait_s` is how
+        long the holder of a wake-up may stay silent. `name` is what the server calls the connection.
+
+        Raises `LogUnavailable` when no server answers within `connect_timeout_s`, and `ConfigError` when one does that
+        cannot be used: credentials refused, too old, without JetStream, made with another number of shards.
+        """
+        layout = Layout(namespace)
+        wire = await Wire.open(
+            url, name=name, connect_timeout_s=connect_timeout_s, request_timeout_s=request_timeout_s
+        )
+        try:
+            check_server(wire)
+            keeper = Namespace(wire, layout)
+            found = await keeper.settle(shards, connect_timeout_s)
+            with keeper.kept():
+                yield cls(
+                    wire, layout, keeper, shards=found, clock=clock or SystemClock(), ack_wait_s=ack_wait_s
+                )
+        finally:
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await wire.close()

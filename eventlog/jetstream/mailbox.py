@@ -1,0 +1,41 @@
+"""A queue between what arrives, which must not wait, and one reader, who does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Items in order of arrival. A reader whose wait is cancelled loses nothing."""
+
+    def __init__(self) -> None:
+        self.items: deque[T] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def post(self, item: T) -> None:
+        """Add an item and wake the reader."""
+        self.items.append(item)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look again, whether or not there is an item."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Return when there is an item, at the next `wake`, or after `timeout_s`."""
+        if self.items:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        alarm = loop.call_later(timeout_s, self.wake) if timeout_s is not None else None
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if alarm is not None:
+                alarm.cancel()

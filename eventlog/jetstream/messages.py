@@ -1,0 +1,41 @@
+"""Wake-ups and timers as messages of a shard's stream."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import msgspec
+
+from ..ports import Timer, Wakeup
+from . import headers
+from .layout import Layout
+
+Fields = tuple[tuple[bytes, bytes], ...]
+"""Header fields, each with its name."""
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Wakeup)
+
+
+def wake_message(layout: Layout, wakeup: Wakeup) -> tuple[bytes, bytes, Fields]:
+    """Subject, data and header fields of a wake-up that is delivered at once."""
+    return layout.wake(wakeup), _ENCODER.encode(wakeup), ()
+
+
+def timer_message(layout: Layout, timer: Timer) -> tuple[bytes, bytes, Fields]:
+    """The same of a schedule, which the server turns into a wake-up. Another one on the same subject replaces it."""
+    at = b"@at " + _timestamp(timer.due_at)
+    fields = ((headers.SCHEDULE, at), (headers.SCHEDULE_TARGET, layout.due(timer.wakeup)))
+    return layout.timer(timer), _ENCODER.encode(timer.wakeup), fields
+
+
+def read_wakeup(data: bytes) -> Wakeup:
+    """The wake-up in a message. Raises `msgspec.MsgspecError` for what is none."""
+    return _DECODER.decode(data)
+
+
+def _timestamp(at: float) -> bytes:
+    """RFC 3339 in UTC, rounded up to the millisecond, so that a timer is never early."""
+    moment = datetime.fromtimestamp(math.ceil(at * 1000) / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00").encode() + b"Z"

@@ -1,0 +1,213 @@
+"""Making a namespace, or finding it as it was made.
+
+The number of shards is written down in the first shard's stream when it is made. Whoever comes at the same time with
+the same number meets the same streams; with another number, or later, gets an error that names both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError, LogUnavailable
+from ..names import SHARDS_MAX
+from .layout import SHARDS_KEY, Layout
+from .wire import NoResponders, Refused, Wire
+
+VERSION_MIN = (2, 12)
+SHARDS_DEFAULT = 4
+REPLICAS_IN_CLUSTER = 3
+
+_STREAM_NOT_FOUND = 10059
+_OTHER_CONFIG = 10058
+_NO_JETSTREAM = {10039, 10076}
+_TOO_FEW_SERVERS = {10005, 10074}
+_RETRY_S = 0.1
+
+
+class _Config(msgspec.Struct, frozen=True):
+    metadata: dict[str, str] = {}
+    persist_mode: str = ""
+
+
+class _StreamInfo(msgspec.Struct, frozen=True):
+    config: _Config
+
+
+def check_server(wire: Wire) -> None:
+    """Raise `ConfigError` unless the server can hold a log."""
+    numbers = wire.server_version.split("-")[0].split(".")
+    version = tuple(int(part) for part in numbers if part.isdigit())
+    if version < VERSION_MIN:
+        needed = ".".join(map(str, VERSION_MIN))
+        raise ConfigError(
+            f"the NATS server at {wire.url} is {wire.server_version}; foldlog needs {needed} or newer"
+        )
+    if not wire.has_jetstream:
+        raise _no_jetstream(wire)
+
+
+def replicas_setting() -> int | None:
+    """`FOLDLOG_REPLICAS`, None if it is not set. Raises `ConfigError` for anything but 1 to 5."""
+    given = os.environ.get("FOLDLOG_REPLICAS")
+    if not given:
+        return None
+    if given not in {"1", "2", "3", "4", "5"}:
+        raise ConfigError(f"FOLDLOG_REPLICAS is {given!r}; it can be 1 to 5")
+    return int(given)
+
+
+class Namespace:
+    """The streams of a namespace on a server."""
+
+    def __init__(self, wire: Wire, layout: Layout) -> None:
+        self._wire = wire
+        self._layout = layout
+        self._replicas = replicas_setting() or (REPLICAS_IN_CLUSTER if wire.clustered else 1)
+        self._healing: asyncio.Task[None] | None = None
+
+    async def settle(self, shards: int | None, timeout_s: float) -> int:
+        """Make what is missing and return the number of shards, trying again for `timeout_s` while the log is away.
+
+        Raises `ConfigError` (another number of shards, no JetStream, a stream that must not be used), `LogUnavailable`.
+        """
+        if shards is not None and not 1 <= shards <= SHARDS_MAX:
+            raise ConfigError(f"shards is {shards}; it can be 1 to {SHARDS_MAX}")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            try:
+                return await self._settle(shards)
+            except LogUnavailable:
+                if loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+
+    async def _settle(self, shards: int | None) -> int:
+        found = await self._find()
+        if found is None:
+            found = await self._found(shards or SHARDS_DEFAULT)
+        if shards is not None and shards != found:
+            raise ConfigError(
+                f"the namespace {self._layout.namespace!r} was made with shards={found}, which cannot be changed, "
+                f"and is opened with shards={shards}: leave the number out, or use another namespace"
+            )
+        await asyncio.gather(
+            *(
+                self._ensure(self._layout.shard_config(shard, found, self._replicas))
+                for shard in range(1, found)
+            ),
+            self._ensure(self._layout.artifacts_config(self._replicas)),
+            self._make_volatile(),
+        )
+        return found
+
+    async def _find(self) -> int | None:
+        """The number of shards as it was written down, None if there is no such namespace."""
+        stream = self._layout.shard(0)
+        try:
+            info = await self._info(stream)
+        except NoResponders:
+            if self._wire.clustered:
+                raise  # no leader yet
+            raise _no_jetstream(self._wire) from None
+        if info is None:
+            return None
+        noted = info.config.metadata.get(SHARDS_KEY, "")
+        if not noted.isdigit():
+            raise ConfigError(
+                f"the stream {stream} at {self._wire.url} was not made by foldlog: it lacks {SHARDS_KEY}"
+            )
+        return int(noted)
+
+    async def _found(self, shards: int) -> int:
+        """Make the first shard with this number, unless somebody else just made it with another."""
+        try:
+            await self._create(self._layout.shard_config(0, shards, self._replicas))
+        except Refused as refused:
+            if refused.err_code != _OTHER_CONFIG:
+                raise
+            return await self._find() or shards
+        return shards
+
+    async def _info(self, stream: str) -> _StreamInfo | None:
+        try:
+            info = await self._wire.api(f"STREAM.INFO.{stream}", None, _StreamInfo)
+        except Refused as refused:
+            if refused.err_code in _NO_JETSTREAM:
+                raise _no_jetstream(self._wire) from refused
+            if refused.err_code == _STREAM_NOT_FOUND:
+                return None
+            raise
+        if info.config.persist_mode == "async":
+            raise ConfigError(
+                f"the stream {stream} at {self._wire.url} has persist_mode async, which loses acknowledged events: "
+                "make it anew without"
+            )
+        return info
+
+    async def _ensure(self, config: dict[str, Any]) -> None:
+        """Make a stream unless it is there. One that is there is left as its operator set it."""
+        if await self._info(config["name"]) is None:
+            try:
+                await self._create(config)
+            except Refused as refused:
+                if refused.err_code != _OTHER_CONFIG:
+                    raise
+
+    async def _create(self, config: dict[str, Any]) -> None:
+        try:
+            await self._wire.api(f"STREAM.CREATE.{config['name']}", config, _StreamInfo)
+        except Refused as refused:
+            if refused.err_code in _TOO_FEW_SERVERS:
+                raise LogUnavailable(
+                    f"the cluster at {self._wire.url} has no room for {config['num_replicas']} replicas of a stream "
+                    f"({refused.description}): start all its servers, or set FOLDLOG_REPLICAS"
+                ) from refused
+            raise
+
+    async def _make_volatile(self) -> None:
+        """The streams in memory, which a single server forgets when it restarts."""
+        await asyncio.gather(
+            self._ensure(self._layout.leases_config(self._replicas)),
+            self._ensure(self._layout.drafts_config()),
+        )
+
+    async def heal(self) -> None:
+        """Make the streams in memory again; many callers share one attempt. Raises `LogUnavailable`."""
+        await asyncio.shield(self._heal())
+
+    def _heal(self) -> asyncio.Task[None]:
+        if self._healing is None or self._healing.done():
+            self._healing = asyncio.ensure_future(self._make_volatile())
+            self._healing.add_done_callback(_looked_at)
+        return self._healing
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Heal after each reconnect, until the context is left."""
+        self._wire.on_up.add(self._heal)
+        try:
+            yield
+        finally:
+            self._wire.on_up.discard(self._heal)
+            if self._healing is not None:
+                self._healing.cancel()
+
+
+def _looked_at(task: asyncio.Task[None]) -> None:
+    """A failed attempt concerns those who wait for it; the next caller makes another."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _no_jetstream(wire: Wire) -> ConfigError:
+    return ConfigError(
+        f"the NATS server at {wire.url} has no JetStream (for this account): start it with `-js`, or with a "
+        "`jetstream` block in its configuration"
+    )

@@ -1,0 +1,105 @@
+"""Messages of a stream: stored with an acknowledgement, read by subject in pages.
+
+Reads are direct gets: any replica answers them, and on three replicas they may lag behind what was just stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from ..errors import LogUnavailable
+from . import headers
+from .wire import Fault, Refused, Reply, Wire
+
+PAGE_MESSAGES = 512
+PAGE_BYTES = 4 * 1024 * 1024
+
+_WRONG_POSITION = {10071, 10164}
+_END_OF_BATCH, _NOT_FOUND = 204, 404
+
+
+class WrongPosition(Refused):
+    """The condition on the subject's last position does not hold. Nothing was stored."""
+
+
+class _Ack(msgspec.Struct, frozen=True):
+    seq: int = 0
+    error: Fault | None = None
+
+
+_ACKS = msgspec.json.Decoder(_Ack)
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A stored message."""
+
+    subject: bytes
+    position: int
+    data: bytes
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Messages in order; `more` says that others follow."""
+
+    messages: list[Message]
+    more: bool
+
+
+async def store(wire: Wire, subject: bytes, data: bytes, header: bytes = b"") -> int:
+    """Store a message and return its position.
+
+    Raises `WrongPosition`, `Refused` (other errors of the server), `Unanswered` (maybe stored), `NoResponders`,
+    `LogUnavailable` (never sent).
+    """
+    _, reply = await wire.request(subject, data, header)
+    ack = _ACKS.decode(reply)
+    if ack.error is None:
+        return ack.seq
+    kind = WrongPosition if ack.error.err_code in _WRONG_POSITION else Refused
+    raise kind("to store a message", ack.error)
+
+
+async def read_page(
+    wire: Wire, stream: str, subject: bytes, after: int = 0, count: int = PAGE_MESSAGES
+) -> Page:
+    """The next messages behind position `after` on a subject, which may have wildcards. Raises `LogUnavailable`."""
+    body = {"seq": after + 1, "next_by_subj": subject.decode(), "batch": count, "max_bytes": PAGE_BYTES}
+    replies = await wire.request_many(b"$JS.API.DIRECT.GET." + stream.encode(), msgspec.json.encode(body))
+    end = replies.pop()
+    _check(end)
+    messages = [_message(reply) for reply in replies]
+    return Page(messages, more=bool(messages) and headers.number(end[0], b"Nats-Num-Pending") > 0)
+
+
+async def read_all(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:
+    """All messages on a subject, which may have wildcards. Raises `LogUnavailable`."""
+    after, more = 0, True
+    while more:
+        page = await read_page(wire, stream, subject, after)
+        for message in page.messages:
+            yield message
+            after = message.position
+        more = page.more
+
+
+async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:
+    """The last message on an exact subject, None if there is none. Raises `LogUnavailable`."""
+    reply = await wire.request(b"$JS.API.DIRECT.GET.%b.%b" % (stream.encode(), subject))
+    if headers.status(reply[0]) == _NOT_FOUND:
+        return None
+    _check(reply)
+    return _message(reply)
+
+
+def _message(reply: Reply) -> Message:
+    header, data = reply
+    return Message(headers.value(header, b"Nats-Subject"), headers.number(header, b"Nats-Sequence"), data)
+
+
+def _check(reply: Reply) -> None:
+    """A read may end well (204), find nothing (404) or fail."""
+    status = headers.status(reply[0])
+    if status not in {0, _END_OF_BATCH, _NOT_FOUND}:
+        raise LogUnavailable(f"the NATS server could not read ({status} {headers.description(reply[0])})")

@@ -1,0 +1,416 @@
+"""Requests over a connection that never leave their caller waiting.
+
+Every request is answered, or fails with `LogUnavailable`: at once when the connection breaks, or after
+`request_timeout_s`. A request that was sent and got no answer fails with `Unanswered`, since it may have taken effect.
+While the connection is down, requests wait for it, as long as they would for an answer; it comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from nats.errors import Error as NatsError
+
+from ..errors import ConfigError, LogUnavailable
+from . import headers
+from .link import Handler, Link
+
+T = TypeVar("T")
+
+Reply = tuple[bytes, bytes]
+"""Header and data of a message."""
+
+RECONNECT_WAIT_S = 0.05
+_DIAL_S = 2.0
+_PING_INTERVAL_S = 5.0
+_SWEEP_S = 0.25
+_NO_RESPONDERS = 503
+_DENIED = re.compile(r'violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"', re.IGNORECASE)
+_log = logging.getLogger(__name__)
+
+
+class Unanswered(LogUnavailable):
+    """The request was sent, and no answer came: whether it took effect is unknown."""
+
+
+class NoResponders(LogUnavailable):
+    """Nobody takes requests on this subject now: no such stream or consumer, or none that has a leader."""
+
+
+class Refused(LogUnavailable):
+    """The server's API answered with an error. Attributes: `code`, `err_code`, `description`."""
+
+    def __init__(self, what: str, fault: Fault) -> None:
+        super().__init__(f"the NATS server refused {what}: {fault.description} (error {fault.err_code})")
+        self.code, self.err_code, self.description = fault.code, fault.err_code, fault.description
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """An error as the server's API tells it."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """An answer of the API of which only the absence of an error matters."""
+
+
+class _Verdict(msgspec.Struct, frozen=True):
+    error: Fault | None = None
+
+
+_VERDICTS = msgspec.json.Decoder(_Verdict)
+
+
+class _Call:
+    """A request under way. `parts` collects the messages of an answer that ends with a status."""
+
+    __slots__ = ("deadline", "future", "parts", "subject")
+
+    def __init__(
+        self, future: asyncio.Future[Any], subject: bytes, deadline: float, parts: list[Reply] | None
+    ) -> None:
+        self.future, self.subject, self.deadline, self.parts = future, subject, deadline, parts
+
+    def take(self, reply: Reply) -> bool:
+        """Note a message of the answer; returns whether it was the last one."""
+        last = self.parts is None or headers.status(reply[0]) > 0
+        if self.parts is not None:
+            self.parts.append(reply)
+        if last and not self.future.done():
+            self.future.set_result(reply if self.parts is None else self.parts)
+        return last
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Wire:
+    """One connection and the requests on it. Made by `open`."""
+
+    def __init__(self, servers: list[str], name: str, request_timeout_s: float) -> None:
+        self.url = ",".join(masked(server) for server in servers)
+        self.name = name
+        self.request_timeout_s = request_timeout_s
+        self.on_up: set[Callable[[], object]] = set()
+        self.on_down: set[Callable[[], object]] = set()
+        self._servers = servers
+        self._link = Link(self._denied)
+        self._calls: dict[bytes, _Call] = {}
+        self._count = 0
+        self._inbox = b""
+        self._sweep: asyncio.TimerHandle | None = None
+        self._up = asyncio.Event()
+        self._closed = False
+        self._trouble = ""
+        self._denials: dict[bytes, str] = {}
+        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        name: str = "",
+        connect_timeout_s: float = 5.0,
+        request_timeout_s: float = 5.0,
+    ) -> Wire:
+        """Connect to one of the servers of `url` (separated by commas), trying again for `connect_timeout_s`.
+
+        `user:password@` or `token@` in the URL is used, and the credentials file that `NATS_CREDS` names.
+        Raises `ConfigError` for a URL or credentials that cannot work, else `LogUnavailable`.
+        """
+        wire = cls([server.strip() for server in url.split(",") if server.strip()], name, request_timeout_s)
+        await wire._connect(connect_timeout_s)
+        wire._inbox = wire._link.new_inbox().encode() + b"."
+        wire.subscribe_now(wire._inbox + b"*", wire._answered)
+        wire._up.set()
+        return wire
+
+    async def _connect(self, timeout_s: float) -> None:
+        dialing = asyncio.ensure_future(self._dial())
+        try:
+            futures: set[asyncio.Future[Any]] = {dialing, self._refused}
+            await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._refused.done():
+                raise ConfigError(
+                    f"the NATS server at {self.url} refused the credentials ({self._refused.result()}): "
+                    "put user:password@ or token@ into the URL, or name a credentials file in NATS_CREDS"
+                )
+            if not dialing.done():
+                raise self._unreachable()
+            dialing.result()
+        except BaseException:
+            dialing.cancel()
+            await asyncio.gather(dialing, return_exceptions=True)
+            await self.close()
+            raise
+
+    async def _dial(self) -> None:
+        try:
+            await self._link.connect(
+                servers=self._servers,
+                name=self.name or "foldlog",
+                error_cb=self._noticed,
+                disconnected_cb=self._disconnected,
+                reconnected_cb=self._reconnected,
+                connect_timeout=_DIAL_S,  # type: ignore[arg-type]  # used as a float everywhere
+                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # as above
+                max_reconnect_attempts=-1,
+                ping_interval=_PING_INTERVAL_S,  # type: ignore[arg-type]  # as above
+                user_credentials=credentials_file(),
+            )
+        except ImportError as error:
+            raise ConfigError(f"the credentials in NATS_CREDS need the package {error.name!r}") from error
+        except (NatsError, ValueError, OSError) as error:
+            raise ConfigError(f"cannot use {self.url} as the URL of a NATS server: {error}") from error
+
+    async def close(self) -> None:
+        """End the connection; what is under way fails."""
+        self._closed = True
+        self._up.clear()
+        self._link.flush_now()
+        self._fail_all("the log was closed")
+        if self._sweep is not None:
+            self._sweep.cancel()
+        await self._link.end()
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server, for example `2.12.1`."""
+        return str(self._link.info.get("version", ""))
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the server was started with JetStream."""
+        return bool(self._link.info.get("jetstream"))
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the server is one of a cluster."""
+        return "cluster" in self._link.info
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """The largest message that the server takes, with its header."""
+        return self._link.max_payload
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the connection stands."""
+        return self._link.up
+
+    # ---- sending
+
+    async def request(self, subject: bytes, data: bytes = b"", header: bytes = b"") -> Reply:
+        """Send and return the answer. Raises `Unanswered`, `NoResponders`, `LogUnavailable`, `ConfigError` (denied)."""
+        if not self._link.up:
+            await self.until_up()
+        reply: Reply = await self._call(subject, data, header, None)
+        if reply[0].startswith(b"NATS/1.0 503"):
+            raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
+        return reply
+
+    async def request_many(self, subject: bytes, data: bytes) -> list[Reply]:
+        """Send and return all messages of the answer, the last of which carries a status. Raises as `request` does."""
+        if not self._link.up:
+            await self.until_up()
+        replies: list[Reply] = await self._call(subject, data, b"", [])
+        if headers.status(replies[-1][0]) == _NO_RESPONDERS:
+            raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
+        return replies
+
+    def _call(
+        self, subject: bytes, data: bytes, header: bytes, parts: list[Reply] | None
+    ) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        self._count += 1
+        token = b"%x" % self._count
+        call = _Call(loop.create_future(), subject, loop.time() + self.request_timeout_s, parts)
+        self._calls[token] = call
+        if self._sweep is None:
+            self._sweep = loop.call_later(_SWEEP_S, self._time_out)
+        self._link.send(_publication(subject, self._inbox + token, header, data))
+        return call.future
+
+    async def api(self, method: str, body: object, answer: type[T]) -> T:
+        """A request to `$JS.API.<method>`, decoded. Raises `Refused` for an error, and as `request` does."""
+        data = b"" if body is None else msgspec.json.encode(body)
+        _, reply = await self.request(b"$JS.API." + method.encode(), data)
+        if fault := _VERDICTS.decode(reply).error:
+            raise Refused(method, fault)
+        return msgspec.json.decode(reply, type=answer)
+
+    def publish(self, subject: bytes, data: bytes = b"", header: bytes = b"", reply: bytes = b"") -> None:
+        """Send and forget. Raises `LogUnavailable` while the connection is down."""
+        if not self._link.up:
+            raise self._unreachable()
+        self._link.send(_publication(subject, reply, header, data))
+
+    async def until_up(self) -> None:
+        """Return when the connection stands, or raise `LogUnavailable` after `request_timeout_s`."""
+        if self._closed or self._link.is_closed:
+            raise self._unreachable()
+        try:
+            async with asyncio.timeout(self.request_timeout_s):
+                while not self._link.up:
+                    self._up.clear()
+                    await self._up.wait()
+        except TimeoutError:
+            raise self._unreachable() from None
+
+    # ---- listening
+
+    def inbox(self, suffix: bytes) -> bytes:
+        """A subject that nobody else uses, for subscriptions of one's own."""
+        self._count += 1
+        return b"%b%x.%b" % (self._inbox, self._count, suffix)
+
+    def subscribe_now(self, subject: bytes, handler: Handler) -> int:
+        """Subscribe without waiting for the server; returns the id for `unsubscribe`."""
+        return self._link.listen(subject, handler)
+
+    async def subscribe(self, subject: bytes, handler: Handler) -> int:
+        """Subscribe, and return the id when the server knows it. Raises `LogUnavailable`, `ConfigError` (denied)."""
+        await self.until_up()
+        sid = self.subscribe_now(subject, handler)
+        try:
+            await self.barrier()
+            if denial := self._denials.pop(subject, None):
+                raise ConfigError(denial)
+        except BaseException:
+            self.unsubscribe(sid)
+            raise
+        return sid
+
+    def unsubscribe(self, sid: int, *, linger_s: float = 0.0) -> None:
+        """End a subscription; for `linger_s` its handler still gets what was under way."""
+        self._link.unlisten(sid)
+        if linger_s and not self._closed:
+            asyncio.get_running_loop().call_later(linger_s, self._link.forget, sid)
+        else:
+            self._link.forget(sid)
+
+    async def barrier(self) -> None:
+        """Return when the server has processed everything that was sent before. Raises `LogUnavailable`."""
+        if not self._link.up:
+            raise self._unreachable()
+        loop = asyncio.get_running_loop()
+        self._count += 1
+        token = b"%x" % self._count
+        call = _Call(self._link.ping(), b"PING", loop.time() + self.request_timeout_s, None)
+        self._calls[token] = call
+        if self._sweep is None:
+            self._sweep = loop.call_later(_SWEEP_S, self._time_out)
+        try:
+            await call.future
+        finally:
+            self._calls.pop(token, None)
+
+    # ---- what the connection tells
+
+    def _answered(self, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
+        token = subject[len(self._inbox) :]
+        call = self._calls.get(token)
+        if call is not None and call.take((header, data)):
+            del self._calls[token]
+
+    def _time_out(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for token in [
+            token for token, call in self._calls.items() if call.deadline <= now or call.future.done()
+        ]:
+            call = self._calls.pop(token)
+            call.fail(
+                Unanswered(
+                    f"the NATS server at {self.url} did not answer within {self.request_timeout_s:g} s"
+                )
+            )
+        self._sweep = loop.call_later(_SWEEP_S, self._time_out) if self._calls else None
+
+    def _fail_all(self, why: str) -> None:
+        calls, self._calls = list(self._calls.values()), {}
+        for call in calls:
+            call.fail(Unanswered(why))
+
+    async def _disconnected(self) -> None:
+        self._up.clear()
+        self._link.forget_unsent()
+        self._fail_all(f"the connection to the NATS server at {self.url} broke before an answer came")
+        for listener in tuple(self.on_down):
+            listener()
+
+    async def _reconnected(self) -> None:
+        self._trouble = ""
+        self._up.set()
+        for listener in tuple(self.on_up):
+            listener()
+
+    async def _noticed(self, error: Exception) -> None:
+        """Remember what went wrong, for the message of whoever fails because of it."""
+        self._trouble = str(error) or type(error).__name__
+        if "authorization" in self._trouble.lower() and not self._refused.done():
+            self._refused.set_result(self._trouble.removeprefix("nats: "))
+        _log.debug("connection to %s: %s", self.url, self._trouble)
+
+    def _denied(self, text: str) -> None:
+        """The server forbids a subject: fail whoever asked for it."""
+        message = f"the NATS server at {self.url} does not allow this user what foldlog needs: {text}"
+        _log.error(message)
+        if match := _DENIED.search(text):
+            subject = match["subject"].encode()
+            if match["what"].lower() == "publish":
+                for call in self._calls.values():
+                    if call.subject == subject:
+                        call.fail(ConfigError(message))
+            else:
+                self._denials[subject] = message
+
+    def _unreachable(self) -> LogUnavailable:
+        if self._closed:
+            return LogUnavailable("the log was closed")
+        cause = f" ({self._trouble})" if self._trouble else ""
+        return LogUnavailable(
+            f"cannot reach the NATS server at {self.url}{cause}: start it (`foldlog log up` starts an embedded one), "
+            "or set NATS_URL to where one runs"
+        )
+
+
+def _publication(subject: bytes, reply: bytes, header: bytes, data: bytes) -> bytes:
+    if header:
+        size = len(header)
+        return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, size, size + len(data), header, data)
+    return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(data), data)
+
+
+def masked(url: str) -> str:
+    """The URL without its credentials, fit for messages and logs."""
+    if "@" not in url:
+        return url
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    user = f"{parts.username}:***" if parts.password is not None else "***"
+    return urlunsplit(
+        (parts.scheme, f"{user}@{parts.netloc.rpartition('@')[2]}", parts.path, parts.query, "")
+    )
+
+
+def credentials_file() -> str | None:
+    """The credentials file that `NATS_CREDS` names, None without it. Raises `ConfigError` if there is none."""
+    named = os.environ.get("NATS_CREDS")
+    if not named:
+        return None
+    if not Path(named).is_file():
+        raise ConfigError(f"NATS_CREDS names {named}, which is no file")
+    return named
