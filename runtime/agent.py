@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from ..eventlog.errors import AgentConfigError, ConfigError
 from .agent_config import AgentConfig, config_digest
 from .toolport import Tool, ToolFunction
-from .tools import expose, tool
+from .tools import check_injected, tool
 
 if TYPE_CHECKING:
     from .registry import Registry
@@ -104,7 +104,7 @@ class Agent(Generic[OutputT]):
         output_type: type[OutputT] | None = None,
     ) -> None:
         for each in tools.values():
-            check_injected(config, each)
+            check_clashes(config, each)
         parts = {
             "config": config,
             "tools": MappingProxyType(dict(tools)),
@@ -184,10 +184,10 @@ class Agent(Generic[OutputT]):
         return agent
 
 
-def check_injected(config: AgentConfig, agent_tool: Tool) -> None:
+def check_clashes(config: AgentConfig, agent_tool: Tool) -> None:
     """Raises `AgentConfigError` if the tool has a parameter of the name of an injected one."""
     try:
-        expose(agent_tool.spec, config.injected_tool_args)
+        check_injected(agent_tool.spec, config.injected_tool_args)
     except ConfigError as error:
         raise AgentConfigError(f"agent {config.name!r}: {error}") from None
 

@@ -38,6 +38,8 @@ from ..eventlog.errors import AgentConfigError
 from ..projections.messages import canonical_json, sha256_hex
 from .json_values import NotJson, as_json
 
+INTEGER_MAX = 2**53 - 1
+"""What every reader of JSON holds exactly."""
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
@@ -112,8 +114,8 @@ ModelName = Annotated[StrictStr, AfterValidator(_model), _pattern(_MODEL)]
 BudgetAwareness = Annotated[StrictStr, AfterValidator(_budget_awareness), _pattern(_BUDGET_AWARENESS)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_in_order), AfterValidator(_distinct)]
 JsonObject = Annotated[dict[StrictStr, JsonValue], AfterValidator(_plain)]
-Positive = Annotated[StrictInt, Field(ge=1)]
-NotNegative = Annotated[StrictInt, Field(ge=0)]
+Positive = Annotated[StrictInt, Field(ge=1, le=INTEGER_MAX)]
+NotNegative = Annotated[StrictInt, Field(ge=0, le=INTEGER_MAX)]
 Seconds = Annotated[StrictFloat, Field(ge=0)]
 Percent = Annotated[StrictInt, Field(ge=0, le=100)]
 

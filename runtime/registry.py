@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ..eventlog.errors import ConfigError, FoldlogError, NotRegistered
-from .agent import Agent, as_tool, check_injected
+from .agent import Agent, as_tool, check_clashes
 from .models import ModelProvider
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 
@@ -92,7 +92,7 @@ class Registry:
         for name in agent.config.tools:
             if name not in known:
                 raise NotRegistered(f"agent {agent.name!r}: {_unknown('tool', name, known)}")
-            check_injected(agent.config, known[name])
+            check_clashes(agent.config, known[name])
         return {name: known[name] for name in agent.config.tools}
 
     def check(self, agent: Agent[Any]) -> None:

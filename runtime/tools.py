@@ -147,20 +147,28 @@ def tool(
 
 
 def expose(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
-    """A deep copy of the tool whose schema has every injected name as an optional string (agent.md section 5).
+    """The tool as the model sees it: a deep copy whose schema has every injected name as an optional string.
 
-    Raises `ConfigError` if the tool has a parameter of that name.
+    Without injected names it is the tool's own. Raises `ConfigError` if the tool has a parameter of that name.
     """
+    if not injected:
+        return spec
+    check_injected(spec, injected)
     parameters = copy.deepcopy(spec.parameters)
-    properties = parameters.setdefault("properties", {})
-    for name, description in injected.items():
-        if name in properties:
+    added = {name: {"type": "string", "description": text} for name, text in injected.items()}
+    parameters["properties"] = {**parameters.get("properties", {}), **added}
+    return msgspec.structs.replace(spec, parameters=parameters)
+
+
+def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
+    """Raises `ConfigError` if the tool has a parameter of the name of an injected one (agent.md section 5)."""
+    own = spec.parameters.get("properties", {})
+    for name in injected:
+        if name in own:
             raise ConfigError(
                 f"injected_tool_args.{name}: the tool {spec.name!r} has a parameter {name!r} of its own; "
                 "give the injected argument another name"
             )
-        properties[name] = {"type": "string", "description": description}
-    return msgspec.structs.replace(spec, parameters=parameters)
 
 
 # --- from a signature to a schema -------------------------------------------------------------------------------------
