@@ -110,7 +110,8 @@ def _plain(value: Any) -> Any:
 
 
 Name = Annotated[StrictStr, AfterValidator(_name), _pattern(_NAME)]
-ModelName = Annotated[StrictStr, AfterValidator(_model), _pattern(_MODEL)]
+Text = Annotated[StrictStr, AfterValidator(_plain)]
+ModelName = Annotated[Text, AfterValidator(_model), _pattern(_MODEL)]
 BudgetAwareness = Annotated[StrictStr, AfterValidator(_budget_awareness), _pattern(_BUDGET_AWARENESS)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_in_order), AfterValidator(_distinct)]
 JsonObject = Annotated[dict[StrictStr, JsonValue], AfterValidator(_plain)]
@@ -183,7 +184,7 @@ class AgentConfig(_Table):
 
     name: Name
     model: ModelName = "openai:gpt-4o"
-    instructions: StrictStr = ""
+    instructions: Text = ""
     max_steps: Positive = 10
     temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
     max_tokens: Positive | None = None
@@ -192,11 +193,11 @@ class AgentConfig(_Table):
     output_schema: JsonObject | None = None
     planning_enabled: StrictBool = False
     planning_model: ModelName | None = None
-    planning_instructions: StrictStr = ""
+    planning_instructions: Text = ""
     budget_awareness: BudgetAwareness | None = None
     hitl_tools: Names = ()
     emit_mcp_progress: StrictBool = True
-    injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], StrictStr] = {}
+    injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], Text] = {}
     allow_parallel_subagents: StrictBool = False
     max_parallel_subagents: Annotated[StrictInt, Field(ge=1, le=7)] = 3
     allow_self_spawn: StrictBool = False

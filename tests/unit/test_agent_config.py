@@ -222,7 +222,7 @@ def test_a_configuration_is_frozen() -> None:
         ("max_steps", "10", "max_steps: Input should be a valid integer, not '10'"),
         ("max_steps", True, "max_steps: Input should be a valid integer, not True"),
         ("max_steps", 2**53, "max_steps: Input should be less than or equal to 9007199254740991"),
-        ("instructions", "\ud800", "instructions: Input should be a valid string"),
+        ("instructions", "\ud800", "instructions: it cannot be stored as JSON: text that is not valid"),
         ("temperature", 2.1, "temperature: Input should be less than or equal to 2, not 2.1"),
         ("temperature", math.nan, "temperature: Input should be a finite number, not nan"),
         ("tools", "lookup", "tools: must be a list, not 'lookup'"),
