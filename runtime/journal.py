@@ -214,10 +214,11 @@ async def following(log: Log, selector: Selector, after: int) -> AsyncIterator[A
 
 async def restored(recorded: Recorded, log: Log) -> Recorded:
     """The commit with its artifacts put back in place."""
-    events = await restore(recorded.commit.events, log.artifacts)
+    commit = recorded.commit
+    events = await restore(commit.events, log.artifacts, run=commit.run, rev=commit.rev)
     if events is recorded.commit.events:
         return recorded
-    commit = msgspec.structs.replace(recorded.commit, events=tuple(events))
+    commit = msgspec.structs.replace(commit, events=tuple(events))
     return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
 
 

@@ -240,23 +240,13 @@ async def stream_run(
         behind = parse_cursor(after)
     except ValueError as error:
         raise ConfigError(f"{after!r} is not a cursor of this log") from error
-    queue: asyncio.Queue[Stored | DraftPiece | Exception] = asyncio.Queue()
+    selector = Family(subject.shard, subject.root) if family else subject
     async with log.drafts.follow(subject.root) as drafts:
-        selector = Family(subject.shard, subject.root) if family else subject
-        pumps = [
-            asyncio.create_task(_pump(log.events.follow(selector), queue)),
-            asyncio.create_task(_pump(drafts, queue)),
-        ]
-        try:
-            async with contextlib.aclosing(_joined(log, subject, queue)) as events:
-                async for event in events:
-                    new = event.cursor is None or parse_cursor(event.cursor) > behind
-                    if new and is_shown(event, detailed=detailed):
-                        yield event
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+        async with contextlib.aclosing(_joined(log, subject, selector, drafts)) as events:
+            async for event in events:
+                new = event.cursor is None or parse_cursor(event.cursor) > behind
+                if new and is_shown(event, detailed=detailed):
+                    yield event
 
 
 async def _pump(
@@ -271,17 +261,30 @@ async def _pump(
 
 
 async def _joined(
-    log: Log, subject: Subject, queue: asyncio.Queue[Stored | DraftPiece | Exception]
+    log: Log, subject: Subject, selector: Family | Subject, drafts: AsyncIterator[DraftPiece]
 ) -> AsyncGenerator[Event]:
-    view = FamilyView(subject)
-    while not view.over:
-        item = await queue.get()
-        if isinstance(item, Exception):
-            raise item
-        if isinstance(item, DraftPiece):
-            events = view.draft(item)
-        else:
-            recorded = view.verify(item)
-            events = view.commit(await restored(recorded, log)) if recorded is not None else []
-        for event in events:
+    """First what is stored, so that a late reader sees it as stored; then commits and pieces as they come."""
+    view, position = FamilyView(subject), 0
+    async for stored in log.events.read(selector):
+        position = stored.position
+        for event in await _shown(view, stored, log):
             yield event
+    queue: asyncio.Queue[Stored | DraftPiece | Exception] = asyncio.Queue()
+    sources = (log.events.follow(selector, position), drafts)
+    pumps = [asyncio.create_task(_pump(source, queue)) for source in sources] if not view.over else []
+    try:
+        while not view.over:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            for event in view.draft(item) if isinstance(item, DraftPiece) else await _shown(view, item, log):
+                yield event
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _shown(view: FamilyView, stored: Stored, log: Log) -> list[Event]:
+    recorded = view.verify(stored)
+    return view.commit(await restored(recorded, log)) if recorded is not None else []

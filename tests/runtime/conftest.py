@@ -1,0 +1,121 @@
+"""The same tests over both logs and both executors: what a caller sees does not depend on either."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldlog.eventlog import Event, Log
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker
+from foldlog.runtime.drive import Host
+
+Turn = dict[str, Any]
+USAGE = {"input_tokens": 3, "output_tokens": 2}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., str]:
+    """A model that answers by these turns: `script({"text": [...]}, ...)` is its name."""
+
+    def write(*turns: Turn) -> str:
+        path = tmp_path / f"script-{len(list(tmp_path.iterdir()))}.json"
+        path.write_text(json.dumps({"turns": [{"usage": USAGE, **turn} for turn in turns]}))
+        return f"scripted:{path}"
+
+    return write
+
+
+def call(name: str, call_id: str = "c1", /, **arguments: Any) -> Turn:
+    """One tool call of a turn."""
+    return {"id": call_id, "name": name, "arguments": arguments}
+
+
+def says(*pieces: str) -> Turn:
+    """A turn that is a final answer."""
+    return {"text": list(pieces)}
+
+
+def calls(*requests: Turn) -> Turn:
+    """A turn that asks for tools."""
+    return {"tool_calls": list(requests)}
+
+
+class Place:
+    """A runtime, an executor by name, and as many workers as a test wants."""
+
+    def __init__(self, log: Log, executor: str, stack: contextlib.AsyncExitStack) -> None:
+        self.log, self.executor, self._stack = log, executor, stack
+        self.registry = Registry()
+        self.runtime: Runtime
+        self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
+
+    async def open(self, *agents: Agent[Any], workers: int = 1, lease_s: float = 5.0) -> Runtime:
+        """Open a runtime over these agents; for the durable executor with workers that serve them."""
+        self.registry = Registry(agents=agents)
+        self.runtime = await self._stack.enter_async_context(
+            Runtime.open(log=self.log, registry=self.registry, lease_s=lease_s)
+        )
+        for number in range(workers if self.executor == "durable" else 0):
+            await self.add_worker(f"worker-{number}", lease_s=lease_s)
+        return self.runtime
+
+    async def add_worker(self, name: str, lease_s: float = 5.0) -> Worker:
+        """Start one more worker in this process."""
+        worker = Worker(Host(log=self.log, registry=self.registry, worker=name, lease_s=lease_s), grace_s=1.0)
+        task = asyncio.create_task(worker.serve())
+        self.workers.append((worker, task))
+        self._stack.push_async_callback(self._end, worker, task)
+        return worker
+
+    async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:
+        worker.stop()
+        await asyncio.wait_for(task, 10)
+
+    async def start(self, agent: Agent[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
+        """Start a run on this place's executor."""
+        return await self.runtime.start(agent, text, executor=self.executor, **options)
+
+    async def events(self, run: RunHandle[Any], *, detailed: bool = True) -> list[Event]:
+        """All events of a run, as a late reader sees them."""
+        return [event async for event in run.stream(detailed=detailed) if event.revision is not None]
+
+
+@pytest.fixture(params=["memory", "jetstream"])
+async def log(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[Log]:
+    """A log of either kind."""
+    if request.param == "memory":
+        yield MemoryLog()
+        return
+    from foldlog.eventlog.jetstream import JetStreamLog
+
+    async with EphemeralServer() as server, JetStreamLog.open(server.url) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["local", "durable"])
+async def place(request: pytest.FixtureRequest, log: Log) -> AsyncIterator[Place]:
+    """Where runs are driven."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield Place(log, request.param, stack)
+
+
+def names(events: list[Event]) -> list[str]:
+    """The events in short: the type, with what tells its kinds apart."""
+    short = []
+    for event in events:
+        status = getattr(event, "status", None)
+        short.append(f"{event.type}({status})" if status and event.type in {"status", "step"} else event.type)
+    return short
