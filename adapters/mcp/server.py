@@ -62,7 +62,8 @@ class Server:
             try:
                 return await self._call_once(tool, arguments, report)
             except ToolSourceUnavailable:
-                pass
+                if self._closed:
+                    raise
             except ConnectionLost as lost:
                 if lost.sent:
                     raise
@@ -93,10 +94,10 @@ class Server:
             if self._session is not None and not self._session.is_open:
                 self._retire(self._session)
             await self._sweep()
-            if self._session is None:
+            if self._session is None and not self._closed:
                 self._session = await self._connect()
-            if self._closed:
-                await self._session.aclose()
+            if self._session is None or self._closed:
+                await self.aclose()
                 raise self._unavailable("it has been closed")
             return self._session
 

@@ -146,6 +146,8 @@ class Session:
     async def aclose(self) -> None:
         """End the connection, and the server process if it is one. Bounded; safe to repeat and to cancel."""
         self._leave.set()
+        if not self._entered.is_set() and not self._task.cancelling():
+            self._task.cancel()
         await asyncio.wait({self._task}, timeout=LEAVE_TIMEOUT_S)
         if not self._task.done():
             self._task.cancel()

@@ -124,15 +124,19 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._drain()
         if (stdin := self._pipes.get_pipe_transport(_STDIN)) is not None:
             stdin.close()
-        with anyio.move_on_after(GRACE_S):
-            await self._exited.wait()
-        for kill in (False, True):
+        try:
+            with anyio.move_on_after(GRACE_S):
+                await self._exited.wait()
             if not family.is_gone():
-                family.end(kill=kill)
+                family.end(kill=False)
                 await self._wait_for_end(family)
+        finally:  # Also of a second cancellation: a loop that ends has no more time.
+            if not family.is_gone():
+                family.end(kill=True)
+            self._pipes.close()
+        await self._wait_for_end(family)
         if not family.is_gone():
             logger.warning("process group %d of an MCP server outlived SIGKILL", self.pid)
-        self._pipes.close()
 
     @property
     def _pipes(self) -> asyncio.SubprocessTransport:

@@ -6,8 +6,9 @@ the HTTP client here answers such a request with a JSON-RPC error in the server'
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import httpx2
@@ -32,7 +33,8 @@ async def http_transport(config: HttpServer) -> AsyncIterator[tuple[Any, Any]]:
     # Reading is not bounded here: each call has its own time-out, a stream of notifications has none.
     timeout = httpx2.Timeout(_WRITE_TIMEOUT_S, connect=config.connect_timeout_s, read=None)
     async with (
-        _Client(headers=config.headers, timeout=timeout) as client,
+        # A proxy has no business between this machine and itself.
+        _Client(headers=config.headers, timeout=timeout, trust_env=not _is_loopback(config.url)) as client,
         streamable_http_client(
             config.url, http_client=client, max_sse_event_size=EVENT_SIZE_BYTES_MAX
         ) as streams,
@@ -79,6 +81,13 @@ class _Client(httpx2.AsyncClient):
 def _instead(request: httpx2.Request, status: int, message: str, mark: Delivery) -> httpx2.Response:
     error = {"code": CONNECTION_CLOSED, "message": message, "data": {_MARK: mark}}
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
+
+
+def _is_loopback(url: str) -> bool:
+    host = httpx2.URL(url).host
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
 
 
 def _words(error: Exception) -> str:

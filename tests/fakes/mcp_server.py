@@ -1,16 +1,12 @@
-"""Real MCP servers for tests: `python mcp_server.py stdio|http`, and `raw` for what the SDK's server never does.
+"""A real MCP server for tests, on the official SDK: `python mcp_server.py stdio | http PORT | legacy-http PORT`.
 
-`http` prints its port as the first line. FAKE_MCP_LOG names a file that gets a line for each thing worth asserting.
+The two over HTTP print their port as the first line; the legacy one refuses what servers did not know before 2026.
 """
 
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -22,11 +18,7 @@ from mcp_types import ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
-
-def log(line: str) -> None:
-    if path := os.environ.get("FAKE_MCP_LOG"):
-        with Path(path).open("a") as file:
-            file.write(line + "\n")
+cancellations = anyio.Semaphore(0)
 
 
 class Weather(BaseModel):
@@ -59,14 +51,18 @@ def tools_that_report(server: MCPServer) -> None:
     @server.tool()
     async def slow(ctx: Context) -> str:
         """Say that it has begun, then wait to be cancelled."""
-        log("started")
         await ctx.report_progress(1)
         try:
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
-            log("cancelled")
+            cancellations.release()
             raise
         return "never"
+
+    @server.tool()
+    async def wait_until_slow_is_cancelled() -> str:
+        await cancellations.acquire()
+        return "cancelled"
 
 
 def tools_that_answer(server: MCPServer) -> None:
@@ -93,6 +89,10 @@ def tools_that_answer(server: MCPServer) -> None:
     async def nothing() -> list[TextContent]:
         return []
 
+    @server.tool(structured_output=False)
+    async def large(size: int) -> str:
+        return "x" * size
+
     @server.tool()
     async def boom() -> str:
         raise ToolError("bad input")
@@ -106,8 +106,11 @@ def tools_that_act(server: MCPServer) -> None:
     @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
     async def delete(path: str) -> str:
         """Delete something that may be gone already."""
-        log(f"deleted {path}")
         return f"deleted {path}"
+
+    @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+    async def forget() -> str:
+        return "forgotten"
 
     @server.tool()
     def spawn() -> int:
@@ -126,7 +129,6 @@ def tools_that_act(server: MCPServer) -> None:
     @server.tool()
     async def exit_now(ctx: Context) -> str:
         """End the server in the middle of the call."""
-        log("exits")
         await ctx.report_progress(1)
         os._exit(7)
 
@@ -139,8 +141,8 @@ def sdk_server() -> MCPServer:
     return server
 
 
-def serve_http(port: int) -> None:
-    """Serve on loopback; every request needs the header that FAKE_MCP_TOKEN asks for."""
+def serve_http(port: int, *, legacy: bool) -> None:
+    """Serve on loopback; every request needs the token in FAKE_MCP_TOKEN, if there is one."""
     app = sdk_server().streamable_http_app()
     token = os.environ.get("FAKE_MCP_TOKEN")
 
@@ -148,6 +150,8 @@ def serve_http(port: int) -> None:
         headers = dict(scope.get("headers", ()))
         if scope["type"] == "http" and token and headers.get(b"authorization") != f"Bearer {token}".encode():
             await PlainTextResponse("who are you?", 401)(scope, receive, send)
+        elif legacy and headers.get(b"mcp-protocol-version", b"").startswith(b"2026"):
+            await PlainTextResponse("what version is that?", 400)(scope, receive, send)
         else:
             await app(scope, receive, send)
 
@@ -158,113 +162,13 @@ def serve_http(port: int) -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
-# --- what the SDK's server never does ---------------------------------------------------------------------------------
-
-
-def write(*messages: dict[str, Any]) -> None:
-    """Write all messages in one piece."""
-    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
-    sys.stdout.flush()
-
-
-def progress(token: Any, **params: Any) -> dict[str, Any]:
-    return {"method": "notifications/progress", "params": {"progressToken": token, **params}}
-
-
-def answer(request: dict[str, Any], text: str, **more: Any) -> dict[str, Any]:
-    return {"id": request["id"], "result": {"content": [{"type": "text", "text": text}], **more}}
-
-
-def raw_call(request: dict[str, Any]) -> None:
-    params = request["params"]
-    token = params["_meta"]["progressToken"]
-    match params["name"]:
-        case "late":
-            write(
-                progress(token, progress=1, total=2),
-                progress(token, progress=1.5, total=2, message="half"),
-                progress(token, progress="much"),
-                progress("somebody else's", progress=1),
-                answer(request, "done"),
-                progress(token, progress=2, total=2),
-                progress(token, progress=2, total=2),
-            )
-        case "stray":
-            sys.stdout.write("this is no message\n\n")
-            write(answer(request, "done"))
-        case "protocol_error":
-            write(
-                {"id": request["id"], "error": {"code": -32602, "message": "no such thing", "data": {"a": 1}}}
-            )
-        case "connection_closed_error":
-            write({"id": request["id"], "error": {"code": -32000, "message": "Connection closed"}})
-        case "malformed":
-            write({"id": request["id"], "result": {"content": "not a list"}})
-        case "large":
-            write(answer(request, "x" * 5_000_000))
-        case "last_words":
-            write(answer(request, "bye"))
-            os._exit(0)
-        case "child_holds_pipes":
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-            os._exit(3)
-
-
-RAW_TOOLS = [
-    "late",
-    "stray",
-    "protocol_error",
-    "connection_closed_error",
-    "malformed",
-    "large",
-    "last_words",
-    "child_holds_pipes",
-]
-
-
-def serve_raw(*habits: str) -> None:
-    """A server of before 2026, by hand. It lists one tool a page."""
-    if "stubborn" in habits:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if "mute" not in habits:
-        for line in sys.stdin:
-            raw_answer(json.loads(line), habits)
-    if "stubborn" in habits or "mute" in habits:
-        log("stays")
-        time.sleep(600)
-
-
-def raw_answer(request: dict[str, Any], habits: tuple[str, ...]) -> None:
-    match request["method"]:
-        case "server/discover" if "touchy" in habits:
-            sys.stderr.write("expected initialize\n")
-            sys.exit(4)
-        case "initialize":
-            info = {"name": "raw", "version": "1"}
-            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
-            write({"id": request["id"], "result": result})
-        case "tools/list" if "endless" in habits:
-            write({"id": request["id"], "result": {"tools": [], "nextCursor": "again"}})
-        case "tools/list":
-            names = ["twin", "twin"] if "twins" in habits else RAW_TOOLS
-            page = int((request.get("params") or {}).get("cursor") or 0)
-            tool = {"name": names[page], "inputSchema": {"type": "object"}}
-            more = {"nextCursor": str(page + 1)} if page + 1 < len(names) else {}
-            write({"id": request["id"], "result": {"tools": [tool], **more}})
-        case "tools/call":
-            raw_call(request)
-        case _ if "id" in request:
-            write({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
-
-
 if __name__ == "__main__":
-    log(f"pid {os.getpid()}")
     match sys.argv[1:]:
         case ["stdio"]:
             sdk_server().run("stdio")
         case ["http", port]:
-            serve_http(int(port))
-        case ["raw", *habits]:
-            serve_raw(*habits)
+            serve_http(int(port), legacy=False)
+        case ["legacy-http", port]:
+            serve_http(int(port), legacy=True)
         case _:
-            sys.exit("usage: mcp_server.py stdio | http PORT | raw [HABIT ...]")
+            sys.exit("usage: mcp_server.py stdio | http PORT | legacy-http PORT")

@@ -1,0 +1,115 @@
+"""An MCP server by hand, of before 2026, for what the SDK's server never does: `python raw_mcp_server.py [HABIT ...]`.
+
+It lists one tool a page. FAKE_MCP_LOG names a file that gets its process id.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def write(*messages: dict[str, Any]) -> None:
+    """Write all messages in one piece."""
+    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
+    sys.stdout.flush()
+
+
+def progress(token: Any, **params: Any) -> dict[str, Any]:
+    return {"method": "notifications/progress", "params": {"progressToken": token, **params}}
+
+
+def answer(request: dict[str, Any], text: str, **more: Any) -> dict[str, Any]:
+    return {"id": request["id"], "result": {"content": [{"type": "text", "text": text}], **more}}
+
+
+def call(request: dict[str, Any]) -> None:
+    params = request["params"]
+    token = params["_meta"]["progressToken"]
+    match params["name"]:
+        case "late":
+            write(
+                progress(token, progress=1, total=2),
+                progress(token, progress=1.5, total=2, message="half"),
+                progress(token, progress="much"),
+                progress("somebody else's", progress=1),
+                answer(request, "done"),
+                progress(token, progress=2, total=2),
+                progress(token, progress=2, total=2),
+            )
+        case "stray":
+            sys.stdout.write("this is no message\n\n")
+            write(answer(request, "done"))
+        case "protocol_error":
+            write(
+                {"id": request["id"], "error": {"code": -32602, "message": "no such thing", "data": {"a": 1}}}
+            )
+        case "connection_closed_error":
+            write({"id": request["id"], "error": {"code": -32000, "message": "Connection closed"}})
+        case "malformed":
+            write({"id": request["id"], "result": {"content": "not a list"}})
+        case "large":
+            write(answer(request, "x" * 5_000_000))
+        case "last_words":
+            write(answer(request, "bye"))
+            os._exit(0)
+        case "child_holds_pipes":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            os._exit(3)
+
+
+RAW_TOOLS = [
+    "late",
+    "stray",
+    "protocol_error",
+    "connection_closed_error",
+    "malformed",
+    "large",
+    "last_words",
+    "child_holds_pipes",
+]
+
+
+def serve(*habits: str) -> None:
+    """A server of before 2026, by hand. It lists one tool a page."""
+    if "stubborn" in habits:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "mute" not in habits:
+        for line in sys.stdin:
+            respond(json.loads(line), habits)
+    if "stubborn" in habits or "mute" in habits:
+        time.sleep(600)
+
+
+def respond(request: dict[str, Any], habits: tuple[str, ...]) -> None:
+    match request["method"]:
+        case "server/discover" if "touchy" in habits:
+            sys.stderr.write("expected initialize\n")
+            sys.exit(4)
+        case "initialize":
+            info = {"name": "raw", "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            write({"id": request["id"], "result": result})
+        case "tools/list" if "endless" in habits:
+            write({"id": request["id"], "result": {"tools": [], "nextCursor": "again"}})
+        case "tools/list":
+            names = ["twin", "twin"] if "twins" in habits else RAW_TOOLS
+            page = int((request.get("params") or {}).get("cursor") or 0)
+            tool = {"name": names[page], "inputSchema": {"type": "object"}}
+            more = {"nextCursor": str(page + 1)} if page + 1 < len(names) else {}
+            write({"id": request["id"], "result": {"tools": [tool], **more}})
+        case "tools/call":
+            call(request)
+        case _ if "id" in request:
+            write({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
+
+
+if __name__ == "__main__":
+    if path := os.environ.get("FAKE_MCP_LOG"):
+        with Path(path).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    serve(*sys.argv[1:])
