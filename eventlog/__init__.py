@@ -114,6 +114,7 @@ from .names import (
     shard_of,
     subject_token,
 )
+from .offload import FIELD_BYTES_MAX, restore, spill
 from .ports import (
     COMMIT_BYTES_MAX,
     NEW,
@@ -140,6 +141,7 @@ from .ports import (
     WakeWrite,
     Write,
 )
+from .schema import VOLATILE, commit_schema, event_schemas
 from .upcasters import (
     UPCASTERS,
     VERSION,
@@ -150,6 +152,7 @@ __all__ = [
     "COMMIT_BYTES_MAX",
     "DRAFTS",
     "ENGINE",
+    "FIELD_BYTES_MAX",
     "NEW",
     "OBSERVABLE",
     "ORIGIN",
@@ -157,6 +160,7 @@ __all__ = [
     "TERMINAL_STATUSES",
     "UPCASTERS",
     "VERSION",
+    "VOLATILE",
     "AgentConfigError",
     "AppendUnsure",
     "ApprovalError",
@@ -258,11 +262,13 @@ __all__ = [
     "as_stored",
     "check_name",
     "child_run_id",
+    "commit_schema",
     "cursor_of",
     "decode",
     "digest_of",
     "digest_of_bytes",
     "encode",
+    "event_schemas",
     "head_of",
     "is_terminal",
     "key_subject",
@@ -270,9 +276,11 @@ __all__ = [
     "new_run_id",
     "parse_cursor",
     "parse_subject_token",
+    "restore",
     "run_subject",
     "shard_in",
     "shard_of",
+    "spill",
     "subject_token",
     "to_json",
     "verify",
