@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import httpx2
+import msgspec
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
@@ -22,6 +23,8 @@ EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _SESSION_HEADER = "mcp-session-id"
 _MARK = "foldlog.delivery"
 _WRITE_TIMEOUT_S = 30.0
+RECEIPT_TIMEOUT_S = 5.0
+"""How long a server has to confirm what asks for no answer, a notification or the end of the session."""
 
 Delivery = Literal["unsent", "lost", "refused"]
 """The server has not seen the request; may have seen it; has refused it before it looked at it."""
@@ -57,6 +60,9 @@ class _Client(httpx2.AsyncClient):
     """An HTTP client that answers for a server that does not."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if _asks_nothing(request):
+            # The SDK sends one message after the other; a server that does not confirm one would stop them all.
+            request.extensions["timeout"] = {**request.extensions["timeout"], "read": RECEIPT_TIMEOUT_S}
         try:
             response = await super().send(request, **options)
         except (
@@ -76,6 +82,18 @@ class _Client(httpx2.AsyncClient):
             message = f"it answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
             return _instead(request, response.status_code, message, "refused")
         return response
+
+
+class _Envelope(msgspec.Struct):
+    """Of a message only what tells a request from a notification."""
+
+    id: str | int | None = None
+
+
+def _asks_nothing(request: httpx2.Request) -> bool:
+    if request.method != "POST":
+        return request.method == "DELETE"
+    return msgspec.json.decode(request.content, type=_Envelope).id is None
 
 
 def _instead(request: httpx2.Request, status: int, message: str, mark: Delivery) -> httpx2.Response:

@@ -619,6 +619,24 @@ async def test_a_call_in_flight_when_its_server_is_closed_fails_instead_of_hangi
     await source.aclose()
 
 
+@pytest.mark.parametrize("kind", ["http", "legacy-http"])
+async def test_a_server_that_stands_still_holds_up_neither_a_cancellation_nor_the_end(
+    fresh: McpToolSource, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    monkeypatch.setattr("foldlog.adapters.mcp.streamable_http.RECEIPT_TIMEOUT_S", 0.2)
+    with http_server(kind) as (url, process):
+        source = await fresh.open({"srv": {"url": url, "timeout_s": 0.5}})
+        context = Recorder()
+        task = asyncio.create_task(call(source, "slow", context))
+        await context.first.wait()
+        process.send_signal(signal.SIGSTOP)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert isinstance(await failure(source, "search", query="x"), ToolTimedOut)
+        await fresh.aclose()
+
+
 async def test_equal_entries_share_a_server_and_others_do_not(fresh: McpToolSource):
     first, second = await fresh.open({"srv": STDIO}), await fresh.open({"srv": STDIO})
     other = await fresh.open({"srv": STDIO | {"env": {"A": "b"}}})
