@@ -1,0 +1,163 @@
+"""A server without a keeper, as a child of this process: for tests, benchmarks and demonstrations."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .binary import find_binary
+from .config import Sync, server_config
+from .errors import StoreLocked
+from .layout import Layout
+from .lock import StoreLock
+from .process import AddressInUse, ServerProcess, choose_port
+
+_find_binary = cache(find_binary)
+_PORT_ATTEMPTS = 5
+
+
+class EphemeralServer:
+    """A nats-server with JetStream on loopback, ready in some 20 ms, gone with the context or with this process.
+
+        async with EphemeralServer() as server:
+            connection = await nats.connect(server.url)
+            server.kill()              # SIGKILL
+            await server.restart()     # the same port, the same store
+
+    `directory` keeps the store (and its lock) there; without it a temporary directory is made and removed. `extra_config`
+    is added to the configuration (a cluster, accounts); such a server is ready when it accepts connections, its
+    cluster maybe later. `port` asks for one port, else a free one is chosen and kept.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        sync: Sync = "always",
+        extra_config: str = "",
+        name: str = "ephemeral",
+        port: int | None = None,
+        ready_s: float = 10.0,
+    ) -> None:
+        self._given = directory
+        self._sync, self._extra, self._name, self._ready_s = sync, extra_config, name, ready_s
+        self._wanted_port, self.port = port, port or 0
+        self._server: ServerProcess | None = None
+        self._lock: StoreLock | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start it.
+
+        Raises `NatsServerMissing`, `StoreLocked`, `ServerDied`, `ServerNotReady`, `DirectoryUnusable`.
+        """
+        directory = self._given or Path(tempfile.mkdtemp(prefix="foldlog-"))
+        self._layout = Layout(directory.absolute())
+        try:
+            self._layout.create()
+            self._lock = StoreLock.take(self._layout.lock, "ephemeral")
+            if self._lock is None:
+                raise StoreLocked(
+                    f"{directory} is the store of another server. End that one, or use another directory."
+                )
+            await self._start_somewhere()
+        except BaseException:
+            await self._clear()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End it."""
+        await self._clear()
+
+    @property
+    def url(self) -> str:
+        """Where to connect: `nats://127.0.0.1:PORT`, also while it is down."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        """Its monitoring endpoint; another one after each restart."""
+        return f"http://127.0.0.1:{self._process.monitor_port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server; another one after each restart."""
+        return self._process.pid
+
+    @property
+    def directory(self) -> Path:
+        """Where its store, configuration and log lie."""
+        return self._layout.directory
+
+    @property
+    def store(self) -> Path:
+        """Its store; keep away from it while the server runs."""
+        return self._layout.store
+
+    def running(self) -> bool:
+        """Has it not ended?"""
+        return self._server is not None and self._server.running()
+
+    def log_text(self) -> str:
+        """What it has said since its last start."""
+        return self._process.log_text()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+
+    async def terminate(self) -> None:
+        """A clean stop, and wait until it is gone."""
+        await self._process.terminate()
+
+    async def restart(self) -> None:
+        """Start it again on the same port and store; kill it before if it runs. Raises as entering does."""
+        self.kill()
+        await self._start(self.port)
+
+    @property
+    def _process(self) -> ServerProcess:
+        if self._server is None:
+            raise RuntimeError("an EphemeralServer is used inside `async with`")
+        return self._server
+
+    async def _start_somewhere(self) -> None:
+        if self._wanted_port is not None:
+            return await self._start(self._wanted_port)
+        for _ in range(_PORT_ATTEMPTS - 1):
+            try:
+                return await self._start(choose_port())
+            except AddressInUse:  # another process was quicker
+                continue
+        return await self._start(choose_port())
+
+    async def _start(self, port: int) -> None:
+        if self._lock is None:
+            raise RuntimeError("an EphemeralServer is used inside `async with`")
+        config = server_config(
+            store=self._layout.store,
+            ports=self._layout.directory,
+            name=self._name,
+            port=port,
+            token=None,
+            sync=self._sync,
+            extra=self._extra,
+        )
+        self._server = ServerProcess.spawn(_find_binary(), self._layout, config, self._lock)
+        await self._server.ready(self._ready_s)
+        self.port = self._server.port
+
+    async def _clear(self) -> None:
+        if self._server is not None:
+            await self._server.terminate()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        if self._given is None:
+            shutil.rmtree(self._layout.directory)

@@ -1,0 +1,318 @@
+"""The keeper: holds the lock of one store, has its nats-server as a child, ends when nobody needs it.
+
+    python -m foldlog.eventlog.embedded.keeper DIRECTORY
+
+Rules: it lets clients in only after every stream has been found to reach its high-water mark; it starts a server
+that died again, on the same port, with the same check; `server.json` is there only while the server may be used;
+the server ends before the keeper, and if the keeper is killed, with it (Linux), holding the lock until it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from ..errors import FoldlogError
+from .binary import find_binary
+from .config import Sync, idle_setting_s, server_config, sync_setting
+from .errors import DirectoryUnusable, ServerDied, TailLost
+from .failure import write_failure
+from .high_water import Head, fewer_messages, lost_tails, read_high_water, write_high_water
+from .info import Identity, ServerInfo, write_info
+from .layout import Layout, write_private
+from .lock import StoreLock, holder_of
+from .monitor import Activity, NoAnswer, activity, heads
+from .process import AddressInUse, ServerProcess, choose_port
+
+_READY_S = 600.0  # a large store takes its time; a user who waits gives up before
+_RECORD_EVERY_S = 2.0
+_PORT_ATTEMPTS = 5
+_DEATHS_MAX = 5
+_DEATHS_WINDOW_S = 30.0
+
+
+class Keeper:
+    """Keeps one server. `idle_s` is how long it stays without clients."""
+
+    def __init__(
+        self, layout: Layout, lock: StoreLock, *, sync: Sync, idle_s: float, accept_loss: bool = False
+    ) -> None:
+        self._layout, self._lock, self._sync, self._idle_s = layout, lock, sync, idle_s
+        self._accept_loss = accept_loss
+        self._binary = find_binary()
+        self._identity = _read_identity(layout)
+        self._server: ServerProcess | None = None
+        self._serving = False
+        self._recorded: dict[str, Head] = {}
+        self._record_due = self._used_at = 0.0
+        self._used = Activity(0, 0, "")
+        self._deaths: list[float] = []
+        self._child_ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until a signal, or until nobody needs it. Raises the errors of `ensure_server`."""
+        self._obey_signals()
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            say("told to end")
+        finally:
+            await self._end()
+
+    def _obey_signals(self) -> None:
+        loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+        told = False
+
+        def end() -> None:
+            nonlocal told
+            if serving is not None and not told:  # a second signal must not cut the clean end short
+                told = serving.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, end)
+        loop.add_signal_handler(signal.SIGCHLD, self._child_ended.set)
+
+    async def _serve(self) -> None:
+        server = await self._start()
+        while True:
+            await self._wait_for_something()
+            if not server.running():
+                self._serving = False
+                self._count_death(server)
+                server = await self._start()
+            elif await self._nobody_needs(server):
+                return
+            elif time.monotonic() >= self._record_due:
+                await self._record(server)
+
+    async def _wait_for_something(self) -> None:
+        """Return when the server ended, or after a moment."""
+        with suppress(TimeoutError):  # not by wait_for: in Python 3.11 it may swallow the cancellation
+            async with asyncio.timeout(min(1.0, self._idle_s / 5)):
+                await self._child_ended.wait()
+        self._child_ended.clear()
+
+    def _count_death(self, server: ServerProcess) -> None:
+        now, death = time.monotonic(), server.death()
+        say(f"the server died and is started again. {death}")
+        self._deaths = [then for then in self._deaths if then > now - _DEATHS_WINDOW_S] + [now]
+        if len(self._deaths) > _DEATHS_MAX:
+            raise death
+
+    # Starting
+
+    async def _start(self) -> ServerProcess:
+        self._layout.info.unlink(missing_ok=True)
+        await self._check_store()
+        server = await self._listen()
+        self._used, self._used_at = await activity(server.monitor_port), time.monotonic()
+        self._recorded, self._record_due = read_high_water(self._layout), 0.0
+        self._serving = True
+        self._announce(server)
+        say(f"serving on port {server.port}, server {server.pid}")
+        return server
+
+    async def _check_store(self) -> None:
+        """Compare the streams with their high-water marks, on a port that no client knows.
+
+        Clients that wait for the known port to come back would otherwise write over a lost tail and hide it.
+        """
+        recorded = read_high_water(self._layout)
+        if not any(head.last_sequence for head in recorded.values()):
+            return
+        server = await self._run_server(-1)
+        found = await heads(server.monitor_port)
+        await server.terminate()
+        lost = lost_tails(recorded, found)
+        for line in fewer_messages(recorded, found):
+            say(line)
+        if lost and not self._accept_loss:
+            raise TailLost(self._layout.directory, lost)
+        for tail in lost:
+            say(f"loss accepted: {tail}")
+        write_high_water(self._layout, found)
+        self._accept_loss = False
+
+    async def _listen(self) -> ServerProcess:
+        """The server on its own port, or on another one if that is taken by now."""
+        for _ in range(_PORT_ATTEMPTS):
+            try:
+                server = await self._run_server(self._identity.port)
+            except AddressInUse:
+                self._identity = msgspec.structs.replace(self._identity, port=choose_port())
+            else:
+                write_private(self._layout.identity, msgspec.json.encode(self._identity))
+                return server
+        raise ServerDied("No port could be found for the server between 20000 and 32000 on 127.0.0.1.")
+
+    async def _run_server(self, port: int) -> ServerProcess:
+        config = server_config(
+            store=self._layout.store,
+            ports=self._layout.directory,
+            name=self._identity.name,
+            port=port,
+            token=self._identity.token,
+            sync=self._sync,
+        )
+        self._server = ServerProcess.spawn(self._binary, self._layout, config, self._lock)
+        await self._server.ready(_READY_S)
+        return self._server
+
+    def _announce(self, server: ServerProcess) -> None:
+        info = ServerInfo(
+            url=f"nats://{self._identity.token}@127.0.0.1:{server.port}",
+            token=self._identity.token,
+            directory=self._layout.directory,
+            name=self._identity.name,
+            port=server.port,
+            pid=server.pid,
+            keeper_pid=os.getpid(),
+            version=self._used.version,
+            sync=self._sync,
+            monitor_url=f"http://127.0.0.1:{server.monitor_port}",
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        write_info(self._layout, info)
+
+    # Watching
+
+    async def _nobody_needs(self, server: ServerProcess) -> bool:
+        """Has nobody been connected for long enough? If so, `server.json` is gone."""
+        if await self._in_use(server) or time.monotonic() - self._used_at < self._idle_s:
+            return False
+        self._layout.info.unlink(missing_ok=True)
+        if await self._in_use(server):  # somebody read it just before
+            self._announce(server)
+            return False
+        say(f"nobody was connected for {self._idle_s:g} s")
+        return True
+
+    async def _in_use(self, server: ServerProcess) -> bool:
+        """Is somebody connected, or was since the last look? A server that does not answer is in use."""
+        try:
+            now = await activity(server.monitor_port)
+        except NoAnswer:
+            return True
+        used = now.connections > 0 or now != self._used
+        if used:
+            self._used, self._used_at = now, time.monotonic()
+        return used
+
+    async def _record(self, server: ServerProcess) -> None:
+        """Write down where the streams end, if that has changed."""
+        self._record_due = time.monotonic() + _RECORD_EVERY_S
+        try:
+            found = await heads(server.monitor_port)
+            if found != self._recorded:
+                write_high_water(self._layout, found)
+                self._recorded = found
+        except (NoAnswer, OSError) as cause:
+            say(f"the high-water mark could not be written: {cause}")
+
+    # Ending
+
+    async def _end(self) -> None:
+        self._layout.info.unlink(missing_ok=True)
+        server, self._server = self._server, None
+        if server is not None:
+            if self._serving and server.running():
+                await self._record(server)
+            await server.terminate()
+        say("ended")
+
+
+def _read_identity(layout: Layout) -> Identity:
+    try:
+        return msgspec.json.decode(layout.identity.read_bytes(), type=Identity)
+    except (OSError, msgspec.MsgspecError):
+        return Identity(
+            name=f"foldlog-{secrets.token_hex(6)}", token=secrets.token_hex(24), port=choose_port()
+        )
+
+
+def say(line: str) -> None:
+    """One line of the keeper's log."""
+    sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} [{os.getpid()}] {line}\n")
+    sys.stderr.flush()
+
+
+def _lock_of(arguments: argparse.Namespace, layout: Layout) -> StoreLock | None:
+    if arguments.lock is not None:
+        return StoreLock(arguments.lock)
+    layout.create()
+    return StoreLock.take(layout.lock, "keeper")
+
+
+def _keep(layout: Layout, lock: StoreLock, arguments: argparse.Namespace) -> int:
+    """Keep the server of one directory, with its lock in hand; returns the exit code."""
+    os.umask(0o077)
+    try:
+        os.chdir(layout.directory)
+        lock.sign("keeper")
+        asyncio.run(_run(layout, lock, accept_loss=arguments.accept_loss))
+    except (FoldlogError, NoAnswer, OSError) as cause:
+        error = _documented(layout, cause)
+        say(str(error))
+        with suppress(OSError):
+            write_failure(layout, arguments.start_id, error)
+        return 1
+    finally:
+        lock.release()
+    return 0
+
+
+async def _run(layout: Layout, lock: StoreLock, *, accept_loss: bool) -> None:
+    keeper = Keeper(layout, lock, sync=sync_setting(), idle_s=idle_setting_s(), accept_loss=accept_loss)
+    await keeper.run()
+
+
+def _documented(layout: Layout, cause: Exception) -> FoldlogError:
+    if isinstance(cause, FoldlogError):
+        return cause
+    if isinstance(cause, OSError):
+        return DirectoryUnusable.because(layout.directory, cause)
+    return ServerDied(
+        f"nats-server does not answer on its monitoring port: {cause}. See {layout.server_log}."
+    )
+
+
+def main() -> int:
+    """Keep the server of the directory in the arguments."""
+    parser = argparse.ArgumentParser(
+        prog="foldlog keeper", description="Keep the nats-server of one log directory."
+    )
+    parser.add_argument("directory", type=Path, help="the log directory, as in <project>/.foldlog/log")
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="go on with streams that have lost their tail"
+    )
+    parser.add_argument("--detach", action="store_true", help="go on in the background")
+    parser.add_argument("--lock", type=int, help="a file descriptor that holds the lock already")
+    parser.add_argument("--start-id", default="", help="under which a failure is reported")
+    arguments = parser.parse_args()
+    layout = Layout(arguments.directory.absolute())
+    try:
+        lock = _lock_of(arguments, layout)
+    except FoldlogError as error:
+        say(str(error))
+        return 1
+    if lock is None:
+        holder = holder_of(layout.lock)
+        say(f"{layout.directory} is kept already" + (f", by process {holder.pid}" if holder else ""))
+        return 1
+    if arguments.detach and os.fork():
+        os._exit(0)
+    return _keep(layout, lock, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

