@@ -131,8 +131,7 @@ class ChildRuns:
 
 async def _until_unowned(journal: Journal) -> None:
     """Somebody else took the child (an answered approval woke another worker): let them."""
-    while not journal.state.over and journal.state.owner is not None:
-        await journal.wait_for_news()
+    await journal.follow_until(lambda state: state.over or state.owner is None)
 
 
 def _output(journal: Journal) -> str:

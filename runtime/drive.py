@@ -81,7 +81,6 @@ class Driver:
         self._bell: asyncio.Future[None] | None = None
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
         self._services: list[asyncio.Task[None]] = []
-        self._follow_timer: asyncio.TimerHandle | None = None
         self._told_position = 0
         self._releasing: str | None = None
         self._tools: Mapping[str, Tool] | None = None
@@ -169,8 +168,7 @@ class Driver:
 
     async def drive(self) -> Ending:
         """Advance the run until it ends, parks, or is no longer ours."""
-        loop = asyncio.get_running_loop()
-        self._follow_timer = loop.call_later(FOLLOW_AFTER_S, self._start_following)
+        self._services.append(asyncio.create_task(self._follow()))
         try:
             while (ending := self._ending()) is None:
                 await self._go_on()
@@ -306,18 +304,14 @@ class Driver:
 
     # --- the tail of the log, and the end --------------------------------------------------------------------------------
 
-    def _start_following(self) -> None:
-        self._services.append(asyncio.create_task(self._follow()))
-
     async def _follow(self) -> None:
+        await self.clock.sleep(FOLLOW_AFTER_S)
         async for stored in self.host.log.events.follow(self.journal.subject, self.state.head.position):
             if stored.position > self.state.head.position:
                 self.told(stored.position)
 
     async def _stop(self) -> None:
         """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
-        if self._follow_timer is not None:
-            self._follow_timer.cancel()
         unfinished = [effect for effect, task in self._tasks.items() if not task.done()]
         tasks = [*self._tasks.values(), *self._services]
         for task in tasks:

@@ -98,16 +98,30 @@ class Journal:
             else:
                 return
 
-    async def wait_for_news(self) -> RunState:
-        """Wait until the run's log holds more than is known, and fold that. Sits through outages of the log."""
+    async def follow_until(self, done: Callable[[RunState], bool]) -> RunState:
+        """Fold the run's log as it grows until `done` holds, asked once and after each commit. Sits through outages."""
+        if done(self.state):
+            return self.state
         async with following(self.log, self.subject, self.state.head.position) as commits:
-            async for _commit in commits:
-                break
-        waited, self.wait_for_log = self.wait_for_log, True
-        try:
-            return await self.catch_up()
-        finally:
-            self.wait_for_log = waited
+            async for stored in commits:
+                recorded = verify(stored, self.state.head)
+                fold_commit(self.state, await self._restored_in_time(recorded))
+                self.adopt(self.state)
+                if done(self.state):
+                    break
+        return self.state
+
+    async def wait_for_news(self) -> RunState:
+        """Wait until the run's log holds more than is known, and fold that."""
+        known = self.state.head.rev
+        return await self.follow_until(lambda state: state.head.rev > known)
+
+    async def _restored_in_time(self, recorded: Recorded) -> Recorded:
+        while True:
+            try:
+                return await self._restored(recorded)
+            except LogUnavailable:
+                await self.log.clock.sleep(OUTAGE_POLL_S)
 
     async def store(self, events: Sequence[StoredEvent], *, epoch: int, extra: Sequence[Write] = ()) -> bool:
         """Append events that are folded into `state` already; whether they are stored.

@@ -176,5 +176,4 @@ class LocalExecutor:
 
 async def _until_over(journal: Journal) -> None:
     await journal.load()
-    while not journal.state.over:
-        await journal.wait_for_news()
+    await journal.follow_until(lambda state: state.over)

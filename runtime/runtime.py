@@ -299,11 +299,11 @@ class Runtime:
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
         """Wait for news of a run; raise what stopped this process from driving it, if that comes first."""
-        waiting, driving = asyncio.ensure_future(news), self._local.task(run_id)
+        waiting = asyncio.ensure_future(news)
         try:
-            await asyncio.wait(
-                {waiting, driving} if driving is not None else {waiting}, return_when=asyncio.FIRST_COMPLETED
-            )
+            driving = self._local.task(run_id)
+            if driving is not None:
+                await asyncio.wait({waiting, driving}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done() and run_id in self._local.failures:
                 raise self._local.failures[run_id]
             await waiting
@@ -354,8 +354,7 @@ class RunHandle(Generic[OutputT]):
         """
         async with asyncio.timeout(timeout_s):
             journal = await self._journal()
-            while not journal.state.over:
-                await self._runtime.watch(self.run_id, journal.wait_for_news())
+            await self._runtime.watch(self.run_id, journal.follow_until(lambda state: state.over))
         return self._as_result(journal.state)
 
     def _as_result(self, state: RunState) -> RunResult[OutputT]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..eventlog.events import Event
@@ -13,7 +12,7 @@ from .commands import ToolEmitted, ToolReturned
 from .context import ToolContext
 from .decide import effective_arguments, idempotency_key
 from .effects import CallTool
-from .toolport import Retryable, Tool, ToolFailed
+from .toolport import Retryable, Tool, ToolFailed, ToolTimedOut
 
 if TYPE_CHECKING:
     from .drive import Driver
@@ -44,6 +43,8 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         timed_out = limit.expired()
         status = "timed_out" if timed_out else "error"
         message = f"timed out after {spec.timeout_s:g} s" if timed_out else _describe(error)
+    except ToolTimedOut as error:
+        status, result, message = "timed_out", error.result, str(error)
     except Retryable as error:
         retryable, retry_after_s, message = True, error.after_s, str(error)
     except ToolFailed as error:
@@ -79,7 +80,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
-    state, loop, home = driver.state, asyncio.get_running_loop(), threading.get_ident()
+    state, loop = driver.state, asyncio.get_running_loop()
     ordinal = 0
 
     def post(event: Event) -> None:
@@ -88,7 +89,11 @@ def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
         ordinal += 1
 
     def emit(event: Event) -> None:
-        if threading.get_ident() == home:
+        try:
+            at_home = asyncio.get_running_loop() is loop
+        except RuntimeError:  # a synchronous tool, in a thread of its own
+            at_home = False
+        if at_home:
             post(event)
         else:
             loop.call_soon_threadsafe(post, event)
