@@ -32,17 +32,13 @@ from ..eventlog.events import (
     ToolResult,
     Usage,
 )
+from ..eventlog.schema import VOLATILE
 
 ENVELOPE = frozenset(Event.__struct_fields__)
 """What only says where an event stands; its place replaces it."""
 
-VOLATILE = frozenset({"started_at", "completed_at", "duration_ms", "expires_at", "by", "offset"})
-"""Fields of events that differ between equal runs."""
-
-VOLATILE_METADATA = frozenset(
-    {"started_at", "completed_at", "execution_time_ms", "attempt", "idempotency_key", "deduplicated"}
-)
-"""The same within a tool result's `metadata`."""
+JOINED = frozenset({"offset"})
+"""What the joined text has no more."""
 
 IMPLIED_PAUSES = frozenset({"approval", "unverifiable"})
 """Pauses that the canonical form leaves out: approvals imply them, or they are recovery."""
@@ -53,7 +49,7 @@ CallPlace = tuple[int | None, str]
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
 _KEPT = {
-    cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE)
+    cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE
 }
 
@@ -218,7 +214,7 @@ def _place(places: _Places, run: _Run, event: Event) -> Placed | None:
 def _payload(event: Event) -> dict[str, Any]:
     payload = {name: getattr(event, name) for name in _KEPT[type(event)]}
     if isinstance(event, ToolResult):
-        payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE_METADATA}
+        payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE}
     return payload
 
 

@@ -15,6 +15,7 @@ from ..eventlog.commits import Chain, Recorded, as_read
 from ..eventlog.errors import ConfigError, RunNotFound
 from ..eventlog.events import OBSERVABLE, Event
 from ..eventlog.names import parse_subject_token, shard_in, shard_of, subject_token
+from ..eventlog.offload import restore
 from ..eventlog.ports import Family, Log, Stored, Subject
 
 
@@ -63,7 +64,8 @@ async def load_trace(log: Log, run: str | Subject) -> Trace:
     Raises `RunNotFound` for a run that the namespace does not have, `LogCorrupted` for a damaged log.
     """
     subject = run if isinstance(run, Subject) else await find_run(log, run)
-    return trace_of([stored async for stored in log.events.read(Family(subject.shard, subject.root))])
+    trace = trace_of([stored async for stored in log.events.read(Family(subject.shard, subject.root))])
+    return msgspec.structs.replace(trace, events=tuple(await restore(trace.events, log.artifacts)))
 
 
 async def find_run(log: Log, run: str) -> Subject:
