@@ -97,6 +97,8 @@ def _asks_nothing(request: httpx2.Request) -> bool:
 
 
 def _instead(request: httpx2.Request, status: int, message: str, mark: Delivery) -> httpx2.Response:
+    if request.method == "DELETE":
+        return httpx2.Response(204, request=request)  # A session that cannot be told to end has ended.
     error = {"code": CONNECTION_CLOSED, "message": message, "data": {_MARK: mark}}
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
