@@ -1,9 +1,10 @@
 """Commits: what one append stores, its encoding, and the hash chain that ties a run's commits together.
 
-A commit is one JSON object: `v` vocabulary version, `run`, `root`, `rev` the revision of its first event (1, 2, ...; dense),
-`append` the writer's fresh id, `prev` the SHA-256 (hex) of the run's previous commit as stored ("" for the first), `epoch`
-of the writer, `at` Unix seconds, `path` the agent path, `events`, and last `sum`: the first 16 hex digits of the SHA-256
-of all bytes before `,"sum":` closed with `}`. `prev` shows that an earlier commit was changed, `sum` that this one was.
+A commit is one JSON object: `v` vocabulary version, `run`, `root`, `rev` the revision of its first event (1, 2, ...;
+dense), `append` the writer's fresh id, `prev` the SHA-256 (hex) of the run's previous commit as stored ("" for the
+first), `epoch` of the writer, `at` Unix seconds, `path` the agent path, `events`, and last `sum`: the first 16 hex
+digits of the SHA-256 of all bytes before `,"sum":` closed with `}`. `prev` shows that an earlier commit was changed,
+`sum` that this one was.
 """
 
 from __future__ import annotations
@@ -148,6 +149,8 @@ def verify(stored: Stored, head: Head) -> Recorded:
         raise LogCorrupted(
             run, rev, f"the commit at position {stored.position} is unreadable ({error})"
         ) from error
+    if commit.run != run:
+        raise LogCorrupted(run, rev, f"the commit that is stored there belongs to run {commit.run}")
     if commit.rev != rev:
         raise LogCorrupted(
             run, rev, f"the next stored commit begins at revision {commit.rev}, so commits are missing"

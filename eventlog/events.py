@@ -4,8 +4,8 @@ Events are facts: frozen, named in the past or as a state, tagged by `type`. A f
 fields are ignored on read; a changed meaning is a new commit version with an upcaster (`upcasters.py`).
 
 An event as stored holds only what its commit does not say already. An event as read (`commits.as_read`) carries in
-addition `run_id`, `root_id`, `agent`, `agent_path`, `revision` (of its run), `cursor` (opaque, ordered within the family)
-and `at`. Times are float Unix seconds UTC, durations float milliseconds, money a decimal string.
+addition `run_id`, `root_id`, `agent`, `agent_path`, `revision` (of its run), `cursor` (opaque, ordered within
+the family) and `at`. Times are float Unix seconds UTC, durations float milliseconds, money a decimal string.
 
 `OBSERVABLE` events are the contract with callers; `ENGINE` events are bookkeeping of the executors; `DRAFTS` exist in
 streams only and are never stored.
@@ -104,7 +104,7 @@ TERMINAL_STATUSES = frozenset({"completed", "error", "cancelled"})
 
 
 class Status(Event, frozen=True, kw_only=True, tag="status"):
-    """The run changed its state. `running` and `waiting_for_tool` are read from other producers, never written by us."""
+    """The run changed its state. `running` and `waiting_for_tool` are read from other producers, never written."""
 
     status: RunStatus
     reason: str = ""

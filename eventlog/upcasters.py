@@ -1,7 +1,8 @@
 """Old events read as new ones: functions from the JSON of one vocabulary version to that of the next.
 
 A commit says in `v` which version of the vocabulary it was written in. When the meaning of an event changes, `VERSION`
-rises by one and an upcaster for that event type and the old version is registered. Upcasters are pure and stay for ever.
+rises by one and an upcaster for that event type and the old version is registered. Upcasters are pure and stay
+for ever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The messages of a conversation, neutral of any provider, and the hash chain over them (contract.md R12).
 
-The chain is h(0) = "" and h(n) = SHA-256(h(n-1) + canonical JSON of message n), in hex, so that its cost does not grow with
-the history. In the canonical JSON a call id is replaced by its place: `[step, index]`, because ids are the model's whim.
+The chain is h(0) = "" and h(n) = SHA-256(h(n-1) + canonical JSON of message n), in hex, so that its cost does
+not grow with
+the history. In the canonical JSON a call id is replaced by its place: `[step, index]`, because ids are the
+model's whim.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def split_arguments(
 
 
 def schema_problem(output: str, schema: Mapping[str, Any] | None) -> str | None:
-    """What is wrong with a final output by its JSON Schema, in one line; None when it is right or there is no schema."""
+    """What is wrong with an output by its JSON Schema, in one line; None for nothing, or for no schema."""
     if schema is None:
         return None
     try:

@@ -1,6 +1,7 @@
 """Driving one run: load, decide, perform, append, until it is over, parked, or somebody else's.
 
-Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (protocol rules 1 to 4): what
+Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (protocol rules 1
+to 4): what
 the log says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
 """
 
@@ -171,7 +172,12 @@ class Driver:
         self._services.append(asyncio.create_task(self._follow()))
         try:
             while (ending := self._ending()) is None:
-                await self._go_on()
+                try:
+                    await self._go_on()
+                except FoldlogError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - see there
+                    await self._end_by_bug(error)
         finally:
             await self._stop()
         return ending
@@ -233,6 +239,13 @@ class Driver:
             turn.fail(error_type, message, recoverable=False, step=None)
             await self.journal.store(turn.events, epoch=self.epoch)
 
+    async def _end_by_bug(self, error: Exception) -> None:
+        """A bug must not be met again and again by one worker after the other: it ends the run and is named."""
+        state = await self.journal.load()
+        logger.error("run %s: a bug at revision %d", state.run, state.head.rev, exc_info=error)
+        where = f"run {state.run}, revision {state.head.rev}"
+        await self._fail("fatal", f"{type(error).__name__}: {error} ({where})")
+
     async def _gather(self) -> list[Posted]:
         """Wait for something to happen, then let everything that is finished already join the same commit."""
         if not self._inbox:
@@ -281,7 +294,7 @@ class Driver:
         self.post(await call_tool(self, effect, call))
 
     async def _may_start(self) -> bool:
-        """Protocol rule 20: an unsafe tool starts only under a lease that still holds, or after reading that it does."""
+        """Rule 20: an unsafe tool starts under a lease that still holds, or after reading that it does."""
         if self.clock.monotonic() < self.lease_deadline and self._told_position <= self.state.head.position:
             return self._ending() is None
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
@@ -302,7 +315,7 @@ class Driver:
                 self._tools = tools
         return self._tools
 
-    # --- the tail of the log, and the end --------------------------------------------------------------------------------
+    # --- the tail of the log, and the end -------------------------------------------------------------------
 
     async def _follow(self) -> None:
         await self.clock.sleep(FOLLOW_AFTER_S)

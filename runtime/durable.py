@@ -187,7 +187,7 @@ class Worker:
                         )
                     )
 
-    # --- one wake-up (protocol.md section C) -----------------------------------------------------------------------------
+    # --- one wake-up (protocol.md section C) ----------------------------------------------------------------
 
     async def _handle(self, delivery: Delivery) -> None:
         try:

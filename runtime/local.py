@@ -19,6 +19,9 @@ from .submission import open_turn
 
 logger = logging.getLogger("foldlog.local")
 
+RELEASE_GRACE_S = 5.0
+"""How long leaving waits for claims to be released; the watch covers what was not."""
+
 
 class LocalExecutor:
     """Runs in this process. Another executor takes a run over when this process stops renewing its watch."""
@@ -74,12 +77,14 @@ class LocalExecutor:
         """Stop driving and release the claims; nothing is cancelled."""
         for driver in self._heart.drivers:
             driver.release_soon("the process that drove it is leaving")
-        waiting = [
-            task for run, task in self._tasks.items() if run not in {d.state.run for d in self._heart.drivers}
-        ]
-        for task in waiting:
+        driving = {driver.state.run for driver in self._heart.drivers}
+        tasks = dict(self._tasks)
+        leaving = {task for run, task in tasks.items() if run in driving}
+        if leaving:
+            await asyncio.wait(leaving, timeout=RELEASE_GRACE_S)
+        for task in tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self._heart.aclose()
 
     def _spawn(self, journal: Journal, driver: Driver | None, *, take_over: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The model port: a provider-neutral request, what a provider streams back, and the errors it may raise.
 
-A provider is found by the part of the model's name before the colon (`openai:gpt-4o`). Providers are plugins: entry point
-group `foldlog.providers`, or `Registry(providers=[...])`.
+A provider is found by the part of the model's name before the colon (`openai:gpt-4o`). Providers are plugins:
+entry point group `foldlog.providers`, or `Registry(providers=[...])`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ModelProvider(Protocol):
     """Answers model requests. One object serves many runs at once and keeps no state about any of them."""
 
     def check(self, model: str) -> None:
-        """Raise `ConfigError` if the model cannot be called from here (no key, no such file): asked before a run starts."""
+        """Raise `ConfigError` if the model cannot be called from here (no key, no such file)."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from ..eventlog.commits import Commit, decode, encode
 from ..eventlog.errors import (
-    AgentConfigError,
     ApprovalError,
     ConfigError,
     Conflict,
@@ -199,12 +198,9 @@ class Runtime:
         require(executor, capabilities_needed(agent.config))
         if executor.name == "local" or self.registry.serves(agent.name):
             self.registry.check(agent)
-        try:
-            self.registry.provider(agent.config.model)
-        except ConfigError:
-            raise
-        except Exception as error:
-            raise AgentConfigError(f"the model {agent.config.model!r} cannot be used: {error}") from error
+        self.registry.provider(agent.config.model)
+        if agent.config.mcp_servers:
+            self.registry.tool_sources().check(agent.config.mcp_servers)
 
     async def _place(self, submitted: Submitted, run_id: str | None) -> tuple[Subject, Submitted]:
         """Where the run lies, and what is submitted there: that of whoever recorded the key first (rule 26)."""
@@ -275,9 +271,9 @@ class Runtime:
         """Get a run that nobody drives driven on. Raises `RunNotFound`, `NotRegistered`."""
         await self.executor(executor).drive(await self.locate(run_id))
 
-    async def list_runs(self, status: str | None = None, session: str | None = None) -> list[RunRow]:
-        """The runs of the namespace, newest first, from a projection that is brought up to date first."""
-        return await (await self.index()).runs(status=status, session=session)
+    def list_runs(self, status: str | None = None, session: str | None = None) -> RunListing:
+        """The runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""
+        return RunListing(self, status, session)
 
     async def index(self) -> RunIndex:
         """The projections of this namespace: run list and approvals."""
@@ -311,6 +307,23 @@ class Runtime:
             waiting.cancel()
 
 
+class RunListing:
+    """A query of the run list, answered when it is awaited or iterated; the projection is brought up to date first."""
+
+    def __init__(self, runtime: Runtime, status: str | None, session: str | None) -> None:
+        self._runtime, self._status, self._session = runtime, status, session
+
+    def __await__(self) -> Generator[Any, None, list[RunRow]]:
+        return self._rows().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[RunRow]:
+        for row in await self._rows():
+            yield row
+
+    async def _rows(self) -> list[RunRow]:
+        return await (await self._runtime.index()).runs(status=self._status, session=self._session)
+
+
 class RunHandle(Generic[OutputT]):
     """A run, from wherever it is looked at. Every method reads the log; none needs the run's executor."""
 
@@ -331,7 +344,8 @@ class RunHandle(Generic[OutputT]):
     ) -> AsyncGenerator[Event]:
         """The run's observable events from the beginning, or behind the cursor `after`, until it is over.
 
-        Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool call deltas,
+        Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool
+        call deltas,
         tool results and child events; `family` includes the runs below. Raises `RunNotFound`, `LogCorrupted`,
         `UnsupportedByExecutor`.
         """
@@ -349,8 +363,8 @@ class RunHandle(Generic[OutputT]):
     async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
         """Wait for the end; a paused run keeps waiting.
 
-        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, and what stopped this
-        process from driving the run, if it does.
+        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, and what
+        stopped this process from driving the run, if it does.
         """
         async with asyncio.timeout(timeout_s):
             journal = await self._journal()

@@ -241,12 +241,14 @@ async def stream_run(
     except ValueError as error:
         raise ConfigError(f"{after!r} is not a cursor of this log") from error
     selector = Family(subject.shard, subject.root) if family else subject
-    async with log.drafts.follow(subject.root) as drafts:
-        async with contextlib.aclosing(_joined(log, subject, selector, drafts)) as events:
-            async for event in events:
-                new = event.cursor is None or parse_cursor(event.cursor) > behind
-                if new and is_shown(event, detailed=detailed):
-                    yield event
+    async with (
+        log.drafts.follow(subject.root) as drafts,
+        contextlib.aclosing(_joined(log, subject, selector, drafts)) as events,
+    ):
+        async for event in events:
+            new = event.cursor is None or parse_cursor(event.cursor) > behind
+            if new and is_shown(event, detailed=detailed):
+                yield event
 
 
 async def _pump(

@@ -30,7 +30,7 @@ def submitted_event(
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
 ) -> Submitted:
-    """The event that opens a run. Raises `ConfigError` for what cannot be stored, `PayloadTooLarge` for too much of it."""
+    """The event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
     if not isinstance(input, str):
         raise ConfigError(f"the input of a run is text, not {type(input).__name__}")
     try:
@@ -72,7 +72,7 @@ def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
-    """The turn that opens a run in an empty journal: submitted, then `status(starting)` as the first that is observable."""
+    """The turn that opens a run in an empty journal: submitted, then `status(starting)`."""
     now = journal.log.clock.now()
     state = journal.state
     state.run, state.root, state.path, state.submitted_at = (
