@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -16,11 +15,11 @@ from ..errors import FoldlogError
 from .binary import find_binary
 from .config import idle_setting_s, sync_setting
 from .errors import DirectoryUnusable, ServerDied, ServerNotReady, StoreLocked
-from .failure import read_failure
 from .info import ServerInfo, answering, is_alive, read_info, runs
 from .layout import Layout, log_directory
 from .lock import StoreLock, holder_of
 from .process import last_lines, rotate
+from .report import Report
 
 _POLL_S = 0.01
 _STOP_S = 20.0
@@ -49,7 +48,7 @@ async def ensure_server(
             waited_s = time.monotonic() - begun
             lock = StoreLock.take(layout.lock, "starter")
             if lock is not None:
-                _refuse_failed(layout, lock, starts)
+                _look_before_start(layout, lock, starts)
                 starts.append(_Start(layout, lock, accept_loss=accept_loss))
             elif waited_s > ready_s:
                 raise _not_ready(layout, ready_s)
@@ -58,7 +57,7 @@ async def ensure_server(
             await asyncio.sleep(_POLL_S)
     finally:
         for start in starts:
-            start.reap()
+            start.close()
     return info
 
 
@@ -104,50 +103,54 @@ class _Start:
     """A keeper that is being started by this process. It takes over the lock."""
 
     def __init__(self, layout: Layout, lock: StoreLock, *, accept_loss: bool) -> None:
-        self._layout, self._id = layout, secrets.token_hex(8)
+        self._layout, self._report = layout, Report()
         try:
-            find_binary()
             rotate(layout.keeper_log)
             self._child = self._spawn(lock, ["--accept-loss"] if accept_loss else [])
         except OSError as cause:
+            self._report.close()
             raise DirectoryUnusable.because(layout.directory, cause) from cause
         finally:
+            self._report.hand_over()
             lock.hand_over()
 
     def _spawn(self, lock: StoreLock, options: list[str]) -> subprocess.Popen[bytes]:
         """The child forks and ends at once, so that the keeper belongs to nobody."""
         command = [sys.executable, "-P", "-m", _KEEPER, str(self._layout.directory), "--detach"]
+        inherited = (lock.descriptor, self._report.sender)
         with self._layout.keeper_log.open("ab") as log:
             return subprocess.Popen(
-                [*command, "--lock", str(lock.descriptor), "--start-id", self._id, *options],
+                [*command, "--lock", str(inherited[0]), "--report", str(inherited[1]), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(lock.descriptor,),
+                pass_fds=inherited,
                 start_new_session=True,
             )
 
     def check(self) -> None:
         """Raise what the keeper reports, if it failed."""
-        failure = read_failure(self._layout, self._id)
+        failure = self._report.failure(self._layout.directory)
         if failure is not None:
             raise failure
         if self._child.poll():
             raise _keeper_died(self._layout)
 
-    def reap(self) -> None:
-        """Leave no zombie: the child has ended, or is about to."""
+    def close(self) -> None:
+        """Leave no zombie (the child has ended, or is about to) and no open pipe."""
+        self._report.close()
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(5)
 
 
-def _refuse_failed(layout: Layout, lock: StoreLock, starts: list[_Start]) -> None:
-    """Raise if a keeper that was started before has failed, or if too many have died without a word."""
+def _look_before_start(layout: Layout, lock: StoreLock, starts: list[_Start]) -> None:
+    """Raise, and free the lock, if a start before this one has failed, or this one would."""
     try:
         for start in starts:
             start.check()
         if len(starts) >= _STARTS_MAX:
             raise _keeper_died(layout)
+        find_binary()
     except FoldlogError:
         lock.release()
         raise

@@ -28,9 +28,9 @@ class EphemeralServer:
             server.kill()              # SIGKILL
             await server.restart()     # the same port, the same store
 
-    `directory` keeps the store (and its lock) there; without it a temporary directory is made and removed. `extra_config`
-    is added to the configuration (a cluster, accounts); such a server is ready when it accepts connections, its
-    cluster maybe later. `port` asks for one port, else a free one is chosen and kept.
+    `directory` keeps the store (and its lock) there; without it a temporary directory is made and removed.
+    `extra_config` is added to the configuration (a cluster, accounts); a server of a cluster is ready when it
+    accepts connections, the cluster maybe later. `port` asks for one port, else a free one is chosen and kept.
     """
 
     def __init__(

@@ -82,13 +82,13 @@ def write_info(layout: Layout, info: ServerInfo) -> None:
 
 
 def answering(layout: Layout) -> ServerInfo | None:
-    """The server of `server.json`, if it answers under its name.
+    """The server of `server.json`, if it answers under its name and has its keeper.
 
     The file is read once more after the answer: a keeper that is about to end removes the file first and looks for
     connections then, so either it sees this one or this one sees the file gone.
     """
     info = read_info(layout)
-    if info is None or not _greets(info):
+    if info is None or not is_alive(info.keeper_pid) or not _greets(info):
         return None
     return read_info(layout)
 

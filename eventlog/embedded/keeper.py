@@ -26,13 +26,13 @@ from ..errors import FoldlogError
 from .binary import find_binary
 from .config import Sync, idle_setting_s, server_config, sync_setting
 from .errors import DirectoryUnusable, ServerDied, TailLost
-from .failure import write_failure
 from .high_water import Head, fewer_messages, lost_tails, read_high_water, write_high_water
 from .info import Identity, ServerInfo, write_info
 from .layout import Layout, write_private
 from .lock import StoreLock, holder_of
 from .monitor import Activity, NoAnswer, activity, heads
 from .process import AddressInUse, ServerProcess, choose_port
+from .report import send_failure
 
 _READY_S = 600.0  # a large store takes its time; a user who waits gives up before
 _RECORD_EVERY_S = 2.0
@@ -263,8 +263,8 @@ def _keep(layout: Layout, lock: StoreLock, arguments: argparse.Namespace) -> int
     except (FoldlogError, NoAnswer, OSError) as cause:
         error = _documented(layout, cause)
         say(str(error))
-        with suppress(OSError):
-            write_failure(layout, arguments.start_id, error)
+        if arguments.report is not None:
+            send_failure(arguments.report, error)
         return 1
     finally:
         lock.release()
@@ -297,7 +297,7 @@ def main() -> int:
     )
     parser.add_argument("--detach", action="store_true", help="go on in the background")
     parser.add_argument("--lock", type=int, help="a file descriptor that holds the lock already")
-    parser.add_argument("--start-id", default="", help="under which a failure is reported")
+    parser.add_argument("--report", type=int, help="a file descriptor that takes a failure to start")
     arguments = parser.parse_args()
     layout = Layout(arguments.directory.absolute())
     try:

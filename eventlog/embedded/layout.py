@@ -35,8 +35,7 @@ class Layout(Struct, frozen=True):
     """The files of one log directory.
 
     `store` is the server's; `config` what it was started with; `info` (`server.json`) says how to reach it while it
-    runs; `identity` keeps port, token and name over restarts; `high_water` the last sequence seen in each stream;
-    `failure` why the last start failed.
+    runs; `identity` keeps port, token and name over restarts; `high_water` the last sequence seen in each stream.
     """
 
     directory: Path
@@ -70,11 +69,6 @@ class Layout(Struct, frozen=True):
     def high_water(self) -> Path:
         """The last sequence seen in each stream."""
         return self.directory / "high_water.json"
-
-    @property
-    def failure(self) -> Path:
-        """Why the last start failed."""
-        return self.directory / "failure.json"
 
     @property
     def server_log(self) -> Path:

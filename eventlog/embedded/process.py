@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +29,7 @@ from .lock import StoreLock
 
 _PORTS = range(20_000, 32_000)
 _POLL_S = 0.002
+_DISK_FREE_BYTES_MIN = 1024 * 1024
 _LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 
@@ -77,6 +80,7 @@ class ServerProcess:
         On Linux it is told to end when the thread that called this ends.
         """
         try:
+            _refuse_full_disk(layout.directory)
             for stale in layout.directory.glob("nats-server_*.ports"):
                 stale.unlink()
             write_private(layout.config, config.encode())
@@ -149,6 +153,14 @@ class ServerProcess:
         return kind(
             f"nats-server ended with exit code {self._child.returncode}. Its log, {self._layout.server_log}, ends:\n"
             + last_lines(said)
+        )
+
+
+def _refuse_full_disk(directory: Path) -> None:
+    """Raise OSError where the server would start, but could store nothing, nor say so."""
+    if shutil.disk_usage(directory).free < _DISK_FREE_BYTES_MIN:
+        raise OSError(
+            errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (less than {_DISK_FREE_BYTES_MIN:,} bytes free)"
         )
 
 
