@@ -17,6 +17,7 @@ from foldlog.eventlog import (
     Status,
     Step,
     Stored,
+    Subject,
     Text,
     TokenUsage,
     ToolResult,
@@ -50,13 +51,13 @@ EVENTS = (
 )
 
 
-def history(count: int = len(EVENTS)) -> list[Stored]:
+def history(subject: Subject = RUN) -> list[Stored]:
     """The commits of a run, at positions 10, 20, ..."""
     head, stored = ORIGIN, []
-    for number, events in enumerate(EVENTS[:count], start=1):
+    for number, events in enumerate(EVENTS, start=1):
         commit = Commit(
-            run=RUN.id,
-            root=RUN.root,
+            run=subject.id,
+            root=subject.root,
             rev=head.rev + 1,
             append=f"append-{number}",
             prev=head.digest,
@@ -66,7 +67,7 @@ def history(count: int = len(EVENTS)) -> list[Stored]:
             events=events,
         )
         data = encode(commit)
-        stored.append(Stored(RUN, 10 * number, data))
+        stored.append(Stored(subject, 10 * number, data))
         head = Head(10 * number, head.rev + len(events), digest_of_bytes(data))
     return stored
 
@@ -126,10 +127,17 @@ def test_a_chain_goes_on_from_a_known_head() -> None:
 
 def test_chains_of_several_runs_do_not_mix() -> None:
     other = run_subject(0, "root-1", "other")
-    twin = [msgspec.structs.replace(stored, subject=other) for stored in history()]
+    twin = history(other)
     chain = Chain()
     revisions = [chain.verify(s).last_rev for pair in zip(HISTORY, twin, strict=True) for s in pair]
     assert revisions == [1, 1, 3, 3, 5, 5, 8, 8]
+
+
+def test_a_commit_of_another_run_is_corruption() -> None:
+    stolen = msgspec.structs.replace(HISTORY[0], subject=run_subject(0, "root-1", "other"))
+    with pytest.raises(LogCorrupted, match="belongs to run run-1") as error:
+        read([stolen])
+    assert (error.value.run, error.value.revision) == ("other", 1)
 
 
 @pytest.mark.parametrize("lost", range(len(HISTORY) - 1))
