@@ -63,7 +63,7 @@ class Session:
         self._process: ServerProcess | None = None
         self._client: Client | None = None
         self._failure: BaseException | None = None
-        self._task = asyncio.create_task(self._hold(era), name=f"mcp: {config.address}")
+        self._task = asyncio.create_task(self._hold(era), name="MCP session")
 
     @classmethod
     async def open(cls, config: ServerConfig, era: Era) -> Session:
@@ -153,9 +153,7 @@ class Session:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_FORCE_TIMEOUT_S)
         if not self._task.done():
-            logger.warning(
-                "the connection to the MCP server %r does not end; it is left alone", self._config.address
-            )
+            logger.warning("a connection to an MCP server does not end; it is left alone")
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
