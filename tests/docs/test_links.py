@@ -1,0 +1,34 @@
+"""Links inside the documents lead somewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import DOCUMENTS, ROOT, Link, anchors, links, name_of
+
+INSIDE = [
+    pytest.param(document, link, id=f"{name_of(document)}:{link.line}:{link.target}")
+    for document in DOCUMENTS
+    for link in links(document)
+    if "://" not in link.target
+]
+
+
+@pytest.mark.parametrize(("document", "link"), INSIDE)
+def test_a_link_within_the_repository_leads_to_a_file_and_its_heading(document: Path, link: Link) -> None:
+    path, _, anchor = link.target.partition("#")
+    target = (document.parent / path).resolve() if path else document
+    assert target.exists(), f"{link.target} leads nowhere"
+    assert target.is_relative_to(ROOT)
+    if anchor:
+        assert anchor in anchors(target), f"{name_of(target)} has no heading for #{anchor}"
+
+
+def test_every_document_is_reached_from_the_readme() -> None:
+    reached, todo = set[Path](), [ROOT / "README.md"]
+    while todo:
+        document = todo.pop()
+        reached.add(document)
+        targets = ((document.parent / link.target.partition("#")[0]).resolve() for link in links(document))
+        todo += [target for target in targets if target.suffix == ".md" and target.is_file() and target not in reached]
+    assert [name_of(document) for document in DOCUMENTS if document not in reached] == []
