@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncGenerator, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -202,9 +203,12 @@ class ScriptedProvider:
 
 
 def _path(model: str) -> Path:
-    return (
-        Path(os.environ.get("FOLDLOG_SCRIPT_DIR") or ".").expanduser().absolute() / Path(model).expanduser()
-    )
+    return _resolved(model, os.environ.get("FOLDLOG_SCRIPT_DIR") or ".", os.getcwd())  # noqa: PTH109 - the cheap one
+
+
+@lru_cache(maxsize=256)
+def _resolved(model: str, start: str, working_directory: str) -> Path:
+    return Path(working_directory) / Path(start).expanduser() / Path(model).expanduser()
 
 
 def _parsed(path: Path, content: bytes) -> Script:
