@@ -201,6 +201,7 @@ def parallel_trace(salt: str = "a", *, slow_first: bool = False) -> Family:
     family.commit(progress(1, b, 1), epoch=1)
     rest = [tool_result(1, b, 3.0, "b"), progress(1, c, 1), tool_result(1, c, 4.0, "c")]
     approval = (answered(1, a, f"ap-{salt}", by=salt), Status(status="resumed", reason="approval"))
+    epoch = 1 if slow_first else 2
     if slow_first:
         family.commit(*approval)
         family.commit(*rest, epoch=1)
@@ -209,9 +210,12 @@ def parallel_trace(salt: str = "a", *, slow_first: bool = False) -> Family:
         family.commit(*approval)
         family.claim(2)
     family.commit(
-        tool_result(1, a, 5.0, "a", approval_id=f"ap-{salt}"), step_completed(1), *step_started(2), epoch=2
+        tool_result(1, a, 5.0, "a", approval_id=f"ap-{salt}"),
+        step_completed(1),
+        *step_started(2),
+        epoch=epoch,
     )
-    family.commit(*final_step(2), epoch=2)
+    family.commit(*final_step(2), epoch=epoch)
     return family
 
 

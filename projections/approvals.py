@@ -1,0 +1,114 @@
+"""The approvals of a namespace, pending and decided: one row for each run that asked for any."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ..eventlog.commits import Recorded
+from ..eventlog.events import ApprovalRequested, ApprovalResolved, ApprovalRevoked, Event, is_terminal
+from .projection import Value
+
+
+class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One approval. `decision` is null while somebody still has to decide; times are Unix seconds.
+
+    `revoked`: the run ended before anybody decided. `edited_arguments` are those of the decision, if it changed them.
+    """
+
+    approval_id: str
+    run_id: str
+    root_id: str
+    shard: int
+    agent_path: str
+    kind: str
+    step: int | None = None
+    tool_call_id: str | None = None
+    tool_name: str = ""
+    arguments: dict[str, Any] = {}
+    requested_at: float
+    expires_at: float | None = None
+    decision: Literal["approved", "rejected", "timed_out", "revoked"] | None = None
+    outcome: Literal["retry", "succeeded", "failed"] | None = None
+    edited_arguments: dict[str, Any] | None = None
+    resolved_at: float | None = None
+    by: str = ""
+    note: str = ""
+
+
+class RunApprovals(msgspec.Struct, frozen=True):
+    """The approvals of one run, in the order in which they were asked for."""
+
+    approvals: tuple[ApprovalRow, ...] = ()
+
+
+class Approvals:
+    """The fold behind the list of approvals."""
+
+    name = "approvals"
+    version = 1
+    row = RunApprovals
+    columns = ("pending",)
+
+    def evolve(self, row: RunApprovals | None, recorded: Recorded) -> RunApprovals | None:
+        """Fold a run's next commit; a run without approvals has no row."""
+        before = row.approvals if row is not None else ()
+        after = before
+        for event in recorded.commit.events:
+            if not event.agent_path:
+                after = _evolve(after, event, recorded)
+        return row if after == before else RunApprovals(after)
+
+    def index(self, row: RunApprovals) -> tuple[Value, ...]:
+        """How many are pending."""
+        return (sum(approval.decision is None for approval in row.approvals),)
+
+
+def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded) -> tuple[ApprovalRow, ...]:
+    if isinstance(event, ApprovalRequested):
+        return *approvals, _requested(event, recorded)
+    if isinstance(event, ApprovalResolved):
+        changes = {
+            "decision": event.decision,
+            "outcome": event.outcome,
+            "edited_arguments": event.arguments,
+            "by": event.by,
+            "note": event.note,
+            "resolved_at": recorded.commit.at,
+        }
+        return _decided(approvals, event.approval_id, changes)
+    revoked = {"decision": "revoked", "resolved_at": recorded.commit.at}
+    if isinstance(event, ApprovalRevoked):
+        return _decided(approvals, event.approval_id, revoked)
+    return _decided(approvals, None, revoked) if is_terminal(event) else approvals
+
+
+def _requested(event: ApprovalRequested, recorded: Recorded) -> ApprovalRow:
+    commit = recorded.commit
+    return ApprovalRow(
+        approval_id=event.approval_id,
+        run_id=commit.run,
+        root_id=commit.root,
+        shard=recorded.subject.shard,
+        agent_path=commit.path,
+        kind=event.kind,
+        step=event.step,
+        tool_call_id=event.tool_call_id,
+        tool_name=event.tool_name,
+        arguments=event.arguments,
+        requested_at=commit.at,
+        expires_at=event.expires_at,
+    )
+
+
+def _decided(
+    approvals: tuple[ApprovalRow, ...], approval_id: str | None, changes: dict[str, Any]
+) -> tuple[ApprovalRow, ...]:
+    """The approvals with a decision on one of them (all, without an id); the first decision stands."""
+    return tuple(
+        msgspec.structs.replace(approval, **changes)
+        if approval.decision is None and approval_id in {None, approval.approval_id}
+        else approval
+        for approval in approvals
+    )

@@ -1,0 +1,224 @@
+"""The projector keeps rows up to date with the log: each piece of it is folded once, whoever shares the rows.
+
+Commits are read behind the checkpoint, verified against the stored head of their run, folded, and stored as rows, heads
+and checkpoint in one transaction. Whoever finds that the checkpoint has moved meanwhile folds only what is behind it.
+A damaged log is never folded over: a hole, an altered commit or a lost tail raises `LogCorrupted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, get_args
+
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from ..eventlog.commits import Head, digest_of_bytes, head_of, verify
+from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
+from ..eventlog.ports import Log, Shard, Stored, Subject
+from .approvals import ApprovalRow, Approvals, RunApprovals
+from .projection import Projection
+from .run_list import RunList, RunListStatus, RunRow
+from .sqlite import CacheDamaged, Checkpoint, RowStore
+
+CHUNK_COMMITS = 256
+"""How many commits are folded in one transaction: some ten milliseconds of work."""
+
+STALE_READS_MAX = 5
+STALE_READ_WAIT_S = 0.05
+"""A read may be stale, so that a lost tail is believed after this many looks only, each wait twice the one before."""
+
+REBUILDS_MAX = 3
+
+T = TypeVar("T")
+
+
+class Projector:
+    """Feeds projections from a namespace's log. `path` None keeps the rows in memory."""
+
+    def __init__(self, log: Log, projections: Sequence[Projection[Any]], path: Path | None = None) -> None:
+        self.log, self.projections = log, tuple(projections)
+        self._path = path
+        self.rows = RowStore(path, log.namespace, self.projections)
+
+    async def catch_up(self) -> None:
+        """Fold everything that is stored now.
+
+        Raises `LogCorrupted`, `LogUnavailable`; `ConfigError` for a file that cannot be used.
+        """
+        for shard in range(self.log.events.shards):
+            await self._catch_up_shard(shard)
+
+    async def follow(self) -> None:
+        """Keep the rows up to date until cancelled. Raises as `catch_up`."""
+        tasks = [asyncio.ensure_future(self._follow_shard(shard)) for shard in range(self.log.events.shards)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def rebuild(self) -> None:
+        """Forget all rows and fold the log from its beginning."""
+        self.rows.clear()
+        await self.catch_up()
+
+    async def lag(self) -> int:
+        """How many commits are stored and not folded yet."""
+        behind = 0
+        for shard in range(self.log.events.shards):
+            position = self.rows.checkpoint(shard).head.position
+            behind += sum([1 async for _ in self.log.events.read(Shard(shard), after=position)])
+        return behind
+
+    async def ask(self, query: Callable[[], T]) -> T:
+        """The answer of a query to the rows, brought up to date first. Raises as `catch_up`."""
+        for _ in range(REBUILDS_MAX):
+            try:
+                await self.catch_up()
+                return query()
+            except CacheDamaged:
+                continue
+        raise ConfigError("the projections' file is damaged again and again: give it a place on a sound disk")
+
+    async def aclose(self) -> None:
+        """Close the file; nothing may be asked any more."""
+        self.rows.close()
+
+    # --- reading the log ----------------------------------------------------------------------------------------------
+
+    async def _catch_up_shard(self, shard: int) -> None:
+        for attempt in range(STALE_READS_MAX):
+            at = self.rows.checkpoint(shard)
+            if await self._read_behind(shard, at):
+                return
+            await self.log.clock.sleep(STALE_READ_WAIT_S * 2**attempt)
+        at = self.rows.checkpoint(shard)
+        reset = f"; if the log was emptied on purpose, delete {self._path}" if self._path else ""
+        ends = "the log ends before this event, which the projections have folded"
+        raise LogCorrupted(at.run, at.head.rev, ends + reset)
+
+    async def _read_behind(self, shard: int, at: Checkpoint) -> bool:
+        """Fold what is behind the checkpoint; False if its own commit, which is read with it, is not there."""
+        chunk: list[Stored] = []
+        found, position = at.head.position == 0, at.head.position
+        async for stored in self.log.events.read(Shard(shard), after=max(0, at.head.position - 1)):
+            if not found:
+                found = _is_last(stored, at)
+                if not found:
+                    return False
+                continue
+            chunk.append(stored)
+            if len(chunk) == CHUNK_COMMITS:
+                if not self._fold(shard, position, chunk):
+                    return False
+                position, chunk = stored.position, []
+                await checkpoint()
+        return found and self._fold(shard, position, chunk)
+
+    async def _follow_shard(self, shard: int) -> None:
+        while True:
+            await self.ask(lambda: None)
+            with contextlib.suppress(CacheDamaged):
+                await self._follow_behind(shard, self.rows.checkpoint(shard).head.position)
+
+    async def _follow_behind(self, shard: int, position: int) -> None:
+        """Fold what comes until the rows are rebuilt by somebody."""
+        async for stored in self.log.events.follow(Shard(shard), after=position):
+            if not self._fold(shard, position, [stored]):
+                return
+            position = stored.position
+
+    # --- folding ------------------------------------------------------------------------------------------------------
+
+    def _fold(self, shard: int, after: int, commits: Sequence[Stored]) -> bool:
+        """Fold commits that were read behind `after`; False if the rows do not reach up to there any more."""
+        with self.rows.transaction():
+            reached = self.rows.checkpoint(shard).head.position
+            fresh = [stored for stored in commits if stored.position > reached]
+            if reached >= after and fresh:
+                self._fold_fresh(fresh)
+        return reached >= after
+
+    def _fold_fresh(self, commits: Sequence[Stored]) -> None:
+        heads: dict[Subject, Head] = {}
+        rows: dict[tuple[int, str], msgspec.Struct | None] = {}
+        for stored in commits:
+            recorded = verify(stored, heads.get(stored.subject) or self.rows.head(stored.subject))
+            heads[stored.subject] = head_of(recorded)
+            for number, projection in enumerate(self.projections):
+                key = number, recorded.commit.run
+                row = rows[key] if key in rows else self.rows.get(projection, recorded.commit.run)
+                rows[key] = projection.evolve(row, recorded)
+        for (number, run), row in rows.items():
+            if row is not None:
+                self.rows.put(self.projections[number], run, row)
+        for subject, head in heads.items():
+            self.rows.put_head(subject, head)
+        self.rows.put_checkpoint(commits[-1].subject, heads[commits[-1].subject])
+
+
+def _is_last(stored: Stored, at: Checkpoint) -> bool:
+    """Whether this is the commit that was folded last. Raises `LogCorrupted` if it was, and has changed."""
+    if stored.position != at.head.position:
+        return False
+    if digest_of_bytes(stored.data) != at.head.digest:
+        raise LogCorrupted(
+            at.run, at.head.rev, "the stored commit is not the one that the projections have folded"
+        )
+    return True
+
+
+class RunIndex(Projector):
+    """The runs and approvals of a namespace. A question brings the rows up to date first, and raises as `catch_up`."""
+
+    def __init__(self, log: Log, path: Path | None = None) -> None:
+        self._runs, self._approvals = RunList(), Approvals()
+        super().__init__(log, (self._runs, self._approvals), path)
+
+    @classmethod
+    async def open(cls, log: Log, path: Path | None = None) -> Self:
+        """The index of the log's namespace, in a file or in memory. Raises `ConfigError` for an unusable file."""
+        return cls(log, path)
+
+    async def runs(
+        self,
+        status: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        limit: int = 1000,
+    ) -> list[RunRow]:
+        """Runs by status, session and agent, at most `limit`, the newest first. Raises `ConfigError` for no status."""
+        if status is not None and status not in get_args(RunListStatus):
+            raise ConfigError(
+                f"no run has the status {status!r}; it is one of {', '.join(get_args(RunListStatus))}"
+            )
+        asked = {"status": status, "session": session, "agent": agent}
+        where = {name: value for name, value in asked.items() if value is not None}
+        return await self.ask(
+            lambda: self.rows.select(self._runs, where, newest_by="submitted_at", limit=limit)
+        )
+
+    async def run(self, run_id: str) -> RunRow:
+        """One run. Raises `RunNotFound`."""
+        row = await self.ask(lambda: self.rows.get(self._runs, run_id))
+        if row is None:
+            raise RunNotFound(f"there is no run {run_id!r} in the namespace {self.log.namespace!r}")
+        return row
+
+    async def approvals(self, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
+        """Approvals, the oldest first: pending ones, decided ones (False) or both (None), of all runs or of one."""
+        found = await self.ask(lambda: self._runs_with_approvals(pending, run_id))
+        approvals = [approval for row in found for approval in row.approvals]
+        wanted = [a for a in approvals if pending is None or (a.decision is None) == pending]
+        return sorted(wanted, key=lambda a: (a.requested_at, a.run_id, a.approval_id))
+
+    def _runs_with_approvals(self, pending: bool | None, run_id: str | None) -> list[RunApprovals]:
+        if run_id is not None:
+            row = self.rows.get(self._approvals, run_id)
+            return [] if row is None else [row]
+        return self.rows.select(self._approvals, {}, at_least={"pending": 1} if pending else None)

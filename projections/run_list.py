@@ -1,0 +1,210 @@
+"""The run list: one row for each run of a namespace, with all that a list or a head line of it shows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Literal
+
+import msgspec
+
+from ..eventlog.commits import Recorded
+from ..eventlog.events import (
+    TERMINAL_STATUSES,
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalRevoked,
+    Budget,
+    CancelRequested,
+    ChildFinished,
+    ChildStarted,
+    Claimed,
+    Context,
+    Custom,
+    Error,
+    KeyRecorded,
+    LaneUpdated,
+    LateOutcome,
+    McpProgress,
+    MessageInjected,
+    MessageQueued,
+    ModelFailed,
+    ModelRequested,
+    OutputRejected,
+    Parked,
+    PauseRequested,
+    Prepared,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Released,
+    Status,
+    Step,
+    StoredEvent,
+    Submitted,
+    Text,
+    TimerFired,
+    TokenUsage,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolStarted,
+    Unknown,
+    Usage,
+)
+from .projection import Value
+
+RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
+"""`queued` until the first claim, then `running`; the others as `status` events say them."""
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at a glance. Times are Unix seconds.
+
+    `reason` is that of the pause, the completion or the cancel; `waiting_for` what a parked run waits for (approval,
+    unverifiable, timer, manual, budget, child; null while it is not parked); `error` and `error_type` are those of a
+    failed run. `steps` are completed ones; `usage` and `cost_usd` (a decimal; null once the price of a model round is
+    unknown) cover the run without its children. `worker` and `epoch` are those of the last claim. `revision`, `digest`
+    and `position` say up to where the log was folded.
+    """
+
+    run_id: str
+    root_id: str
+    parent: str | None = None
+    shard: int
+    kind: str = ""
+    agent: str
+    agent_path: str
+    session: str | None = None
+    status: RunListStatus = "queued"
+    reason: str = ""
+    waiting_for: str | None = None
+    executor: str = ""
+    submitted_at: float
+    updated_at: float
+    steps: int = 0
+    usage: TokenUsage = TokenUsage()
+    cost_usd: str | None = "0"
+    error: str = ""
+    error_type: str = ""
+    worker: str = ""
+    epoch: int = 0
+    revision: int = 0
+    digest: str = ""
+    position: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has its terminal status."""
+        return self.status in TERMINAL_STATUSES
+
+
+class RunList:
+    """The fold behind the run list."""
+
+    name = "runs"
+    version = 1
+    row = RunRow
+    columns = ("status", "session", "agent", "submitted_at")
+
+    def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
+        """Fold a run's next commit."""
+        commit = recorded.commit
+        after = row or RunRow(
+            run_id=commit.run,
+            root_id=commit.root,
+            shard=recorded.subject.shard,
+            agent=commit.path.rpartition("/")[2],
+            agent_path=commit.path,
+            submitted_at=commit.at,
+            updated_at=commit.at,
+        )
+        for event in commit.events:
+            if not event.agent_path:  # else it was forwarded from an inner agent, and changes nothing here
+                after = _evolve(after, event)
+        return msgspec.structs.replace(
+            after,
+            updated_at=commit.at,
+            revision=recorded.last_rev,
+            digest=recorded.digest,
+            position=recorded.position,
+        )
+
+    def index(self, row: RunRow) -> tuple[Value, ...]:
+        """Status, session, agent and the time of submission."""
+        return row.status, row.session, row.agent, row.submitted_at
+
+
+def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901, PLR0912 - one case each
+    replace = msgspec.structs.replace
+    match event:
+        case Submitted():
+            parent = event.parent.run if event.parent is not None else None
+            return replace(
+                row, kind=event.kind, session=event.session, executor=event.executor, parent=parent
+            )
+        case Claimed():
+            status = "running" if row.status == "queued" else row.status
+            return replace(row, status=status, worker=event.worker, epoch=event.epoch, waiting_for=None)
+        case Parked():
+            return replace(row, waiting_for=event.reason)
+        case TimerFired():
+            return replace(row, waiting_for=None)
+        case ApprovalResolved() if row.waiting_for in {"approval", "unverifiable"}:
+            return replace(row, waiting_for=None)
+        case Status():
+            return _on_status(row, event)
+        case Step(status="completed"):
+            return replace(row, steps=row.steps + 1)
+        case Usage():
+            return replace(row, usage=row.usage + event.usage, cost_usd=_plus(row.cost_usd, event.cost_usd))
+        case Error():
+            return replace(row, error=event.error, error_type=event.error_type)
+        case (
+            ApprovalRequested()
+            | ApprovalResolved()
+            | ApprovalRevoked()
+            | CancelRequested()
+            | PauseRequested()
+        ):
+            return row
+        case (
+            Step()
+            | Text()
+            | Reasoning()
+            | ToolCall()
+            | McpProgress()
+            | ToolResult()
+            | Custom()
+            | Context()
+            | Budget()
+        ):
+            return row
+        case (
+            MessageQueued()
+            | MessageInjected()
+            | ChildStarted()
+            | ChildFinished()
+            | RalphIteration()
+            | RalphStop()
+        ):
+            return row
+        case Released() | Prepared() | ModelRequested() | ModelFailed() | ToolStarted() | ToolAttemptFailed():
+            return row
+        case OutputRejected() | LateOutcome() | LaneUpdated() | KeyRecorded() | Unknown():
+            return row
+
+
+def _on_status(row: RunRow, event: Status) -> RunRow:
+    match event.status:
+        case "paused":
+            return msgspec.structs.replace(row, status="paused", reason=event.reason)
+        case "resumed":
+            return msgspec.structs.replace(row, status="running", reason="", waiting_for=None)
+        case "completed" | "error" | "cancelled":
+            return msgspec.structs.replace(row, status=event.status, reason=event.reason, waiting_for=None)
+        case "starting" | "running" | "waiting_for_tool":
+            return row
+
+
+def _plus(total: str | None, cost: str | None) -> str | None:
+    return None if total is None or cost is None else str(Decimal(total) + Decimal(cost))

@@ -1,0 +1,239 @@
+"""Rows, heads and checkpoints of projections in one SQLite file: what is folded together is stored together.
+
+The file is a cache: one that is damaged, or was written by other versions of the projections, is emptied and filled
+again from the log. Several processes may share it; whoever writes holds the write lock, and looks at the
+checkpoint first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from ..eventlog.commits import ORIGIN, Head
+from ..eventlog.errors import ConfigError, LogUnavailable
+from ..eventlog.names import subject_token
+from ..eventlog.ports import Subject
+from .projection import Projection, Value
+
+LAYOUT = 1
+"""Version of the tables below; those of the projections are added to it."""
+
+LOCK_WAIT_S = 5.0
+"""How long to wait for another process' write, each of which takes milliseconds."""
+
+RowT = TypeVar("RowT", bound=msgspec.Struct)
+_log = logging.getLogger("foldlog.projections")
+_ENCODER = msgspec.json.Encoder()
+
+
+class CacheDamaged(Exception):
+    """The file cannot be read; it was emptied, and what was to be done has to be done again."""
+
+
+class Checkpoint(NamedTuple):
+    """The last commit of a shard that was folded: where it stands, and the run that it belongs to."""
+
+    head: Head = ORIGIN
+    run: str = ""
+
+
+class RowStore:
+    """The tables of some projections over one namespace. All calls are synchronous and take milliseconds.
+
+    `path` None keeps everything in memory. Raises `ConfigError` for a file that is not ours to use, `LogUnavailable`
+    when another process holds the write lock for too long, and `CacheDamaged` once the file turned out to be damaged.
+    """
+
+    def __init__(self, path: Path | None, namespace: str, projections: Sequence[Projection[Any]]) -> None:
+        self._path, self._namespace, self._projections = path, namespace, tuple(projections)
+        self._decoders = {p.name: msgspec.json.Decoder(p.row) for p in projections}
+        self._db = self._connect()
+        try:
+            with contextlib.suppress(CacheDamaged), self._guarded():
+                self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self._path or ":memory:", timeout=LOCK_WAIT_S, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"the projections' file {self._path} cannot be opened: {error}") from error
+        return db
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error) or "busy" in str(error):
+                raise LogUnavailable(
+                    f"the projections' file {self._path} is locked by another process"
+                ) from error
+            raise ConfigError(f"the projections' file {self._path} cannot be used: {error}") from error
+        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._start_over(error)
+            raise CacheDamaged from error
+
+    def _start_over(self, error: Exception) -> None:
+        _log.warning(
+            "the projections' file %s is damaged (%s): it is rebuilt from the log", self._path, error
+        )
+        self._db.close()
+        if self._path is not None:
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        self._db = self._connect()
+        self._prepare()
+
+    # --- layout -------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make the tables, or make them anew when another layout or version wrote them."""
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        with self._written():
+            self._db.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            found = dict(self._db.execute("SELECT name, value FROM meta").fetchall())
+            self._check_namespace(found.get("namespace"))
+            if found.get("versions") != self._versions:
+                self._make_tables()
+
+    def _check_namespace(self, found: str | None) -> None:
+        if found not in {None, self._namespace}:
+            raise ConfigError(
+                f"the projections' file {self._path} belongs to the namespace {found!r}, not to "
+                f"{self._namespace!r}: give each namespace a file of its own"
+            )
+
+    @property
+    def _versions(self) -> str:
+        return _ENCODER.encode([LAYOUT, *([p.name, p.version] for p in self._projections)]).decode()
+
+    def _make_tables(self) -> None:
+        tables = self._db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'meta'"
+        ).fetchall()
+        for (name,) in tables:
+            self._db.execute(f'DROP TABLE "{name}"')
+        self._db.execute(
+            "CREATE TABLE checkpoints (shard INTEGER PRIMARY KEY, position INTEGER, rev INTEGER, digest TEXT, run TEXT)"
+        )
+        self._db.execute(
+            "CREATE TABLE heads (shard INTEGER, subject TEXT, position INTEGER, rev INTEGER, digest TEXT, "
+            "PRIMARY KEY (shard, subject)) WITHOUT ROWID"
+        )
+        for projection in self._projections:
+            columns = "".join(f', "{column}"' for column in projection.columns)
+            self._db.execute(
+                f"CREATE TABLE {_table(projection)} (key TEXT PRIMARY KEY, row BLOB NOT NULL{columns})"
+            )
+            for column in projection.columns:
+                index = f"{projection.name}_by_{column}"
+                self._db.execute(f'CREATE INDEX "{index}" ON {_table(projection)} ("{column}")')
+        meta = [("namespace", self._namespace), ("versions", self._versions)]
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything within is stored, or nothing; nobody else writes meanwhile."""
+        with self._guarded(), self._written():
+            yield
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def clear(self) -> None:
+        """Forget everything; the next read of the log begins at its beginning."""
+        with self._guarded(), self._written():
+            self._make_tables()
+
+    def put(self, projection: Projection[RowT], key: str, row: RowT) -> None:
+        """Store a row; within a transaction."""
+        values = (key, _ENCODER.encode(row), *projection.index(row))
+        marks = ", ".join("?" * len(values))
+        self._db.execute(f"INSERT OR REPLACE INTO {_table(projection)} VALUES ({marks})", values)  # noqa: S608
+
+    def put_head(self, subject: Subject, head: Head) -> None:
+        """Store up to where a subject was folded; within a transaction."""
+        values = (subject.shard, subject_token(subject), head.position, head.rev, head.digest)
+        self._db.execute("INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?, ?)", values)
+
+    def put_checkpoint(self, subject: Subject, head: Head) -> None:
+        """Store up to where the subject's shard was folded: that commit; within a transaction."""
+        values = (subject.shard, head.position, head.rev, head.digest, subject.id)
+        self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", values)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, shard: int) -> Checkpoint:
+        """Up to where a shard was folded."""
+        with self._guarded():
+            query = "SELECT position, rev, digest, run FROM checkpoints WHERE shard = ?"
+            found = self._db.execute(query, (shard,)).fetchone()
+            return Checkpoint(Head(*found[:3]), found[3]) if found is not None else Checkpoint()
+
+    def head(self, subject: Subject) -> Head:
+        """Up to where a subject was folded."""
+        with self._guarded():
+            query = "SELECT position, rev, digest FROM heads WHERE shard = ? AND subject = ?"
+            found = self._db.execute(query, (subject.shard, subject_token(subject))).fetchone()
+            return Head(*found) if found is not None else ORIGIN
+
+    def get(self, projection: Projection[RowT], key: str) -> RowT | None:
+        """One row, None if there is none."""
+        with self._guarded():
+            query = f"SELECT row FROM {_table(projection)} WHERE key = ?"  # noqa: S608
+            found = self._db.execute(query, (key,)).fetchone()
+            return None if found is None else self._decode(projection, found[0])
+
+    def select(
+        self,
+        projection: Projection[RowT],
+        where: Mapping[str, Value],
+        *,
+        at_least: Mapping[str, Value] | None = None,
+        newest_by: str | None = None,
+        limit: int = -1,
+    ) -> list[RowT]:
+        """Rows by their columns: equal to `where`, not below `at_least`; in order of key, or from the highest down."""
+        conditions = [f'"{name}" = ?' for name in where] + [f'"{name}" >= ?' for name in at_least or {}]
+        clause = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+        order = f'"{newest_by}" DESC, key DESC' if newest_by else "key"
+        query = f"SELECT row FROM {_table(projection)} {clause}ORDER BY {order} LIMIT ?"  # noqa: S608
+        with self._guarded():
+            found = self._db.execute(query, (*where.values(), *(at_least or {}).values(), limit)).fetchall()
+            return [self._decode(projection, row) for (row,) in found]
+
+    def _decode(self, projection: Projection[RowT], data: bytes) -> RowT:
+        row: RowT = self._decoders[projection.name].decode(data)
+        return row
+
+
+def _table(projection: Projection[Any]) -> str:
+    """The table's name, quoted. All names in queries are those of projections and their columns, never a caller's."""
+    return f'"rows_{projection.name}"'

@@ -1,0 +1,498 @@
+"""The projector folds each commit once, whatever stops it, and never folds over damage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from foldlog.eventlog.commits import Recorded
+from foldlog.eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
+from foldlog.eventlog.events import ApprovalRequested
+from foldlog.eventlog.faults import FaultyLog, Outage
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
+from foldlog.projections.approvals import Approvals
+from foldlog.projections.projection import Projection, fold
+from foldlog.projections.projector import CHUNK_COMMITS, Projector, RunIndex
+from foldlog.projections.run_list import RunList, RunRow
+from foldlog.replay import trace_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from .traces import Family, cancelled_trace, canonical_trace, child_trace, parallel_trace, step_started
+
+Rows = dict[str, dict[str, Any]]
+
+
+class Writer:
+    """Appends the commits of families to a log, each family to one shard."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.positions: dict[Subject, int] = {}
+        self.stored: list[Stored] = []
+
+    async def write(self, stored: Stored) -> None:
+        shard = sum(stored.subject.root.encode()) % self.log.events.shards
+        subject = msgspec.structs.replace(stored.subject, shard=shard)
+        expected = At(self.positions.get(subject, 0))
+        (position,) = await self.log.events.append(CommitWrite(subject, expected, stored.data))
+        self.positions[subject] = position
+        self.stored.append(Stored(subject, position, stored.data))
+
+    async def write_all(self, *families: Family) -> None:
+        for family in families:
+            for stored in family.stored:
+                await self.write(stored)
+
+    def expected(self) -> Rows:
+        """What every way of folding must come to."""
+        trace = trace_of(self.stored)
+        return {p.name: fold(p, trace.commits) for p in (RunList(), Approvals())}
+
+
+def rows_in(projector: Projector) -> Rows:
+    found: Rows = {}
+    for projection in projector.projections:
+        rows = {}
+        for run in rows_keys(projector, projection):
+            rows[run] = projector.rows.get(projection, run)
+        found[projection.name] = rows
+    return found
+
+
+def rows_keys(projector: Projector, projection: Projection[Any]) -> list[str]:
+    query = f"SELECT key FROM rows_{projection.name} ORDER BY key"
+    return [key for (key,) in projector.rows._db.execute(query).fetchall()]
+
+
+@contextlib.asynccontextmanager
+async def index_of(log: Log, path: Path | None = None) -> AsyncIterator[RunIndex]:
+    index = await RunIndex.open(log, path)
+    try:
+        yield index
+    finally:
+        await index.aclose()
+
+
+# --- crashes and sharing, as properties -------------------------------------------------------------------------------
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+class Mortal(RunList):
+    """Dies at the n-th commit that it folds."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
+        self.left -= 1
+        if self.left < 0:
+            raise Died
+        return super().evolve(row, recorded)
+
+
+def interleaved(names: Sequence[str], random: Random) -> list[Stored]:
+    """Some families, commit by commit, in one of the orders that the log may hold them in."""
+    queues = [list(LEGAL_BY_SALT[name](f"{name[:3]}{number}").stored) for number, name in enumerate(names)]
+    order = []
+    while queues := [queue for queue in queues if queue]:
+        order.append(random.choice(queues).pop(0))
+    return order
+
+
+LEGAL_BY_SALT: dict[str, Callable[[str], Family]] = {
+    "canonical": canonical_trace,
+    "parallel": parallel_trace,
+    "child": child_trace,
+    "cancelled": cancelled_trace,
+}
+
+histories = st.lists(st.sampled_from(sorted(LEGAL_BY_SALT)), min_size=1, max_size=4)
+randoms = st.randoms(use_true_random=False)
+
+
+@contextlib.contextmanager
+def a_path() -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / "deep" / "rows.sqlite"
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories, randoms, st.lists(st.integers(0, 12), max_size=4))
+def test_rows_are_those_of_the_fold_wherever_the_projector_was_stopped(
+    names: list[str], random: Random, deaths: list[int]
+):
+    async def check(path: Path) -> None:
+        writer = Writer(MemoryLog(shards=2))
+        history = interleaved(names, random)
+        cuts = sorted(random.sample(range(len(history) + 1), k=min(len(deaths), len(history))))
+        begin = 0
+        for cut, death in zip(cuts, deaths, strict=False):
+            for stored in history[begin:cut]:
+                await writer.write(stored)
+            begin = cut
+            mortal = Projector(writer.log, (Mortal(death), Approvals()), path)
+            with contextlib.suppress(Died):
+                await mortal.catch_up()
+            await mortal.aclose()
+        for stored in history[begin:]:
+            await writer.write(stored)
+        async with index_of(writer.log, path) as index:
+            await index.catch_up()
+            assert rows_in(index) == writer.expected()
+            assert await index.lag() == 0
+            await index.rebuild()
+            assert rows_in(index) == writer.expected()
+
+    with a_path() as path:
+        asyncio.run(check(path))
+
+
+@settings(max_examples=25, deadline=None)
+@given(histories, randoms)
+def test_two_that_share_a_file_fold_each_commit_once(names: list[str], random: Random):
+    async def check(path: Path) -> None:
+        writer = Writer(MemoryLog(shards=2))
+        async with index_of(writer.log, path) as one, index_of(writer.log, path) as other:
+            for stored in interleaved(names, random):
+                await writer.write(stored)
+                first, second = (one, other) if random.random() < 0.5 else (other, one)
+                await asyncio.gather(first.catch_up(), second.catch_up())
+                if random.random() < 0.1:
+                    await first.rebuild()
+            assert rows_in(one) == rows_in(other) == writer.expected()
+
+    with a_path() as path:
+        asyncio.run(check(path))
+
+
+async def test_many_commits_are_folded_piece_by_piece():
+    writer = Writer(MemoryLog())
+    await writer.write_all(*[canonical_trace(str(n)) for n in range(CHUNK_COMMITS // 3)])
+    async with index_of(writer.log) as index:
+        assert await index.lag() == len(writer.stored) > CHUNK_COMMITS
+        await index.catch_up()
+        assert rows_in(index) == writer.expected()
+
+
+class Awaited(RunList):
+    """Says when it has folded a run's terminal."""
+
+    def __init__(self) -> None:
+        self.over: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
+        after = super().evolve(row, recorded)
+        if after.over:
+            self.over[after.run_id].set()
+        return after
+
+
+async def test_a_follower_folds_what_comes_also_after_a_rebuild_by_somebody_else(tmp_path: Path):
+    writer, awaited = Writer(MemoryLog(shards=2)), Awaited()
+    follower = Projector(writer.log, (awaited, Approvals()), tmp_path / "rows")
+    async with index_of(writer.log, tmp_path / "rows") as other:
+        following = asyncio.ensure_future(follower.follow())
+        await writer.write_all(canonical_trace("a"))
+        await awaited.over["root-a"].wait()
+        other.rows.clear()
+        awaited.over.clear()
+        later = [parallel_trace("b"), child_trace("c"), canonical_trace("d"), canonical_trace("e")]
+        await writer.write_all(*later)
+        for family in later:
+            await awaited.over[family.root].wait()
+        assert {stored.subject.shard for stored in writer.stored} == {0, 1}
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        await follower.aclose()
+        await other.catch_up()
+        assert rows_in(other) == writer.expected()
+
+
+async def test_a_follower_of_a_damaged_log_stops_with_what_is_wrong():
+    writer = Writer(MemoryLog(shards=2))
+    await writer.write_all(canonical_trace("a"))
+    async with index_of(Tampered(writer.log, without=(3,))) as index:
+        with pytest.raises(LogCorrupted):
+            await index.follow()
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+async def test_runs_are_found_by_status_session_and_agent_the_newest_first():
+    writer = Writer(MemoryLog())
+    young = canonical_trace("young")
+    old = Family("old", start=10.0)
+    old.begin(path="elder")
+    await writer.write_all(young, old, child_trace("kids"))
+    async with index_of(writer.log) as index:
+        everything = await index.runs()
+        assert [row.submitted_at for row in everything] == sorted(
+            (r.submitted_at for r in everything), reverse=True
+        )
+        assert [row.run_id for row in await index.runs(status="queued")] == ["root-old"]
+        assert [row.run_id for row in await index.runs(agent="helper")] == ["child-kids-1", "child-kids-0"]
+        assert await index.runs(session="none") == []
+        assert len(await index.runs(limit=2)) == 2
+        assert (await index.run("root-young")).status == "completed"
+
+
+async def test_a_question_sees_what_was_stored_before_it():
+    writer = Writer(MemoryLog())
+    async with index_of(writer.log) as index:
+        assert await index.runs() == []
+        await writer.write_all(canonical_trace())
+        assert len(await index.runs()) == 1
+
+
+async def test_an_unknown_run_or_status_is_refused_by_name():
+    async with index_of(MemoryLog()) as index:
+        with pytest.raises(RunNotFound, match="nobody"):
+            await index.run("nobody")
+        with pytest.raises(ConfigError, match="queued, running"):
+            await index.runs(status="sleeping")
+
+
+async def test_approvals_are_listed_by_whether_they_wait_and_by_run():
+    writer = Writer(MemoryLog())
+    waiting = Family("waiting")
+    waiting.begin()
+    waiting.claim(1, *step_started(1), ApprovalRequested(approval_id="ap-waiting", kind="tool"))
+    await writer.write_all(parallel_trace("done"), waiting)
+    async with index_of(writer.log) as index:
+        assert [a.approval_id for a in await index.approvals()] == ["ap-waiting"]
+        assert [a.approval_id for a in await index.approvals(pending=False)] == ["ap-done"]
+        assert {a.approval_id for a in await index.approvals(pending=None)} == {"ap-done", "ap-waiting"}
+        assert await index.approvals(run_id="root-done") == []
+        assert [a.approval_id for a in await index.approvals(pending=None, run_id="root-done")] == ["ap-done"]
+        assert await index.approvals(run_id="nobody") == []
+
+
+async def test_an_outage_of_the_log_is_an_error_that_passes():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    log = FaultyLog(writer.log, [Outage(1)])
+    async with index_of(log) as index:
+        with pytest.raises(LogUnavailable):
+            await index.runs()
+        await log.release()
+        assert len(await index.runs()) == 1
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+class TamperedEvents:
+    """The events of a log, some left out, some replaced."""
+
+    def __init__(self, inner: Log, without: Sequence[int], replaced: dict[int, bytes]) -> None:
+        self._inner, self._without, self._replaced = inner.events, set(without), replaced
+        self.shards = inner.events.shards
+
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        async for stored in self._inner.read(selector, after):
+            if stored.position not in self._without:
+                data = self._replaced.get(stored.position, stored.data)
+                yield Stored(stored.subject, stored.position, data)
+
+    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        return self.read(selector, after)
+
+
+class Tampered:
+    """A log whose stored commits were tampered with."""
+
+    def __init__(
+        self, inner: Log, without: Sequence[int] = (), replaced: dict[int, bytes] | None = None
+    ) -> None:
+        self.namespace, self.clock = inner.namespace, Instant()
+        self.events = TamperedEvents(inner, without, replaced or {})
+
+
+class Instant:
+    """A clock that does not wait; it counts how long it was asked to."""
+
+    slept_s = 0.0
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept_s += delay_s
+
+
+async def test_a_missing_commit_is_found_and_never_folded_over():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    async with index_of(Tampered(writer.log, without=(3,))) as index:
+        with pytest.raises(LogCorrupted) as raised:
+            await index.runs()
+        assert (raised.value.run, raised.value.revision) == ("root-a", 6)
+        assert rows_in(index) == {"runs": {}, "approvals": {}}
+
+
+async def test_an_altered_commit_is_found():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    altered = writer.stored[-1].data.replace(b"Final", b"Fatal")
+    async with index_of(Tampered(writer.log, replaced={writer.stored[-1].position: altered})) as index:
+        with pytest.raises(LogCorrupted, match="checksum"):
+            await index.runs()
+
+
+async def test_a_log_that_lost_its_tail_is_found_after_another_look(tmp_path: Path):
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    async with index_of(writer.log, tmp_path / "rows") as index:
+        await index.catch_up()
+    last = writer.stored[-1].position
+    shortened = Tampered(writer.log, without=(last,))
+    async with index_of(shortened, tmp_path / "rows") as index:
+        with pytest.raises(LogCorrupted, match="the log ends before this event") as raised:
+            await index.runs()
+        assert (raised.value.run, raised.value.revision) == ("root-a", 17)
+        assert 1.0 < shortened.clock.slept_s < 2.0
+        assert str(tmp_path / "rows") in str(raised.value)
+
+
+async def test_a_stale_read_is_no_lost_tail():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+
+    class Stale(TamperedEvents):
+        looks = 0
+
+        async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+            self.looks += 1
+            stale = 1 < self.looks < 4
+            async for stored in super().read(selector, after):
+                if not stale or stored.position < writer.stored[-1].position:
+                    yield stored
+
+    log = Tampered(writer.log)
+    log.events = Stale(writer.log, (), {})
+    async with index_of(log) as index:
+        await index.catch_up()
+        await writer.write_all(canonical_trace("b"))
+        assert [row.run_id for row in await index.runs()] == ["root-b", "root-a"]
+
+
+async def test_a_last_commit_that_is_another_one_now_is_found():
+    writer, other = Writer(MemoryLog()), Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    await other.write_all(canonical_trace("b"))
+    with a_path() as path:
+        async with index_of(writer.log, path) as index:
+            await index.catch_up()
+        async with index_of(other.log, path) as index:
+            with pytest.raises(LogCorrupted, match="is not the one that the projections have folded"):
+                await index.runs()
+
+
+@pytest.mark.parametrize("garbage", [b"not a database at all" * 100, b""], ids=["garbage", "empty"])
+async def test_a_file_that_is_no_database_is_rebuilt(tmp_path: Path, garbage: bytes):
+    writer, path = Writer(MemoryLog()), tmp_path / "rows"
+    await writer.write_all(canonical_trace())
+    path.write_bytes(garbage)
+    async with index_of(writer.log, path) as index:
+        assert len(await index.runs()) == 1
+
+
+async def test_a_file_that_is_damaged_in_the_middle_is_rebuilt_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    writer, path = Writer(MemoryLog()), tmp_path / "rows"
+    await writer.write_all(*[canonical_trace(str(n)) for n in range(30)])
+    async with index_of(writer.log, path) as index:
+        await index.catch_up()
+    pages = bytearray(path.read_bytes())
+    pages[4096 * 2 :] = b"\xff" * (len(pages) - 4096 * 2)
+    path.write_bytes(pages)
+    with caplog.at_level(logging.WARNING, "foldlog.projections"):
+        async with index_of(writer.log, path) as index:
+            assert len(await index.runs()) == 30
+            assert rows_in(index) == writer.expected()
+    assert "is damaged" in caplog.text
+
+
+async def test_a_row_that_cannot_be_read_is_rebuilt():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    async with index_of(writer.log) as index:
+        await index.catch_up()
+        index.rows._db.execute("UPDATE rows_runs SET row = ?", (b'{"run_id": 1}',))
+        assert len(await index.runs()) == 1
+        assert rows_in(index) == writer.expected()
+
+
+async def test_rows_of_another_version_are_built_anew(tmp_path: Path):
+    class Newer(RunList):
+        version = RunList.version + 1
+
+        def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
+            return msgspec.structs.replace(super().evolve(row, recorded), kind="newer")
+
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    for projection, kind in ((RunList(), "agent"), (Newer(), "newer"), (RunList(), "agent")):
+        projector = Projector(writer.log, (projection,), tmp_path / "rows")
+        await projector.catch_up()
+        row = projector.rows.get(projection, "root-a")
+        await projector.aclose()
+        assert row is not None
+        assert row.kind == kind
+
+
+async def test_a_file_of_another_namespace_is_refused_and_left_alone(tmp_path: Path):
+    writer = Writer(MemoryLog("one"))
+    await writer.write_all(canonical_trace())
+    async with index_of(writer.log, tmp_path / "rows") as index:
+        await index.catch_up()
+    with pytest.raises(ConfigError, match="belongs to the namespace 'one'"):
+        await RunIndex.open(MemoryLog("two"), tmp_path / "rows")
+    async with index_of(writer.log, tmp_path / "rows") as index:
+        assert await index.lag() == 0
+
+
+async def test_a_place_that_cannot_hold_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        await RunIndex.open(MemoryLog(), tmp_path / "file" / "rows")
+
+
+async def test_a_file_that_another_process_keeps_locked_is_an_error_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("foldlog.projections.sqlite.LOCK_WAIT_S", 0.0)
+    writer = Writer(MemoryLog())
+    async with index_of(writer.log, tmp_path / "rows") as index:
+        await writer.write_all(canonical_trace())
+        with contextlib.closing(sqlite3.connect(tmp_path / "rows", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(LogUnavailable, match="locked"):
+                await index.runs()
+            other.execute("ROLLBACK")
+        assert len(await index.runs()) == 1
+
+
+async def test_every_shard_has_its_own_checkpoint():
+    writer = Writer(MemoryLog(shards=4))
+    await writer.write_all(*[canonical_trace(str(n)) for n in range(8)])
+    async with index_of(writer.log) as index:
+        await index.catch_up()
+        for shard in range(4):
+            last = [stored.position async for stored in writer.log.events.read(Shard(shard))][-1:]
+            assert [index.rows.checkpoint(shard).head.position] == (last or [0])
