@@ -7,19 +7,35 @@ costs some 2.5 ms on a single server.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import re
 import secrets
 from collections.abc import AsyncIterator
 
-from ..errors import AppendUnsure, Conflict, FoldlogError, LogUnavailable, PayloadTooLarge
-from ..ports import COMMIT_BYTES_MAX, CommitWrite, Selector, Stored, Subject, TimerWrite, WakeWrite, Write
+from ..commits import decode
+from ..errors import AppendUnsure, Conflict, FoldlogError, LogCorrupted, LogUnavailable, PayloadTooLarge
+from ..ports import (
+    COMMIT_BYTES_MAX,
+    CommitWrite,
+    Family,
+    Selector,
+    Shard,
+    Stored,
+    Subject,
+    TimerWrite,
+    WakeWrite,
+    Write,
+)
 from . import headers
 from .follower import Follower, Page
 from .layout import Layout
 from .messages import Fields, timer_message, wake_message
 from .streams import Message, WrongPosition, read_last, read_page, store
 from .wire import Refused, Unanswered, Wire
+from .witness import Witness
 
+_STANDS = re.compile(r"wrong last sequence: (\d+)")
 _TOO_LARGE = 10054
 _SERVER_TROUBLE = 503
 _HEADER_ROOM_BYTES = 512
@@ -32,6 +48,7 @@ class JetStreamEvents:
         self._wire = wire
         self._layout = layout
         self._shards = shards
+        self._witness = Witness(wire, layout, shards)
         self._batches = (f"{secrets.token_hex(8)}{number:x}".encode() for number in itertools.count())
 
     @property
@@ -43,20 +60,29 @@ class JetStreamEvents:
         """Store all writes or none, and return their positions in order.
 
         Raises `Conflict` (nothing is stored), `AppendUnsure` (sent, but no answer), `LogUnavailable` (never sent, or
-        nobody took it), `PayloadTooLarge`, and `ValueError` for writes of several shards or two commits of one subject.
+        nobody took it), `PayloadTooLarge`, `ValueError` for writes of several shards or two commits of one subject,
+        and `LogCorrupted` if the log turns out to have lost what was stored.
         """
         if not writes:
             return ()
         self._check(writes)
+        shard = _shard_of(writes[0])
+        await self._witness.settle(shard)
         try:
-            if len(writes) == 1:
-                subject, data, fields = self._message(writes[0])
-                return (await store(self._wire, subject, data, headers.build(*fields)),)
-            return await self._append_batch(writes)
+            positions = await (
+                self._append_one(writes[0]) if len(writes) == 1 else self._append_batch(writes)
+            )
         except Refused as refused:
+            await self._examine(refused, writes)
             raise _explained(refused, writes) from refused
         except Unanswered as error:
             raise _unsure(error) from error
+        self._witness.saw(shard, max(positions))
+        return positions
+
+    async def _append_one(self, write: Write) -> tuple[int]:
+        subject, data, fields = self._message(write)
+        return (await store(self._wire, subject, data, headers.build(*fields)),)
 
     async def _append_batch(self, writes: tuple[Write, ...]) -> tuple[int, ...]:
         """Timers go last: a wake-up copies its schedule's batch headers, and those of the last message are whole."""
@@ -102,31 +128,68 @@ class JetStreamEvents:
             if len({commit.subject for commit in commits}) < len(commits):
                 raise ValueError("one append may hold one commit of a subject")
 
-    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        """All commits behind position `after` that are stored now, in order. Raises `LogUnavailable`.
+    async def _examine(self, refused: Refused, writes: tuple[Write, ...]) -> None:
+        """A subject that stands before a position that was seen has lost commits. Raises `LogCorrupted`."""
+        stands = _position_in(refused)
+        for write in writes:
+            if isinstance(write, CommitWrite) and stands is not None and stands < write.expected.position:
+                await self._witness.examine(write.subject.shard)
+                async for _ in self.read(write.subject):
+                    pass
 
-        A commit that the server can no longer read is missing here: `commits.Chain` finds the hole.
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """All commits behind position `after` that are stored now, in order. Raises `LogUnavailable`, `LogCorrupted`.
+
+        A commit that the server cannot read, it skips: `commits.Chain` finds the hole if others follow it, and in any
+        case `LogCorrupted` is raised in the end.
         """
         more = True
         while more:
-            page = await self._page(selector, after)
+            page = await self.page(selector, after)
             for stored in page.commits:
                 yield stored
                 after = stored.position
+            if page.damage is not None:
+                raise page.damage
             more = page.more
 
-    async def _page(self, selector: Selector, after: int) -> Page:
-        subject = self._layout.selected(selector)
-        page = await read_page(self._wire, self._layout.shard(selector.shard), subject, after)
-        return Page([self._stored(selector.shard, message) for message in page.messages], page.more)
+    async def page(self, selector: Selector, after: int) -> Page:
+        """The next commits behind `after`. Raises `LogUnavailable`, `LogCorrupted`."""
+        await self._witness.settle(selector.shard)
+        stream, subject = self._layout.shard(selector.shard), self._layout.selected(selector)
+        page = await read_page(self._wire, stream, subject, after)
+        if page.unreadable:  # or removed in the moment between counting and reading
+            page = await read_page(self._wire, stream, subject, after)
+        commits = [self._stored(selector.shard, message) for message in page.messages]
+        if commits:
+            self.saw(commits[-1])
+        damage = _damage(selector, commits, page.unreadable) if page.unreadable else None
+        return Page(commits, page.more, damage)
+
+    def saw(self, stored: Stored) -> None:
+        """Take note that there is such a commit."""
+        self._witness.saw(stored.subject.shard, stored.position)
 
     async def head(self, subject: Subject) -> Stored | None:
-        """The last commit of the subject, None if it has none. Raises `LogUnavailable`."""
+        """The last commit of the subject, None if it has none. Raises `LogUnavailable`, `LogCorrupted`."""
+        await self._witness.settle(subject.shard)
         last = await read_last(self._wire, self._layout.shard(subject.shard), self._layout.subject(subject))
-        return Stored(subject, last.position, last.data) if last is not None else None
+        if last is None:
+            return await self._last_of(subject)  # one that cannot be read is not found either
+        stored = Stored(subject, last.position, last.data)
+        self.saw(stored)
+        return stored
+
+    async def _last_of(self, subject: Subject) -> Stored | None:
+        """The last commit, by reading all."""
+        last = None
+        async for stored in self.read(subject):
+            last = stored
+        return last
 
     async def find(self, shard: int, run: str) -> Subject | None:
         """The subject of a run of which only the id is known; None if the shard has no such run."""
+        await self._witness.settle(shard)
         page = await read_page(
             self._wire, self._layout.shard(shard), self._layout.any_root(shard, run), count=1
         )
@@ -135,9 +198,10 @@ class JetStreamEvents:
     def follow(self, selector: Selector, after: int = 0) -> Follower:
         """Every commit behind `after`, stored or still to come, once and in order, until the iterator is closed.
 
-        It waits while the log is away. Raises `ConfigError` if the server denies following.
+        It waits while the log is away. Raises `LogCorrupted` where a commit is lost, and `ConfigError` if the server
+        denies following.
         """
-        return Follower(self._wire, self._layout, self._page, selector, after)
+        return Follower(self._wire, self._layout, self, selector, after)
 
     def _stored(self, shard: int, message: Message) -> Stored:
         return Stored(self._layout.parse(shard, message.subject), message.position, message.data)
@@ -155,6 +219,35 @@ def _shard_of(write: Write) -> int:
 
 def _unsure(error: LogUnavailable) -> AppendUnsure:
     return AppendUnsure(f"whether the append is stored is unknown: {error}")
+
+
+def _position_in(refused: Refused) -> int | None:
+    """Where the subject stands, if the server says so."""
+    match = _STANDS.search(refused.description)
+    return int(match[1]) if isinstance(refused, WrongPosition) and match else None
+
+
+def _damage(selector: Selector, commits: list[Stored], unreadable: int) -> LogCorrupted:
+    """What is wrong with a selection in which the server cannot read some commits."""
+    expected = f"{unreadable} of the commits stored there cannot be read"
+    match selector:
+        case Subject(id=run):
+            return LogCorrupted(run, _first_missing(commits), expected)
+        case Family(root=root):
+            return LogCorrupted(root, 0, f"{expected}, its own or of a run below it")
+        case Shard(shard):
+            return LogCorrupted(f"(any of shard {shard})", 0, expected)
+
+
+def _first_missing(commits: list[Stored]) -> int:
+    """The first revision that is missing in or behind these commits of one run; 0 if that is unknown."""
+    missing = 0
+    with contextlib.suppress(ValueError):  # no commits of foldlog
+        for commit in (decode(stored.data) for stored in commits):
+            if missing and commit.rev != missing:
+                break
+            missing = commit.rev + len(commit.events)
+    return missing
 
 
 def _explained(refused: Refused, writes: tuple[Write, ...]) -> FoldlogError:

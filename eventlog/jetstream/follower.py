@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
-from ..errors import LogUnavailable
+from ..errors import LogCorrupted, LogUnavailable
 from ..ports import Selector, Stored, Subject
 from . import headers
 from .layout import Layout
@@ -34,10 +35,23 @@ _RETRY_S = 0.05
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some commits in order; `more` says that others follow."""
+    """Some commits in order; `more` says that others follow, `damage` that others are there and cannot be read."""
 
     commits: list[Stored]
     more: bool
+    damage: LogCorrupted | None = None
+
+
+class Source(Protocol):
+    """Where a follower reads."""
+
+    async def page(self, selector: Selector, after: int) -> Page:
+        """The next commits behind `after`. Raises `LogUnavailable`, `LogCorrupted`."""
+        ...
+
+    def saw(self, stored: Stored) -> None:
+        """Take note of a commit that came by itself."""
+        ...
 
 
 class _Live(msgspec.Struct, frozen=True):
@@ -75,11 +89,11 @@ class Follower:
         self,
         wire: Wire,
         layout: Layout,
-        page: Callable[[Selector, int], Awaitable[Page]],
+        source: Source,
         selector: Selector,
         after: int,
     ) -> None:
-        self._wire, self._layout, self._page, self._selector = wire, layout, page, selector
+        self._wire, self._layout, self._source, self._selector = wire, layout, source, selector
         self._floor = after
         self._above: dict[Subject, int] = {}
         self._ready: deque[Stored] = deque()
@@ -89,16 +103,19 @@ class Follower:
         self._read_at = 0.0
         self._waits = iter(HOLE_WAITS_S)
         self._end: weakref.finalize[..., Follower] | None = None
+        self._damage: LogCorrupted | None = None
         self._closed = False
 
     def __aiter__(self) -> Follower:
         return self
 
     async def __anext__(self) -> Stored:
-        """The next commit. Raises `ConfigError` if the server denies following."""
+        """The next commit. Raises `LogCorrupted` where one is lost, `ConfigError` if the server denies following."""
         while not self._ready:
             if self._closed:
                 raise StopAsyncIteration
+            if self._damage is not None:
+                raise self._damage
             try:
                 await self._more()
             except LogUnavailable:
@@ -136,7 +153,7 @@ class Follower:
         """Read one page behind the floor."""
         self._inbox.stale = False  # it may be set again while the read is under way
         try:
-            page = await self._page(self._selector, self._floor)
+            page = await self._source.page(self._selector, self._floor)
         except BaseException:
             self._inbox.stale = True
             raise
@@ -145,6 +162,7 @@ class Follower:
             self._floor = page.commits[-1].position
             self._above = {subject: at for subject, at in self._above.items() if at > self._floor}
         self._inbox.stale |= page.more
+        self._damage = page.damage
         self._read_at = asyncio.get_running_loop().time()
 
     async def _take_live(self) -> None:
@@ -176,6 +194,7 @@ class Follower:
         self._waits = iter(HOLE_WAITS_S)
         if stored.position <= self._seen(stored.subject):
             return
+        self._source.saw(stored)
         self._ready.append(stored)
         if self._in_cluster:
             self._above[stored.subject] = stored.position

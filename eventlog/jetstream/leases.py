@@ -27,8 +27,10 @@ from .wire import Done, NoResponders, Wire
 
 T = TypeVar("T")
 
-GONE_AFTER_S = 0.05
+GONE_AFTER_S = 0.03
 """How long a worker's connection may be gone before the server tells of it."""
+SECOND_LOOK_S = 0.05
+"""How long after that whoever hears it looks once more: a worker that was only cut off is back by then."""
 GRACE_S = 2.0
 """How long, after this process itself was disconnected, others get to come back before they count as dead."""
 
@@ -210,15 +212,22 @@ class Coroner:
                 await self._bury(worker)
 
     async def _gone(self, worker: str) -> bool:
-        while True:
-            try:
-                await self._wire.request(self._layout.alive(worker))
-            except NoResponders:
-                if asyncio.get_running_loop().time() >= self._patient_until:
-                    return True
-                await asyncio.sleep(_RECHECK_S)
-            else:
-                return False
+        """Whether nobody answers for the worker, now and a moment later."""
+        if await self._answers(worker):
+            return False
+        await asyncio.sleep(SECOND_LOOK_S)
+        while not await self._answers(worker):
+            if asyncio.get_running_loop().time() >= self._patient_until:
+                return True
+            await asyncio.sleep(_RECHECK_S)
+        return False
+
+    async def _answers(self, worker: str) -> bool:
+        try:
+            await self._wire.request(self._layout.alive(worker))
+        except NoResponders:
+            return False
+        return True
 
     async def _bury(self, worker: str) -> None:
         everything = f"{self._layout.leases_prefix(worker)}.>".encode()

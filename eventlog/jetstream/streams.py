@@ -41,10 +41,11 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Messages in order; `more` says that others follow."""
+    """Messages in order; `more` says that others follow, `unreadable` how many the server skipped."""
 
     messages: list[Message]
     more: bool
+    unreadable: int = 0
 
 
 async def store(wire: Wire, subject: bytes, data: bytes, header: bytes = b"") -> int:
@@ -70,7 +71,11 @@ async def read_page(
     end = replies.pop()
     _check(end)
     messages = [_message(reply) for reply in replies]
-    return Page(messages, more=bool(messages) and headers.number(end[0], b"Nats-Num-Pending") > 0)
+    left = headers.number(end[0], b"Nats-Num-Pending")
+    exhausted = len(messages) < count and sum(len(message.data) for message in messages) < PAGE_BYTES // 2
+    if exhausted:  # it skips what it cannot read, but has counted it
+        return Page(messages, more=False, unreadable=left)
+    return Page(messages, more=left > 0)
 
 
 async def read_all(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:

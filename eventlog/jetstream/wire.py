@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+from nats.aio.client import Server
 from nats.errors import Error as NatsError
 
 from ..errors import ConfigError, LogUnavailable
@@ -28,11 +29,14 @@ T = TypeVar("T")
 Reply = tuple[bytes, bytes]
 """Header and data of a message."""
 
-RECONNECT_WAIT_S = 0.05
+RECONNECT_WAITS_S = (0.0, 0.02, 0.02, 0.05, 0.1, 0.25)
+"""Before each attempt to connect again; the last one from then on."""
+
 _DIAL_S = 2.0
 _PING_INTERVAL_S = 5.0
 _SWEEP_S = 0.25
 _NO_RESPONDERS = 503
+_SCHEMES = ("nats", "tls", "ws", "wss")
 _DENIED = re.compile(r'violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"', re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
@@ -114,6 +118,7 @@ class Wire:
         self._up = asyncio.Event()
         self._closed = False
         self._trouble = ""
+        self._attempts = 0
         self._denials: dict[bytes, str] = {}
         self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -131,7 +136,7 @@ class Wire:
         `user:password@` or `token@` in the URL is used, and the credentials file that `NATS_CREDS` names.
         Raises `ConfigError` for a URL or credentials that cannot work, else `LogUnavailable`.
         """
-        wire = cls([server.strip() for server in url.split(",") if server.strip()], name, request_timeout_s)
+        wire = cls(_servers(url), name, request_timeout_s)
         await wire._connect(connect_timeout_s)
         wire._inbox = wire._link.new_inbox().encode() + b"."
         wire.subscribe_now(wire._inbox + b"*", wire._answered)
@@ -166,13 +171,16 @@ class Wire:
                 disconnected_cb=self._disconnected,
                 reconnected_cb=self._reconnected,
                 connect_timeout=_DIAL_S,  # type: ignore[arg-type]  # used as a float everywhere
-                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # as above
+                reconnect_time_wait=RECONNECT_WAITS_S[-1],  # type: ignore[arg-type]  # as above; for the first connection
+                reconnect_to_server_handler=self._next_server,
                 max_reconnect_attempts=-1,
                 ping_interval=_PING_INTERVAL_S,  # type: ignore[arg-type]  # as above
                 user_credentials=credentials_file(),
             )
         except ImportError as error:
-            raise ConfigError(f"the credentials in NATS_CREDS need the package {error.name!r}") from error
+            raise ConfigError(
+                f"connecting to {self.url} like this needs the package {error.name!r}"
+            ) from error
         except (NatsError, ValueError, OSError) as error:
             raise ConfigError(f"cannot use {self.url} as the URL of a NATS server: {error}") from error
 
@@ -354,9 +362,16 @@ class Wire:
 
     async def _reconnected(self) -> None:
         self._trouble = ""
+        self._attempts = 0
         self._up.set()
         for listener in tuple(self.on_up):
             listener()
+
+    def _next_server(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
+        """Which server to try now, and the seconds to wait before."""
+        attempt, self._attempts = self._attempts, self._attempts + 1
+        wait_s = RECONNECT_WAITS_S[min(attempt // len(servers), len(RECONNECT_WAITS_S) - 1)]
+        return servers[attempt % len(servers)], wait_s
 
     async def _noticed(self, error: Exception) -> None:
         """Remember what went wrong, for the message of whoever fails because of it."""
@@ -393,6 +408,18 @@ def _publication(subject: bytes, reply: bytes, header: bytes, data: bytes) -> by
         size = len(header)
         return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, size, size + len(data), header, data)
     return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(data), data)
+
+
+def _servers(url: str) -> list[str]:
+    """The servers of a URL. Raises `ConfigError` if nats-py could not use it."""
+    servers = [server.strip() for server in url.split(",") if server.strip()]
+    for server in servers or [""]:
+        if not server or ("://" in server and server.partition("://")[0] not in _SCHEMES):
+            raise ConfigError(
+                f"{masked(server)!r} is no URL of a NATS server, which looks like nats://host:4222 "
+                f"(schemes: {', '.join(_SCHEMES)})"
+            )
+    return servers
 
 
 def masked(url: str) -> str:

@@ -1,0 +1,962 @@
+"""What the log on JetStream adds to the conformance suites: real outages, deaths, damage and refusals."""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pytest
+from anyio import create_task_group, fail_after
+from foldlog.eventlog import (
+    NEW,
+    AppendUnsure,
+    At,
+    Chain,
+    CommitWrite,
+    ConfigError,
+    Conflict,
+    DraftPiece,
+    Family,
+    Lease,
+    LogCorrupted,
+    LogUnavailable,
+    PayloadTooLarge,
+    Selector,
+    Shard,
+    Stored,
+    Subject,
+    Timer,
+    TimerWrite,
+    WakeWrite,
+    head_of,
+)
+from foldlog.eventlog.conformance.suite import Writer, closing, everything, new_name, run_in, wakeup_for
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.eventlog.jetstream import JetStreamLog, follower, headers
+from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.jetstream.parser import Parser
+from foldlog.eventlog.jetstream.wire import Done, Wire, masked
+
+PATIENCE_S = 30.0
+DEATH_S = 5.0
+"""Bounds a death's way to its listeners; leases and redelivery would take longer in these tests."""
+opened = JetStreamLog.open
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EphemeralServer]:
+    async with EphemeralServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def log(server: EphemeralServer) -> AsyncIterator[JetStreamLog]:
+    async with opened(server.url, shards=2) as log:
+        yield log
+
+
+T = TypeVar("T")
+
+
+async def take(stream: AsyncIterator[T], count: int, within_s: float = PATIENCE_S) -> list[T]:
+    with fail_after(within_s):
+        return [await anext(stream) for _ in range(count)]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with fail_after(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  # nothing else tells of it
+            await asyncio.sleep(0.005)
+
+
+async def down(log: JetStreamLog) -> None:
+    await until(lambda: not log._wire.is_up)
+
+
+async def up(log: JetStreamLog) -> None:
+    await until(lambda: log._wire.is_up)
+
+
+async def cut_off(log: JetStreamLog, gate: "Gate") -> None:
+    """Break the connection and wait until it is back."""
+    before = log._wire._link.stats["reconnects"]
+    gate.cut()
+    await until(lambda: log._wire._link.stats["reconnects"] > before)
+    await up(log)
+
+
+class Gate:
+    """A way to a server that can be blocked and cut."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._blocked = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def block(self) -> None:
+        """Let nothing through to the server any more, until `cut`."""
+        self._blocked = True
+
+    def cut(self) -> None:
+        """Break all connections; new ones are let through."""
+        self._blocked = False
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.current_task())
+        there, back = await asyncio.open_connection("127.0.0.1", self._to)
+        self._writers |= {writer, back}
+        with suppress(OSError):
+            await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+        for end in (writer, back):
+            end.transport.abort()
+        self._writers -= {writer, back}
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if not self._blocked:
+                writer.write(data)
+        writer.transport.abort()
+
+
+@pytest.fixture
+async def gate(server: EphemeralServer) -> AsyncIterator[Gate]:
+    async with Gate(server.port) as gate:
+        yield gate
+
+
+# ---- the protocol
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.messages: list[tuple[bytes, ...]] = []
+        self.commands: list[bytes] = []
+
+    def message(self, *parts: bytes) -> None:
+        self.messages.append(parts)
+
+    async def command(self, line: bytes) -> None:
+        self.commands.append(line)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+async def test_messages_are_the_same_however_the_bytes_arrive(size: int) -> None:
+    header = b"NATS/1.0\r\nA: b\r\n\r\n"
+    stream = (
+        b"PING\r\nMSG a.b 1 3\r\nx\r\n\r\nMSG a 22 reply.to 0\r\n\r\n"
+        b"HMSG s 3 %d %d\r\n%b-ERR\r\n+OK\r\nHMSG s 3 r %d %d\r\n%b\r\n"
+    ) % (len(header), len(header) + 4, header, len(header), len(header), header)
+    heard = Heard()
+    parser = Parser(heard)
+    for start in range(0, len(stream), size):
+        await parser.parse(stream[start : start + size])
+    assert heard.messages == [
+        (b"1", b"a.b", b"", b"", b"x\r\n"),
+        (b"22", b"a", b"reply.to", b"", b""),
+        (b"3", b"s", b"", header, b"-ERR"),
+        (b"3", b"s", b"r", header, b""),
+    ]
+    assert heard.commands == [b"PING", b"+OK"]
+
+
+def test_a_header_is_found_by_its_whole_name_only() -> None:
+    header = headers.build((b"Nats-Expected-Last-Sequence", b"7"), (b"Nats-Sequence", b"12"))
+    assert headers.number(header, b"Nats-Sequence") == 12
+    assert headers.number(header, b"Nats-Last-Sequence") == 0
+    assert headers.status(header) == 0
+    assert headers.status(b"NATS/1.0 404 Message Not Found\r\n\r\n") == 404
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://me:secret@host:4222", "nats://me:***@host:4222"),
+        ("tls://token@host", "tls://***@host"),
+        ("me:secret@host", "nats://me:***@host"),
+        ("nats://host:4222", "nats://host:4222"),
+    ],
+)
+def test_credentials_in_a_url_are_never_shown(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+# ---- outages
+
+
+async def keep_writing(
+    writer: Writer, acknowledged: list[Stored], troubles: list[LogUnavailable], enough: int
+) -> None:
+    """Append until `enough` is stored, through all troubles, looking for the own commit after each."""
+    for number in itertools.count():
+        write = writer.write(f"{number}")
+        try:
+            position, *_ = await writer.log.events.append(write)
+            acknowledged.append(writer.accept(write, position))
+        except LogUnavailable as trouble:
+            troubles.append(trouble)
+            await look_again(writer)
+        if len(writer.stored) >= enough:
+            return
+
+
+async def look_again(writer: Writer) -> None:
+    while True:
+        try:
+            stored = await everything(writer.log.events.read(writer.subject))
+        except LogUnavailable:
+            continue
+        chain = Chain()
+        for commit in stored:
+            writer.head = head_of(chain.verify(commit))
+        writer.stored = stored
+        return
+
+
+async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    root = run_in(log)
+    writers = [root, *(run_in(log, root=root.subject.root) for _ in range(7))]
+    acknowledged: list[Stored] = []
+    troubles: list[LogUnavailable] = []
+    followed: list[Stored] = []
+    async with (
+        opened(server.url) as elsewhere,
+        closing(elsewhere.events.follow(Family(0, root.subject.root))) as commits,
+        create_task_group() as tasks,
+    ):
+        for writer in writers:
+            tasks.start_soon(keep_writing, writer, acknowledged, troubles, 60)
+        followed += await take(commits, 100)
+        await server.restart()
+        followed += await take(commits, 8 * 60 - 100)
+    stored = await everything(log.events.read(Family(0, root.subject.root)))
+    chain = Chain()
+    for commit in stored:
+        chain.verify(commit)
+    assert {commit.position for commit in acknowledged} <= {commit.position for commit in stored}
+    assert any(isinstance(trouble, AppendUnsure) for trouble in troubles)
+    assert followed == stored[: len(followed)]
+
+
+async def test_two_connections_writing_one_run_never_fork_it(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    subject = run_in(log).subject
+
+    async def write(through: JetStreamLog) -> None:
+        writer = Writer(through, subject)
+        for turn in range(20):
+            while True:
+                try:
+                    await writer.append(f"{turn}")
+                    break
+                except Conflict:
+                    await look_again(writer)
+
+    async with opened(server.url) as other, create_task_group() as tasks:
+        tasks.start_soon(write, log)
+        tasks.start_soon(write, other)
+    chain = Chain()
+    assert len([chain.verify(commit) async for commit in log.events.read(subject)]) == 40
+
+
+async def test_an_append_in_flight_fails_at_once_when_the_connection_breaks(gate: Gate) -> None:
+    async with opened(gate.url, request_timeout_s=1000) as log:
+        run = run_in(log)
+        await run.append()
+        for writes in ([run.write()], [run.write(), WakeWrite(wakeup_for("a"))]):
+            await up(log)
+            await log.events.head(run.subject)  # settles the doubt that the reconnect raised
+            gate.block()
+            append = asyncio.ensure_future(log.events.append(*writes))
+            await asyncio.sleep(0.01)
+            gate.cut()
+            with pytest.raises(AppendUnsure):
+                await append
+        assert await everything(log.events.read(run.subject)) == run.stored
+
+
+async def test_reads_and_appends_made_during_an_outage_wait_for_its_end(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    run = run_in(log)
+    await run.append("before")
+    server.kill()
+    await down(log)
+    async with create_task_group() as tasks:
+        tasks.start_soon(run.append, "during")
+        await server.restart()
+    assert await everything(log.events.read(run.subject)) == run.stored
+
+
+async def test_an_outage_that_lasts_is_told_with_the_url_and_without_doubt_about_the_append(
+    server: EphemeralServer,
+) -> None:
+    async with opened(server.url, request_timeout_s=0.2) as log:
+        run = run_in(log)
+        server.kill()
+        await down(log)
+        with pytest.raises(LogUnavailable, match=server.url) as trouble:
+            await run.append()
+        assert not isinstance(trouble.value, AppendUnsure)
+        with pytest.raises(LogUnavailable, match="NATS_URL"):
+            await everything(log.events.read(run.subject))
+
+
+async def test_a_server_that_hangs_leaves_an_append_unsure_and_a_read_failed(server: EphemeralServer) -> None:
+    async with opened(server.url, request_timeout_s=0.3) as log, AsyncExitStack() as stack:
+        os.kill(server.pid, signal.SIGSTOP)
+        stack.callback(os.kill, server.pid, signal.SIGCONT)
+        with pytest.raises(AppendUnsure, match="did not answer within"):
+            await run_in(log).append()
+        with pytest.raises(LogUnavailable, match="did not answer within"):
+            await log.events.head(run_in(log).subject)
+
+
+async def test_a_closed_log_says_so(server: EphemeralServer) -> None:
+    async with opened(server.url) as log:
+        pass
+    with pytest.raises(LogUnavailable, match="closed"):
+        await log.events.head(run_in(log).subject)
+
+
+async def test_leases_and_drafts_work_again_after_the_server_forgot_its_memory(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    run = new_name("run")
+    lease = Lease(shard=0, agent="a", root=run, run=run, epoch=1, worker="w")
+    piece = DraftPiece(run=run, step=1, attempt=1, epoch=1, channel="text", offset=0, text="x")
+    async with log.drafts.follow(run) as pieces:
+        await server.restart()
+        await up(log)
+        await log.leases.vouch(lease, 30)
+        assert await log.leases.live(run, "w", 1)
+        await until_published(log, run, piece)
+        assert await take(pieces, 1) == [piece]
+    async with log.drafts.follow(run) as late:
+        assert await take(late, 1) == [piece]
+
+
+async def until_published(log: JetStreamLog, root: str, piece: DraftPiece) -> None:
+    while True:
+        with suppress(LogUnavailable):
+            return await log.drafts.publish(root, piece)
+        await asyncio.sleep(0.01)
+
+
+async def test_timers_of_one_batch_fire_and_the_log_is_whole_after_a_kill(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    run, agent = run_in(log), new_name("agent")
+    timers = [Timer(id=f"t{n}", due_at=log.clock.now(), wakeup=wakeup_for(agent, n)) for n in range(3)]
+    await run.append("parked", *(TimerWrite(timer) for timer in timers))
+    async with log.wakeups.pull(frozenset({agent})) as deliveries:
+        fired = await take(deliveries, 3)
+        server.kill()
+        await server.restart()
+        await up(log)
+        assert await everything(log.events.read(run.subject)) == run.stored
+    assert {delivery.wakeup.cause for delivery in fired} == {0, 1, 2}
+    await run.append("on")
+
+
+# ---- following
+
+
+def dropping(log: JetStreamLog, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose the next republished messages on their way."""
+    link, left = log._wire._link, [count]
+    hand_on = link.message
+
+    def message(sid: bytes, subject: bytes, *rest: bytes) -> None:
+        if subject.startswith(b"live.") and left[0]:
+            left[0] -= 1
+        else:
+            hand_on(sid, subject, *rest)
+
+    monkeypatch.setattr(link, "message", message)
+
+
+@pytest.mark.parametrize("kind", ["subject", "family", "shard"])
+async def test_a_commit_that_is_lost_on_the_way_is_read_before_its_successor(
+    log: JetStreamLog, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(log)
+    kinds: dict[str, Selector] = {
+        "subject": run.subject,
+        "family": Family(0, run.subject.root),
+        "shard": Shard(0),
+    }
+    async with closing(log.events.follow(kinds[kind])) as commits:
+        await run.append()
+        assert await take(commits, 1) == run.stored
+        dropping(log, 2, monkeypatch)
+        for _ in range(3):
+            await run.append()
+        assert await take(commits, 3) == run.stored[1:]
+
+
+async def test_a_last_commit_that_is_lost_on_the_way_is_found_in_the_silence(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "IDLE_S", 0.05)
+    run = run_in(log)
+    async with closing(log.events.follow(Family(0, run.subject.root))) as commits:
+        await run.append()
+        assert await take(commits, 1) == run.stored
+        dropping(log, 1, monkeypatch)
+        await run.append()
+        assert await take(commits, 1) == run.stored[1:]
+
+
+async def test_a_follower_that_falls_behind_reads_what_was_dropped(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "BEHIND_MAX", 3)
+    run = run_in(log)
+    async with closing(log.events.follow(run.subject)) as commits:
+        await run.append()
+        assert await take(commits, 1) == run.stored
+        for _ in range(20):
+            await run.append()
+        assert await take(commits, 20) == run.stored[1:]
+
+
+async def test_a_follower_whose_wait_is_cancelled_loses_nothing(log: JetStreamLog) -> None:
+    run = run_in(log)
+    commits = log.events.follow(run.subject)
+    for _ in range(3):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(anext(commits), 0.01)
+    await run.append()
+    assert await take(commits, 1) == run.stored
+    await commits.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await anext(commits)
+
+
+async def test_a_lane_is_followed_too(log: JetStreamLog) -> None:
+    lane = Writer(log, Subject(0, "lane", "", new_name("lane")))
+    async with closing(log.events.follow(lane.subject)) as commits:
+        for count in range(3):
+            await lane.append()
+            assert await take(commits, 1) == lane.stored[count:]
+
+
+@pytest.mark.parametrize("kind", ["subject", "shard"])
+async def test_a_follower_goes_on_without_gap_when_its_connection_breaks(
+    log: JetStreamLog, gate: Gate, kind: str
+) -> None:
+    run = run_in(log)
+    async with opened(gate.url) as reader:
+        selector: Selector = run.subject if kind == "subject" else Shard(0)
+        async with closing(reader.events.follow(selector)) as commits:
+            for round_ in range(5):
+                await run.append()
+                assert await take(commits, 1) == run.stored[-1:]
+                gate.cut()
+                for _ in range(round_):
+                    await run.append()
+                assert await take(commits, round_) == run.stored[len(run.stored) - round_ :]
+
+
+# ---- wake-ups
+
+
+async def test_a_worker_that_asks_for_nothing_more_holds_nothing_that_another_could_do(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    agents = frozenset({new_name("agent")})
+    sent = [wakeup_for(agent, n, shard=n % 2) for agent in agents for n in range(6)]
+    async with (
+        opened(server.url) as other,
+        log.wakeups.pull(agents) as busy,
+        other.wakeups.pull(agents) as idle,
+    ):
+        first = asyncio.ensure_future(anext(busy))
+        await asyncio.sleep(0.01)
+        for wakeup in sent:
+            await log.wakeups.send(wakeup)
+        mine = (await first).wakeup
+        rest = [delivery.wakeup for delivery in await take(idle, 5)]
+    assert sorted(w.cause for w in [mine, *rest]) == list(range(6))
+
+
+async def test_wake_ups_come_again_after_the_server_was_killed(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    agent = new_name("agent")
+    async with log.wakeups.pull(frozenset({agent})) as deliveries:
+        waiting = asyncio.ensure_future(anext(deliveries))
+        await asyncio.sleep(0.01)
+        await server.restart()
+        await log.wakeups.send(wakeup_for(agent, 7))
+        with fail_after(PATIENCE_S):
+            delivery = await waiting
+        await log.wakeups.ack(delivery.token)
+    assert delivery.wakeup.cause == 7
+
+
+async def test_a_consumer_that_was_deleted_is_made_again(log: JetStreamLog) -> None:
+    agent = new_name("agent")
+    async with log.wakeups.pull(frozenset({agent})) as deliveries:
+        waiting = asyncio.ensure_future(anext(deliveries))
+        await asyncio.sleep(0.01)
+        for shard in range(2):
+            await log._wire.api(f"CONSUMER.DELETE.FL_default_{shard:02x}.{agent}", None, Done)
+        await log.wakeups.send(wakeup_for(agent, 7))
+        with fail_after(PATIENCE_S):
+            assert (await waiting).wakeup.cause == 7
+
+
+async def test_a_wake_up_that_nobody_can_read_blocks_no_other(
+    log: JetStreamLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = new_name("agent")
+    await log._wire.request(f"fl.default.00.wake.{agent}.r".encode(), b"nonsense")
+    await log.wakeups.send(wakeup_for(agent, 7))
+    async with log.wakeups.pull(frozenset({agent})) as deliveries:
+        assert (await take(deliveries, 1))[0].wakeup.cause == 7
+    assert "nonsense" in caplog.text
+
+
+@pytest.mark.parametrize("token", ["", "fl.default.00.run.a.a", "$JS.ACK.x\r\nPUB y 0\r\n"])
+async def test_what_is_no_token_is_refused(log: JetStreamLog, token: str) -> None:
+    for use in (log.wakeups.ack, log.wakeups.nak, log.wakeups.extend):
+        with pytest.raises(ValueError, match="not the token"):
+            await use(token)
+
+
+# ---- deaths
+
+WORKER = """
+import asyncio, sys
+from foldlog.eventlog import Lease
+from foldlog.eventlog.jetstream import JetStreamLog
+
+async def main():
+    url, worker, *runs = sys.argv[1:]
+    async with JetStreamLog.open(url) as log, log.leases.presence(worker):
+        for run in runs:
+            lease = Lease(shard=0, agent="a", root=run, run=run, epoch=1, worker=worker, token=f"token-of-{run}")
+            await log.leases.vouch(lease, 600)
+        print("here", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def worker(url: str, name: str, *runs: str) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """A worker process that holds these runs; yields how to kill it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, url, name, *runs, stdout=asyncio.subprocess.PIPE
+    )
+
+    async def kill() -> int:
+        process.kill()
+        return await process.wait()
+
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"here\n"
+        yield kill
+    finally:
+        if process.returncode is None:
+            await kill()
+
+
+async def test_the_death_of_a_worker_process_is_told_with_its_tokens(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    async with log.leases.deaths() as deaths, worker(server.url, "w1", "r1", "r2") as kill:
+        assert await kill() == -signal.SIGKILL
+        told = await take(deaths, 2, within_s=DEATH_S)
+        assert {(lease.worker, lease.token) for lease in told} == {
+            ("w1", "token-of-r1"),
+            ("w1", "token-of-r2"),
+        }
+        assert not await log.leases.live("r1", "w1", 1)
+
+
+async def test_a_worker_that_died_unheard_is_told_to_the_next_who_listens(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    async with worker(server.url, "w1", "r1") as kill:
+        await kill()
+    async with log.leases.deaths() as deaths:
+        assert [lease.run for lease in await take(deaths, 1, within_s=DEATH_S)] == ["r1"]
+
+
+async def test_a_worker_whose_connection_comes_back_is_not_dead(
+    server: EphemeralServer, log: JetStreamLog, gate: Gate
+) -> None:
+    lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
+    async with log.leases.deaths() as deaths, opened(gate.url) as mine, mine.leases.presence("alive"):
+        await mine.leases.vouch(lease, 600)
+        for _ in range(3):
+            await cut_off(mine, gate)
+        async with worker(server.url, "dead", "r1") as kill:
+            await kill()
+            assert [lease.worker for lease in await take(deaths, 1, within_s=DEATH_S)] == ["dead"]
+        assert await log.leases.live("r", "alive", 1)
+
+
+async def test_a_restart_of_the_server_kills_no_worker(server: EphemeralServer, log: JetStreamLog) -> None:
+    lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
+    async with log.leases.deaths() as deaths, opened(server.url) as mine, mine.leases.presence("alive"):
+        await server.restart()
+        await up(mine)
+        await mine.leases.vouch(lease, 600)
+        async with worker(server.url, "dead", "r1") as kill:
+            await kill()
+            assert [lease.worker for lease in await take(deaths, 1, within_s=DEATH_S)] == ["dead"]
+        assert await log.leases.live("r", "alive", 1)
+
+
+# ---- damage
+
+
+def flip_a_byte(server: EphemeralServer, text: str) -> None:
+    block = next(server.store.rglob("FL_default_00/msgs/1.blk"))
+    data = bytearray(block.read_bytes())
+    data[data.find(f'"{text}"'.encode()) + 1] ^= 1
+    block.write_bytes(data)
+
+
+async def ten_commits(log: JetStreamLog) -> Writer:
+    run = run_in(log)
+    for number in range(10):
+        await run.append(f"text {number}")
+    return run
+
+
+@pytest.mark.parametrize(("flipped", "revision"), [(4, 5), (9, 10)])
+async def test_a_flipped_byte_on_disk_is_found_by_whoever_reads(
+    server: EphemeralServer, flipped: int, revision: int
+) -> None:
+    async with opened(server.url) as log:
+        run = await ten_commits(log)
+    await server.terminate()
+    flip_a_byte(server, f"text {flipped}")
+    await server.restart()
+    async with opened(server.url) as log:
+        chain = Chain()
+        with pytest.raises(LogCorrupted) as damage:
+            [chain.verify(commit) async for commit in log.events.read(run.subject)]
+        assert (damage.value.run, damage.value.revision) == (run.subject.id, revision)
+        with pytest.raises(LogCorrupted):
+            await everything(log.events.read(Shard(0)))
+        commits = log.events.follow(run.subject)
+        assert len(await take(commits, 9)) == 9
+        with pytest.raises(LogCorrupted):
+            await anext(commits)
+        await commits.aclose()
+
+
+async def test_a_run_whose_last_commit_cannot_be_read_is_neither_headless_nor_written_to(
+    server: EphemeralServer,
+) -> None:
+    async with opened(server.url) as log:
+        run = await ten_commits(log)
+    await server.terminate()
+    flip_a_byte(server, "text 9")
+    await server.restart()
+    async with opened(server.url) as log:
+        with pytest.raises(LogCorrupted):
+            await log.events.head(run.subject)
+        run.log = log
+        with pytest.raises(LogCorrupted):
+            await run.append("on")
+        with pytest.raises(LogCorrupted):
+            await log.events.append(run.write("on", expected=At(run.stored[-2].position)))
+
+
+async def test_a_tail_that_the_server_dropped_after_a_crash_is_noticed_by_those_who_were_there(
+    server: EphemeralServer,
+) -> None:
+    async with opened(server.url) as log, opened(server.url) as reader:
+        run = await ten_commits(log)
+        commits = reader.events.follow(run.subject)
+        assert await take(commits, 10) == run.stored
+        server.kill()
+        await down(log)
+        flip_a_byte(server, "text 4")
+        await server.restart()
+        with pytest.raises(LogCorrupted, match="ends at position 4, but 10 was stored"):
+            await log.events.head(run.subject)
+        with pytest.raises(LogCorrupted):
+            await run.append("on")
+        with pytest.raises(LogCorrupted):
+            await take(commits, 1)
+        await commits.aclose()
+
+
+async def test_an_altered_artifact_is_found_and_a_half_stored_one_is_completed(
+    server: EphemeralServer, log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"x" * 1_200_000
+    digest = await log.artifacts.put(data)
+    await log._wire.api(
+        "STREAM.PURGE.FL_default_artifacts", {"filter": f"artifact.default.{digest}.3.1"}, Done
+    )
+    with pytest.raises(LogCorrupted):
+        await log.artifacts.get(digest)
+    await log.artifacts.put(data)
+    assert await log.artifacts.get(digest) == data
+    wrong = "0" * 64
+    await log._wire.request(f"artifact.default.{wrong}.1.0".encode(), b"not this")
+    with pytest.raises(LogCorrupted):
+        await log.artifacts.get(wrong)
+
+
+# ---- opening
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+async def test_no_server_is_told_with_the_url_and_what_to_do() -> None:
+    url = f"nats://me:secret@127.0.0.1:{free_port()}"
+    with pytest.raises(LogUnavailable, match=r"me:\*\*\*@127\.0\.0\.1.*foldlog log up.*NATS_URL") as trouble:
+        async with opened(url, connect_timeout_s=0.3):
+            pass
+    assert "secret" not in str(trouble.value)
+
+
+@pytest.mark.parametrize("url", ["nats://127.0.0.1:notaport", "ftp://127.0.0.1", ""])
+async def test_what_is_no_url_is_a_config_error(url: str) -> None:
+    with pytest.raises(ConfigError, match="URL"):
+        async with opened(url, connect_timeout_s=0.3):
+            pass
+
+
+async def test_any_of_several_servers_is_enough(server: EphemeralServer) -> None:
+    async with opened(f"nats://127.0.0.1:{free_port()},{server.url}") as log:
+        assert await log.events.head(run_in(log).subject) is None
+
+
+USERS = """
+accounts {
+  A { jetstream: enabled, users: [
+    {user: me, password: right},
+    {user: reader, password: r, permissions: {publish: ["$JS.API.STREAM.INFO.>", "$JS.API.DIRECT.GET.>", "_INBOX.>"]}}
+    {user: deaf, password: d, permissions: {subscribe: {deny: ["live.>"]}}}
+  ]}
+  B { users: [{user: poor, password: p}] }
+}
+no_auth_user: me
+"""
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[EphemeralServer]:
+    async with EphemeralServer(extra_config=USERS) as server:
+        yield server
+
+
+def as_user(server: EphemeralServer, credentials: str) -> str:
+    return server.url.replace("nats://", f"nats://{credentials}@")
+
+
+async def test_wrong_credentials_are_a_config_error_that_does_not_show_them(guarded: EphemeralServer) -> None:
+    with pytest.raises(ConfigError, match="refused the credentials") as trouble:
+        async with opened(as_user(guarded, "me:wrong")):
+            pass
+    assert "wrong" not in str(trouble.value)
+
+
+async def test_an_account_without_jetstream_is_a_config_error(guarded: EphemeralServer) -> None:
+    with pytest.raises(ConfigError, match="no JetStream"):
+        async with opened(as_user(guarded, "poor:p")):
+            pass
+
+
+async def test_a_denied_append_and_a_denied_follow_say_what_is_not_allowed(guarded: EphemeralServer) -> None:
+    async with opened(as_user(guarded, "me:right")) as log:
+        run = run_in(log)
+        await run.append()
+        async with opened(as_user(guarded, "reader:r")) as reader:
+            run.log = reader
+            with pytest.raises(ConfigError, match=r"does not allow.*fl\.default"):
+                await run.append()
+            async with closing(reader.events.follow(run.subject)) as commits:
+                assert await take(commits, 1) == run.stored
+        async with (
+            opened(as_user(guarded, "deaf:d")) as deaf,
+            closing(deaf.events.follow(run.subject)) as commits,
+        ):
+            with pytest.raises(ConfigError, match=r"does not allow.*live\.fl"):
+                await anext(commits)
+
+
+async def test_a_credentials_file_that_is_none_is_named(
+    server: EphemeralServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NATS_CREDS", "/nowhere/me.creds")
+    with pytest.raises(ConfigError, match=r"NATS_CREDS.*/nowhere/me\.creds"):
+        async with opened(server.url):
+            pass
+
+
+async def test_a_server_without_jetstream_is_a_config_error(
+    monkeypatch: pytest.MonkeyPatch, server: EphemeralServer
+) -> None:
+    monkeypatch.setattr(Wire, "has_jetstream", False)
+    with pytest.raises(ConfigError, match="no JetStream"):
+        async with opened(server.url):
+            pass
+
+
+@pytest.mark.parametrize("version", ["2.11.9", "1.0.0", "2.9.0-beta.1"])
+async def test_an_old_server_is_a_config_error(
+    server: EphemeralServer, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(Wire, "server_version", version)
+    with pytest.raises(ConfigError, match=rf"{version}.*2\.12"):
+        async with opened(server.url):
+            pass
+
+
+async def test_the_number_of_shards_is_fixed_when_the_namespace_is_made(server: EphemeralServer) -> None:
+    async with opened(server.url, namespace="n", shards=3):
+        pass
+    async with opened(server.url, namespace="n") as log:
+        assert log.events.shards == 3
+    with pytest.raises(ConfigError, match=r"shards=3.*shards=2"):
+        async with opened(server.url, namespace="n", shards=2):
+            pass
+    async with opened(server.url, namespace="other", shards=2) as log:
+        assert log.events.shards == 2
+
+
+async def test_of_those_who_make_a_namespace_at_once_all_agree_or_are_told(server: EphemeralServer) -> None:
+    made: list[int] = []
+    refused: list[ConfigError] = []
+
+    async def make(shards: int) -> None:
+        try:
+            async with opened(server.url, namespace="raced", shards=shards) as log:
+                made.append(log.events.shards)
+        except ConfigError as error:
+            refused.append(error)
+
+    async with create_task_group() as tasks:
+        for shards in (2, 3, 2, 3, 2, 3):
+            tasks.start_soon(make, shards)
+    assert len(made) == len(refused) == 3
+    assert len(set(made)) == 1
+
+
+@pytest.mark.parametrize("namespace", ["", "a.b", "a b", "a*", "x" * 65])
+async def test_a_namespace_has_a_plain_name(server: EphemeralServer, namespace: str) -> None:
+    with pytest.raises(ConfigError, match="namespace"):
+        async with opened(server.url, namespace=namespace):
+            pass
+
+
+async def test_ids_that_are_no_names_never_reach_the_server(log: JetStreamLog) -> None:
+    for name in ("a.b", "a b", "*", ">", ""):
+        with pytest.raises(ConfigError):
+            await log.events.append(CommitWrite(Subject(0, "run", name, name), NEW, b"x"))
+        with pytest.raises(ConfigError):
+            await log.events.find(0, name)
+
+
+async def test_a_stream_that_loses_what_it_acknowledged_is_refused(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    config = Layout("loose").shard_config(0, 1, 1) | {"persist_mode": "async", "allow_atomic": False}
+    await log._wire.api("STREAM.CREATE.FL_loose_00", config, Done)
+    with pytest.raises(ConfigError, match="persist_mode async"):
+        async with opened(server.url, namespace="loose"):
+            pass
+
+
+@pytest.mark.parametrize("shards", [0, 257])
+async def test_a_namespace_has_one_to_256_shards(server: EphemeralServer, shards: int) -> None:
+    with pytest.raises(ConfigError, match="shards"):
+        async with opened(server.url, shards=shards):
+            pass
+
+
+async def test_what_a_server_with_small_messages_cannot_take_is_refused_before_it_is_sent() -> None:
+    async with EphemeralServer(extra_config="max_payload: 65536") as server, opened(server.url) as log:
+        run = run_in(log)
+        with pytest.raises(PayloadTooLarge):
+            await log.events.append(run.write(size_bytes=65_500))
+        await run.store(run.write(size_bytes=65_000))
+        data = bytes(200_000)
+        assert await log.artifacts.get(await log.artifacts.put(data)) == data
+
+
+# ---- a cluster
+
+
+@asynccontextmanager
+async def cluster(directory: Path) -> AsyncIterator[list[EphemeralServer]]:
+    routes = [free_port() for _ in range(3)]
+    extra = 'cluster {{ name: c, listen: "127.0.0.1:{}", routes: [{}] }}'
+    urls = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+    servers: list[Any] = [
+        EphemeralServer(directory / f"n{n}", extra_config=extra.format(port, urls), name=f"n{n}")
+        for n, port in enumerate(routes)
+    ]
+    async with AsyncExitStack() as stack:
+        async with create_task_group() as tasks:
+            for server in servers:
+                tasks.start_soon(stack.enter_async_context, server)
+        yield servers
+
+
+async def test_a_cluster_of_three_keeps_the_log_on_three_servers(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as servers:
+        url = ",".join(server.url for server in servers)
+        async with (
+            opened(url, shards=2, connect_timeout_s=PATIENCE_S) as log,
+            opened(servers[2].url, connect_timeout_s=PATIENCE_S) as reader,
+        ):
+            run, agent = run_in(log), new_name("agent")
+            async with closing(reader.events.follow(Family(0, run.subject.root))) as commits:
+                for _ in range(5):
+                    await run.append("x", WakeWrite(wakeup_for(agent)))
+                assert await take(commits, 5) == run.stored
+            async with reader.wakeups.pull(frozenset({agent})) as deliveries:
+                for delivery in await take(deliveries, 5):
+                    await reader.wakeups.ack(delivery.token)
+            assert await everything(log.events.read(run.subject)) == run.stored
+            with pytest.raises(Conflict):
+                await log.events.append(run.write(expected=NEW))
+            async with reader.leases.deaths() as deaths, worker(servers[0].url, "w", "r") as kill:
+                await kill()
+                assert [lease.run for lease in await take(deaths, 1)] == ["r"]
+        for server in servers:
+            assert list(server.store.rglob("FL_default_00")) != []
