@@ -68,7 +68,11 @@ class LostTail(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """For people."""
-        now = "the stream is gone" if self.found is None else f"it now ends at sequence {self.found:,}"
+        now = (
+            "the stream is gone (or was deleted just before a crash)"
+            if self.found is None
+            else f"it now ends at sequence {self.found:,}"
+        )
         return f"stream {self.stream} was stored up to sequence {self.recorded:,}, {now}"
 
 

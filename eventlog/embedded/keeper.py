@@ -86,6 +86,9 @@ class Keeper:
         server = await self._start()
         while True:
             await self._wait_for_something()
+            if not self._lock.is_at(self._layout.lock):
+                say("the directory or its lock was removed")
+                return
             if not server.running():
                 self._serving = False
                 self._count_death(server)
@@ -222,10 +225,12 @@ class Keeper:
     # Ending
 
     async def _end(self) -> None:
-        self._layout.info.unlink(missing_ok=True)
+        ours = self._lock.is_at(self._layout.lock)  # else the files may be those of another keeper by now
+        if ours:
+            self._layout.info.unlink(missing_ok=True)
         server, self._server = self._server, None
         if server is not None:
-            if self._serving and server.running():
+            if ours and self._serving and server.running():
                 await self._record(server)
             await server.terminate()
         say("ended")

@@ -69,6 +69,14 @@ class StoreLock:
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, content, 0)
 
+    def is_at(self, path: Path) -> bool:
+        """Is the locked file still the one at `path`? If not, the lock keeps nobody out any more."""
+        try:
+            there = path.stat()
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self.descriptor))
+
     def hand_over(self) -> None:
         """Let go of it without freeing it: a child has inherited it."""
         os.close(self.descriptor)

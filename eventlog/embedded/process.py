@@ -106,15 +106,15 @@ class ServerProcess:
 
         Raises `ServerDied` (`AddressInUse` if that was why), and `ServerNotReady` after `timeout_s`.
         """
-        deadline = time.monotonic() + timeout_s
+        begun = time.monotonic()
         while (ports := self._read_ports()) is None:
             if not self.running():
                 raise self.death()
-            if time.monotonic() > deadline:
+            if time.monotonic() - begun > timeout_s:
                 raise ServerNotReady(
                     f"nats-server is not ready after {timeout_s:g} s. Its log is {self._layout.server_log}."
                 )
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_POLL_S if time.monotonic() - begun < 1 else 10 * _POLL_S)
         self.port, self.monitor_port = (
             urlsplit(ports.nats[0]).port or 0,
             urlsplit(ports.monitoring[0]).port or 0,

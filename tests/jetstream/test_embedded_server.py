@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -368,9 +369,10 @@ async def test_a_server_ends_when_nobody_is_connected_and_not_before(
 ):
     monkeypatch.setenv("FOLDLOG_KEEPER_IDLE_S", "0.25")
     info = await ensure_server(directory)
+    own_looks = itertools.count(1)
     async with connected(info.url):
-        # The keeper looks five times in the time that it would wait, were nobody connected.
-        await until(lambda: looks_of_the_keeper(info) >= 15)
+        # The keeper looks five times in the time after which it would end, were nobody connected.
+        await until(lambda: looks_at(info) - next(own_looks) >= 12)
         assert server_status(directory) == info
     await until(lambda: not alive(info.keeper_pid))
     assert not alive(info.pid)
@@ -378,9 +380,19 @@ async def test_a_server_ends_when_nobody_is_connected_and_not_before(
     assert (await ensure_server(directory)).port == info.port
 
 
-def looks_of_the_keeper(info: ServerInfo) -> int:
+def looks_at(info: ServerInfo) -> int:
+    """How often somebody asked for the number of connections."""
     with urlopen(f"{info.monitor_url}/varz") as answer:
         return int(json.load(answer)["http_req_stats"]["/varz"])
+
+
+async def test_a_server_ends_when_its_directory_is_removed(directory: Path):
+    info = await ensure_server(directory)
+    async with connected(info.url):
+        shutil.rmtree(directory)
+        await until(lambda: not alive(info.keeper_pid))
+    assert not alive(info.pid)
+    assert (await ensure_server(directory)).pid != info.pid
 
 
 # One server a store
