@@ -24,6 +24,7 @@ from ..eventlog.events import (
     ChildStarted,
     Event,
     McpProgress,
+    MessageInjected,
     Reasoning,
     Status,
     Step,
@@ -207,7 +208,8 @@ def _boundary(item: Placed, payload: bytes) -> Boundary:
 
 def label_of(event: Event) -> str:
     """The event in a few words, as contract.md writes the canonical trace: `step(1, started)`."""
-    return f"{event.type}({_words(event)})"
+    words = _words(event)
+    return f"{event.type}({words})" if words else event.type
 
 
 def _words(event: Event) -> str:  # noqa: C901 - one line for each family
@@ -217,8 +219,9 @@ def _words(event: Event) -> str:  # noqa: C901 - one line for each family
         case Step():
             return f"{event.step}, {event.status}"
         case Text() | Reasoning():
-            text = event.text if len(event.text) <= LABEL_TEXT_MAX else event.text[: LABEL_TEXT_MAX - 1] + "…"
-            return _ENCODER.encode(text).decode()
+            return _quoted(event.text)
+        case MessageInjected():
+            return _quoted(event.content)
         case ToolCall():
             return event.tool_name
         case McpProgress():
@@ -235,6 +238,11 @@ def _words(event: Event) -> str:  # noqa: C901 - one line for each family
             return event.status
         case _:
             return _other_words(event)
+
+
+def _quoted(text: str) -> str:
+    short = text if len(text) <= LABEL_TEXT_MAX else text[: LABEL_TEXT_MAX - 1] + "…"
+    return _ENCODER.encode(short).decode()
 
 
 _NAMING_FIELDS = ("action", "error_type", "name", "iteration", "stop_type", "scope", "status")
