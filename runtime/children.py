@@ -14,7 +14,7 @@ from ..eventlog.ports import Write
 from ..projections.messages import sha256_hex
 from .commands import ChildEnded, ChildSpawned, Command
 from .family import cancel_family
-from .journal import Journal
+from .journal import Journal, through_outages
 from .owed import pay_owed
 from .submission import open_turn, submitted_event
 from .toolport import ToolFailed
@@ -46,7 +46,13 @@ class ChildRuns:
         state = self._driver.state
         for child in [c for c, call in state.open_children.items() if call == call_id]:
             subject = run_subject(self._driver.journal.subject.shard, state.root, child)
-            found = await cancel_family(self._driver.host.log, subject, "its call is over")
+            found = await through_outages(
+                self._driver.clock,
+                cancel_family,
+                self._driver.host.log,
+                subject,
+                "its call is over",
+            )
             journal = Journal(self._driver.host.log, subject, wait_for_log=True)
             await journal.load()
             await self._say(

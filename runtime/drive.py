@@ -8,6 +8,7 @@ the log says after a conflict is folded first and believed, and a driver that fi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +17,7 @@ import msgspec
 
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import LateOutcome
+from ..eventlog.names import run_subject
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
 from .children import ChildRuns
@@ -30,7 +32,8 @@ from .commands import (
 )
 from .decide import Turn, pending, tool_of, unsafe_starts
 from .effects import CallModel, CallTool, Effect, Prepare, WaitUntil
-from .journal import Journal
+from .family import cancel_family
+from .journal import Journal, through_outages
 from .modelcall import call_model
 from .toolcall import call_tool
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
@@ -121,11 +124,11 @@ class Driver:
 
     # --- claim --------------------------------------------------------------------------------------------------------
 
-    async def claim(self, *causes: Command) -> bool:
+    async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
         """Claim the loaded run, settling first what woke it (protocol rule 11). False: a conflict; judge it anew."""
         turn = self.turn()
         self.claim_within(turn, *causes)
-        return await self.journal.store(turn.events, epoch=self.epoch)
+        return await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
 
     def claim_within(self, turn: Turn, *causes: Command) -> None:
         """Add the claim, and all that follows from it, to a turn that is about to be stored."""
@@ -234,6 +237,18 @@ class Driver:
                 future.set_result(None)
 
     async def _fail(self, error_type: str, message: str) -> None:
+        for child in list(
+            self.state.open_children
+        ):  # no terminal of a parent while a child is open (rule 24)
+            child_subject = run_subject(self.journal.subject.shard, self.state.root, child)
+            await through_outages(
+                self.clock,
+                cancel_family,
+                self.host.log,
+                child_subject,
+                "its parent failed",
+            )
+        await self.journal.catch_up()
         turn = self.turn()
         if self._ending() is None:
             turn.fail(error_type, message, recoverable=False, step=None)
@@ -289,6 +304,8 @@ class Driver:
     async def _call_tool(self, effect: CallTool) -> None:
         call = self.state.calls[effect.call_id]
         spec = tool_of(self.state, call)
+        with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
+            await self.tools()  # before the check: nothing may be awaited between it and the start
         if spec is not None and spec.effect == "unsafe" and not await self._may_start():
             return
         self.post(await call_tool(self, effect, call))

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -25,6 +25,9 @@ from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
 from .owed import pay_owed, wakeup_for
 from .submission import open_turn
+
+if TYPE_CHECKING:
+    from .agent import Agent
 
 logger = logging.getLogger("foldlog.worker")
 
@@ -48,11 +51,11 @@ class DurableExecutor:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def submit(self, subject: Subject, submitted: Submitted, path: str) -> bool:
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the first commit and its wake-up in one batch (protocol rule 5)."""
         while True:
             journal = Journal(self._host.log, subject)
-            turn = open_turn(journal, submitted, path)
+            turn = open_turn(journal, submitted, agent.name)
             wakeup = Wakeup(
                 shard=subject.shard,
                 agent=journal.state.agent,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..eventlog.errors import UnsupportedByExecutor
 from ..eventlog.events import Submitted
 from ..eventlog.ports import Subject
+
+if TYPE_CHECKING:
+    from .agent import Agent
 
 CAPABILITIES = frozenset(
     {
@@ -43,7 +46,7 @@ class Executor(Protocol):
         """What it can do."""
         ...
 
-    async def submit(self, subject: Subject, submitted: Submitted, path: str) -> bool:
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the run's first commit and get it driven. False: the run exists already, and nothing was done."""
         ...
 

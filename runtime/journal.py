@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
+from ..eventlog.clock import Clock
 from ..eventlog.commits import ORIGIN, Chain, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
@@ -41,9 +43,22 @@ from ..eventlog.ports import (
 from ..projections.run_state import RunState, fold_commit
 from .rules import Rules, rules_of
 
+P = ParamSpec("P")
+T = TypeVar("T")
 OUTAGE_POLL_S = 0.25
 DECISIONS_MAX = 64
 """How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
+
+
+async def through_outages(
+    clock: Clock, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """What the attempt gives; repeated until the log is back. Only for what may be repeated."""
+    while True:
+        try:
+            return await attempt(*args, **kwargs)
+        except LogUnavailable:
+            await clock.sleep(OUTAGE_POLL_S)
 
 
 class Journal:
@@ -86,17 +101,9 @@ class Journal:
     async def _restored(self, recorded: Recorded) -> Recorded:
         return await restored(recorded, self.log)
 
-    async def _persist(self, attempt: Callable[[], Awaitable[None]]) -> None:
+    async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Await the attempt; through an outage repeat it until the log is back, if this journal waits."""
-        while True:
-            try:
-                await attempt()
-            except LogUnavailable:
-                if not self.wait_for_log:
-                    raise
-                await self.log.clock.sleep(OUTAGE_POLL_S)
-            else:
-                return
+        return await (through_outages(self.log.clock, attempt) if self.wait_for_log else attempt())
 
     async def follow_until(self, done: Callable[[RunState], bool]) -> RunState:
         """Fold the run's log as it grows until `done` holds, asked once and after each commit. Sits through outages."""
@@ -105,7 +112,10 @@ class Journal:
         async with following(self.log, self.subject, self.state.head.position) as commits:
             async for stored in commits:
                 recorded = verify(stored, self.state.head)
-                fold_commit(self.state, await self._restored_in_time(recorded))
+                fold_commit(
+                    self.state,
+                    await through_outages(self.log.clock, self._restored, recorded),
+                )
                 self.adopt(self.state)
                 if done(self.state):
                     break
@@ -115,13 +125,6 @@ class Journal:
         """Wait until the run's log holds more than is known, and fold that."""
         known = self.state.head.rev
         return await self.follow_until(lambda state: state.head.rev > known)
-
-    async def _restored_in_time(self, recorded: Recorded) -> Recorded:
-        while True:
-            try:
-                return await self._restored(recorded)
-            except LogUnavailable:
-                await self.log.clock.sleep(OUTAGE_POLL_S)
 
     async def store(self, events: Sequence[StoredEvent], *, epoch: int, extra: Sequence[Write] = ()) -> bool:
         """Append events that are folded into `state` already; whether they are stored.
@@ -142,13 +145,7 @@ class Journal:
         return True
 
     async def _spill(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        while True:
-            try:
-                return await spill(events, self.log.artifacts)
-            except LogUnavailable:
-                if not self.wait_for_log:
-                    raise
-                await self.log.clock.sleep(OUTAGE_POLL_S)
+        return await self._persist(lambda: spill(events, self.log.artifacts))
 
     def write(self, events: Sequence[StoredEvent], *, epoch: int) -> tuple[CommitWrite, Commit]:
         """The write that would store these events behind the known head, for a batch over several subjects."""

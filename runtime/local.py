@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import TYPE_CHECKING, Any
 
-from ..eventlog.errors import FoldlogError
+import msgspec
+
+from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.events import LaneEntry, Submitted
 from ..eventlog.ports import Subject, TimerWrite, Write
 from .commands import TimerDue
 from .drive import Driver, Host
 from .executor import BUILT
 from .heart import Heart
-from .journal import Journal, at_head_of_lane, join_lane, read_lane
+from .journal import OUTAGE_POLL_S, Journal, at_head_of_lane, join_lane, read_lane
 from .owed import owed_timers, pay_owed, watch_timer
 from .submission import open_turn
+
+if TYPE_CHECKING:
+    from .agent import Agent
 
 logger = logging.getLogger("foldlog.local")
 
@@ -36,12 +42,14 @@ class LocalExecutor:
         self.failures: dict[str, FoldlogError] = {}
         """Why this process stopped driving a run, where that was an error: for whoever waits for its result."""
 
-    async def submit(self, subject: Subject, submitted: Submitted, path: str) -> bool:
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
         while True:
             journal = Journal(self._host.log, subject)
-            driver: Driver | None = Driver(self._host, journal)
-            turn = open_turn(journal, submitted, path)
+            # The agent as given, for this run alone: another of its name may have other tools.
+            host = msgspec.structs.replace(self._host, agents={agent.name: agent})
+            driver: Driver | None = Driver(host, journal)
+            turn = open_turn(journal, submitted, agent.name)
             extra: list[Write] = []
             at_head = True
             if submitted.lane is not None:
@@ -50,13 +58,11 @@ class LocalExecutor:
                 extra.append(write)
             if at_head and driver is not None:
                 driver.claim_within(turn)
-                extra.append(
-                    TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
-                )
+                extra.append(self._watch(journal))
             else:
                 driver = None
             if await journal.store(turn.events, epoch=driver.epoch if driver else 0, extra=extra):
-                self._spawn(journal, driver)
+                self._spawn(journal, host, driver)
                 return True
             if journal.state.exists:
                 return False
@@ -67,7 +73,7 @@ class LocalExecutor:
         await journal.load()
         if not journal.state.over and subject.id not in self._tasks:
             self._host.agent(journal.state.agent)
-            self._spawn(journal, None, take_over=True)
+            self._spawn(journal, self._host, None, take_over=True)
 
     def task(self, run_id: str) -> asyncio.Task[None] | None:
         """The task that drives the run in this process, if there is one."""
@@ -87,23 +93,31 @@ class LocalExecutor:
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self._heart.aclose()
 
-    def _spawn(self, journal: Journal, driver: Driver | None, *, take_over: bool = False) -> None:
+    def _watch(self, journal: Journal) -> TimerWrite:
+        """The cover of a claim, in the batch of the claim (rule 18)."""
+        return TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
+
+    def _spawn(self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool = False) -> None:
         run = journal.subject.id
         journal.wait_for_log = True
-        task = asyncio.create_task(self._supervise(journal, driver, take_over=take_over))
+        task = asyncio.create_task(self._supervise(journal, host, driver, take_over=take_over))
         self._tasks[run] = task
         task.add_done_callback(lambda _: self._tasks.pop(run, None))
 
-    async def _supervise(self, journal: Journal, driver: Driver | None, *, take_over: bool) -> None:
+    async def _supervise(
+        self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool
+    ) -> None:
         try:
             while not journal.state.over:
-                if driver is None:
-                    driver = await self._claim_when_runnable(journal, take_over=take_over)
-                    if driver is None:
+                try:
+                    driver = driver or await self._claim_when_runnable(journal, host, take_over=take_over)
+                    if driver is None or not await self._drive(driver):
                         return
-                if not await self._drive(driver):
-                    return
-                driver, take_over = None, False
+                    driver, take_over = None, False
+                except LogUnavailable:  # an outage pauses runs and fails none
+                    await self._host.log.clock.sleep(OUTAGE_POLL_S)
+                    driver = None
+                    await journal.load()
         except FoldlogError as error:
             logger.warning("run %s: this process stopped driving it: %s", journal.subject.id, error)
             self.failures[journal.subject.id] = error
@@ -122,10 +136,11 @@ class LocalExecutor:
             return False
         await pay_owed(self._host.log, journal)
         if ending == "over":
-            await self._host.log.timers.cancel(watch_timer(journal, 0.0))
+            with contextlib.suppress(LogUnavailable):  # left alone, it is a wake-up of a run that is over
+                await self._host.log.timers.cancel(watch_timer(journal, 0.0))
         return True
 
-    async def _claim_when_runnable(self, journal: Journal, *, take_over: bool) -> Driver | None:
+    async def _claim_when_runnable(self, journal: Journal, host: Host, *, take_over: bool) -> Driver | None:
         """Wait for this run's turn and claim it; None when it is over or somebody else drives it."""
         due: TimerDue | None = None
         while True:
@@ -135,11 +150,9 @@ class LocalExecutor:
             if state.owner is not None and not await self._is_free(journal, take_over=take_over):
                 return None
             if (state.runnable or due is not None) and await self._has_turn(journal):
-                driver = Driver(self._host, journal)
-                if await driver.claim(*([due] if due is not None else [])):
-                    await self._host.log.timers.set(
-                        watch_timer(journal, self._host.log.clock.now() + self._host.lease_s)
-                    )
+                driver = Driver(host, journal)
+                causes = [due] if due is not None else []
+                if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
                 continue
             due = await self._wait(journal) if not state.runnable else None

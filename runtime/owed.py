@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..eventlog.ports import Log, Timer, Wakeup
 from .decide import APPROVAL_TIMER
-from .journal import Journal
+from .journal import Journal, through_outages
 
 WATCH = "watch"
 
@@ -48,6 +48,6 @@ def watch_timer(journal: Journal, due_at: float) -> Timer:
 
 
 async def pay_owed(log: Log, journal: Journal) -> None:
-    """Set every timer that the run waits for."""
+    """Set every timer that the run waits for; through an outage, until the log is back."""
     for timer in owed_timers(journal):
-        await log.timers.set(timer)
+        await through_outages(log.clock, log.timers.set, timer)

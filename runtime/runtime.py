@@ -185,10 +185,8 @@ class Runtime:
             metadata=metadata,
             idempotency_key=idempotency_key,
         )
-        self._host.agents.setdefault(agent.name, agent)
-        self._host.agents[agent.name] = agent
         subject, recorded = await self._place(submitted, run_id)
-        if not await chosen.submit(subject, recorded, agent.name):
+        if not await chosen.submit(subject, recorded, agent):
             await self._same_run(subject, submitted)
         return RunHandle(self, subject.id, agent, subject)
 
@@ -515,7 +513,8 @@ def _check_answer(state: RunState, answer: Resolve) -> None:
     if approval is None:
         raise ApprovalError(f"run {state.run} has no approval {answer.approval_id!r}")
     kind = approval.request.kind
-    if answer.decision not in ("approved", "rejected"):
+    decisions: frozenset[str] = frozenset({"approved", "rejected"})
+    if answer.decision not in decisions:
         raise ApprovalError(f"the decision is approved or rejected, not {answer.decision!r}")
     if approval.revoked:
         raise ApprovalError(f"the approval {answer.approval_id} is void: its run is over")

@@ -37,8 +37,9 @@ def submitted_event(
         history = [msgspec.to_builtins(message) for message in parse_messages(messages)]
     except ValueError as error:
         raise ConfigError(f"messages: {error}") from error
-    config = agent.submission_config()
     extra = _json_object("metadata", metadata or {})
+    run = {"input": input, "session": session, "metadata": extra, "agent": agent.name}
+    config = agent.submission_config(run)
     what = {"config": config, "input": input, "messages": history, "session": session, "metadata": extra}
     size = len(canonical_json(what))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
