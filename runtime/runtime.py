@@ -399,11 +399,7 @@ class RunHandle(Generic[OutputT]):
 
     async def inject(self, content: str) -> None:
         """Queue a message for the run's next step. Raises `RunFinished`."""
-        if not isinstance(content, str) or not content:
-            raise ConfigError("an injected message is a text that is not empty")
-        journal = await self._tell(Inject(content))
-        if journal.state.over and content not in journal.state.queue:
-            raise self._finished(journal.state)
+        await self._tell(Inject(_text("an injected message", content)), refuse_finished=True)
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`."""
@@ -471,7 +467,7 @@ class RunHandle(Generic[OutputT]):
         for _ in range(DECISIONS_MAX):
             state = journal.state
             if state.over:
-                if refuse_finished or isinstance(command, Inject):
+                if refuse_finished:
                     raise self._finished(state)
                 return journal
             was_parked = not state.runnable
@@ -489,6 +485,12 @@ class RunHandle(Generic[OutputT]):
 
     def _finished(self, state: RunState) -> RunFinished:
         return RunFinished(f"run {self.run_id} is over ({state.status}): start a new one")
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{what} is a text that is not empty, not {value!r:.60}")
+    return value
 
 
 def _seconds(variable: str, default: float) -> float:
