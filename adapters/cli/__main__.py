@@ -1,0 +1,5 @@
+"""`python -m foldlog.adapters.cli`, for where the command `foldlog` is not on the path."""
+
+from .app import main
+
+main()

@@ -1,0 +1,155 @@
+"""The command `foldlog`: global options, the nouns, and errors that become exit codes.
+
+Nothing heavy is imported here, nor at the head of a noun's module: `foldlog --help` has to be quick.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from . import approvals, demo, doctor, log, run, runs, schema, worker
+from .exits import INTERRUPTED, report
+from .settings import Settings
+
+_FLAGS = {"--quiet", "-q", "--no-color"}
+_VALUED = {"--server", "-s", "--namespace", "-n"}
+_EPILOG = """\b
+The options above may stand before or behind a command. Data goes to stdout, the rest to stderr.
+\b
+Exit codes: 0 ok; 1 the run failed or was cancelled, traces differ, or there is no such thing;
+2 usage or configuration; 3 no connection to the log; 4 time-out; 5 the run is paused (--no-wait);
+130 interrupted (143 by SIGTERM).
+\b
+Environment: NATS_URL and NATS_CREDS for the log, OPENAI_* as the SDK reads them, NO_COLOR and
+FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_HOME, FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR, FOLDLOG_LEASE_S,
+FOLDLOG_SYNC, FOLDLOG_REPLICAS, FOLDLOG_KEEPER_IDLE_S, FOLDLOG_PROJECTIONS, FOLDLOG_DEBUG (tracebacks)."""
+
+
+class Root(TyperGroup):
+    """The root command: global options may stand anywhere, errors become one line and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As the library does it, with the global options brought to the front."""
+        return super().parse_args(ctx, hoisted(args))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and end the process with its exit code."""
+        try:
+            code = super().main(
+                args,
+                prog_name,
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except typer.TyperException as error:
+            show = getattr(error, "show", None)
+            code = error.exit_code
+            if show is not None:
+                show()
+        except typer.Abort:
+            code = INTERRUPTED
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place that can turn it into one line
+            code = report(error)
+        sys.exit(code or 0)
+
+
+def hoisted(args: Sequence[str]) -> list[str]:
+    """The arguments with the global options first; what follows `--` stays where it is."""
+    front: list[str] = []
+    rest: list[str] = []
+    left = list(args)
+    while left:
+        arg = left.pop(0)
+        if arg == "--":
+            return [*front, *rest, arg, *left]
+        if arg in _FLAGS or arg.startswith(tuple(f"{name}=" for name in _VALUED)):
+            front.append(arg)
+        elif arg in _VALUED:
+            front += [arg, *left[:1]]
+            left = left[1:]
+        else:
+            rest.append(arg)
+    return [*front, *rest]
+
+
+app = typer.Typer(
+    cls=Root,
+    name="foldlog",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # the plain help is three times as quick
+    pretty_exceptions_enable=False,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"foldlog {version('foldlog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def settings(
+    context: typer.Context,
+    *,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            "-s",
+            metavar="URL",
+            help="The log: nats://..., or memory:// for this process alone. "
+            "Default: NATS_URL, else the project's own server.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", "-n", envvar="FOLDLOG_NAMESPACE", help="Which of the log's namespaces."),
+    ] = "default",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and questions.")
+    ] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback does it
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run LLM agents on an append-only log, here or on workers, and look at what they did."""
+    context.obj = Settings(server=server, namespace=namespace, quiet=quiet, color=not no_color)
+
+
+app.command("run")(run.run)
+app.command("worker")(worker.worker)
+app.add_typer(runs.app, name="runs")
+app.add_typer(approvals.app, name="approvals")
+app.add_typer(log.app, name="log")
+app.command("doctor")(doctor.doctor)
+app.add_typer(schema.app, name="schema")
+app.command("demo")(demo.demo)
+
+
+def main() -> None:
+    """The entry point of the command `foldlog`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows a question mark
+    app(prog_name="foldlog")

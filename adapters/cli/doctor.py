@@ -1,0 +1,8 @@
+"""`foldlog doctor`"""
+
+import typer
+
+
+def doctor(context: typer.Context) -> int:
+    """Check."""
+    return 0

@@ -1,0 +1,87 @@
+"""Exit codes, and the one line on stderr that every error becomes.
+
+0  ok
+1  the answer is no: the run failed or was cancelled, traces differ, there is no such thing
+2  usage or configuration
+3  no connection to the log
+4  time-out
+5  the run is paused (`--no-wait`)
+130 interrupted (143: by SIGTERM)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from .escaping import clean
+
+OK, NO, USAGE, NO_CONNECTION, TIMED_OUT, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 5, 130, 143
+DEBUG = "FOLDLOG_DEBUG"
+
+
+def report(error: BaseException) -> int:
+    """Say on stderr what went wrong, in one line, and return the exit code for it."""
+    from ...eventlog.errors import FoldlogError, RunFailed
+
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    match error:
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case BrokenPipeError():
+            _silence_stdout()
+            return NO
+        case RunFailed():
+            say_error(f"{error.error_type}: {error.message}")
+        case FoldlogError() | TimeoutError():
+            say_error(str(error) or "it took too long")
+        case _:
+            say_error(f"{type(error).__name__}: {error}: this is a bug in foldlog; {_told(error)}")
+    return code_of(error)
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for an error."""
+    from ...eventlog.errors import ConfigError, LogUnavailable, PayloadTooLarge, UnsupportedByExecutor
+
+    match error:
+        case ConfigError() | UnsupportedByExecutor() | PayloadTooLarge():
+            return USAGE
+        case LogUnavailable():
+            return NO_CONNECTION
+        case TimeoutError():
+            return TIMED_OUT
+        case _:
+            return NO
+
+
+def say_error(message: str) -> None:
+    """Write `error: ...`, kept to one line and harmless to a terminal."""
+    lines = [line.strip() for line in clean(message).splitlines()]
+    print(f"error: {'; '.join(filter(None, lines))}", file=sys.stderr)  # noqa: T201 - this is the place that prints
+
+
+def _told(error: BaseException) -> str:
+    """Where the traceback was written."""
+    if os.environ.get(DEBUG):
+        return "the traceback stands above"
+    import tempfile
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", prefix="foldlog-error-", suffix=".log", delete=False
+        ) as file:
+            file.write(text)
+            return f"the traceback is in {Path(file.name)}; please report it"
+    except OSError:
+        return f"set {DEBUG}=1 for the traceback"
+
+
+def _silence_stdout() -> None:
+    """Whoever read our output is gone; the interpreter must not fail again when it flushes at its end."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())

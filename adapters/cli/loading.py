@@ -1,0 +1,37 @@
+"""What `MODULE:NAME` on a command line stands for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...runtime import Agent, Registry
+
+
+def load_agent(path: str, name: str | None) -> tuple[Registry, Agent[Any]]:
+    """The agent at `module:attribute`, or the one of the registry there: its only one, or the one called `name`.
+
+    Raises `ConfigError` that says what is wrong with the path, the module or what it holds.
+    """
+    from ...eventlog.errors import ConfigError
+    from ...runtime import Registry
+
+    registry = Registry.load(path)
+    if name is not None:
+        return registry, registry.agent(name)
+    agents = list(registry.agents.values())
+    if len(agents) != 1:
+        known = ", ".join(registry.agents) or "none"
+        raise ConfigError(f"{path!r} holds {len(agents)} agents ({known}): say which with --agent NAME")
+    return registry, agents[0]
+
+
+def load_registry(path: str) -> Registry:
+    """The registry at `module:attribute`. Raises `ConfigError`, also for one without agents."""
+    from ...eventlog.errors import ConfigError
+    from ...runtime import Registry
+
+    registry = Registry.load(path)
+    if not registry.agents:
+        raise ConfigError(f"the registry {path!r} has no agents: a worker would wait for nothing")
+    return registry

@@ -1,0 +1,63 @@
+"""From a command to its coroutine: the event loop, and what SIGINT and SIGTERM mean while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from .exits import INTERRUPTED
+
+T = TypeVar("T")
+
+
+def run_async(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command to its end, on uvloop where it is installed."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Interruption:
+    """Whether the user wants to stop. `signal` is the number of the signal that said so, 0 for none."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._told = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Until a signal came."""
+        await self._told.wait()
+
+    def tell(self, number: int) -> None:
+        """A signal came; the second one ends the process on the spot."""
+        if self.signal:
+            os._exit(INTERRUPTED)
+        self.signal = number
+        self._told.set()
+
+
+@contextlib.contextmanager
+def interruption() -> Iterator[Interruption]:
+    """While open, SIGINT and SIGTERM are told instead of ending the command."""
+    told, loop = Interruption(), asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C cancels the main task instead
+            loop.add_signal_handler(number, told.tell, number)
+    try:
+        yield told
+    finally:
+        for number in numbers:
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,329 @@
+"""`foldlog runs`: look at runs, and say something to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from .exits import NO, OK
+from .settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ...projections.run_list import RunRow
+    from ...projections.run_state import RunState
+    from .terminal import Part, Screen
+    from .timeline import Row
+    from .watching import Watch
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Runs: list, show, stream, and steer them."
+)
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    *,
+    status: Annotated[
+        Literal["queued", "running", "paused", "completed", "error", "cancelled"] | None,
+        typer.Option(help="Only runs that stand so."),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs of this conversation.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    json: Json = False,
+) -> int:
+    """List the runs, newest first."""
+    from .loops import run_async
+
+    return run_async(_list(settings_of(context), status, session, limit, json=json))
+
+
+@app.command()
+def show(context: typer.Context, run: RunId, *, json: Json = False) -> int:
+    """Show what a run did: its steps, tool calls, attempts and how long each took."""
+    from .loops import run_async
+
+    return run_async(_show(settings_of(context), run, json=json))
+
+
+@app.command()
+def stream(
+    context: typer.Context,
+    run: RunId,
+    *,
+    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
+    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Only what follows this event.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4).")
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Exit 5 when the run is paused.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
+) -> int:
+    """Show a run from its beginning until it is over, whoever drives it. Ctrl-C leaves it alone."""
+    from .loops import run_async
+    from .watching import Watch
+
+    how = Watch(json=json, detailed=detailed, after=after, timeout_s=timeout, wait=not no_wait)
+    return run_async(_stream(settings_of(context), run, how))
+
+
+@app.command()
+def drive(
+    context: typer.Context,
+    run: RunId,
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODULE:REGISTRY]", help="Drive it in this process, with what is there."),
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
+) -> int:
+    """Get a run driven that nobody drives: in this process, or (without a registry) by a worker."""
+    from .loops import run_async
+    from .watching import Watch
+
+    how = Watch(json=json, drives=path is not None)
+    return run_async(_drive(settings_of(context), run, path, how))
+
+
+@app.command()
+def cancel(
+    context: typer.Context,
+    run: RunId,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; the run's status says it.")] = "",
+    by: Annotated[str, typer.Option(help="Who.")] = "",
+    json: Json = False,
+) -> int:
+    """Cancel a run and all runs below it. Exit 1 if it had ended otherwise."""
+    from .loops import run_async
+
+    return run_async(_cancel(settings_of(context), run, reason, by, json=json))
+
+
+@app.command()
+def inject(
+    context: typer.Context,
+    run: RunId,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What to tell it.")],
+) -> int:
+    """Queue a message for a run's next step."""
+    from .loops import run_async
+
+    return run_async(_tell(settings_of(context), run, "inject", "queued for the next step", message))
+
+
+@app.command()
+def pause(context: typer.Context, run: RunId, *, by: Annotated[str, typer.Option(help="Who.")] = "") -> int:
+    """Pause a run at its next step."""
+    from .loops import run_async
+
+    return run_async(_tell(settings_of(context), run, "pause", "pauses at its next step", by=by))
+
+
+@app.command()
+def resume(context: typer.Context, run: RunId) -> int:
+    """Let a run go on that was paused by hand."""
+    from .loops import run_async
+
+    return run_async(_tell(settings_of(context), run, "resume", "goes on"))
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+async def _list(
+    settings: Settings, status: str | None, session: str | None, limit: int, *, json: bool
+) -> int:
+    import msgspec
+
+    from .opening import opened
+    from .terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        found = (await runtime.list_runs(status=status, session=session))[:limit]
+    if json:
+        screen.json([msgspec.to_builtins(row) for row in found])
+        return OK
+    if not found:
+        screen.say("no runs")
+        return OK
+    screen.table(_COLUMNS, [_cells(row) for row in found])
+    return OK
+
+
+_COLUMNS = ("run", "agent", "status", "executor", "submitted", "took", "steps", "tokens", "session", "told")
+_STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
+
+
+def _cells(row: RunRow) -> list[Part]:
+    from .escaping import one_line
+    from .times import moment
+
+    told = f"{row.error_type}: {row.error}" if row.error_type else row.reason
+    return [
+        (row.run_id, "bold"),
+        row.agent_path,
+        (row.status, _STYLES.get(row.status, "")),
+        row.executor,
+        moment(row.submitted_at),
+        f"{max(0.0, row.updated_at - row.submitted_at):.1f} s",
+        str(row.steps),
+        f"{row.usage.total_tokens:,}",
+        row.session or "",
+        one_line(told),
+    ]
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
+    from ...replay import load_trace
+    from .opening import opened
+    from .terminal import Screen
+    from .timeline import below, timeline
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        state = await runtime.get_run(run_id).state()
+        trace = await load_trace(runtime.log, run_id)
+    rows = timeline(below(run_id, trace.events))
+    if json:
+        screen.json(_document(state, rows))
+        return OK
+    _tell_head(screen, state)
+    many = len({row.agent_path for row in rows}) > 1
+    screen.table(
+        ("at", *(("agent",) if many else ()), "what", "took", "detail"),
+        [_row_cells(row, many=many) for row in rows],
+    )
+    return OK
+
+
+def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
+    import dataclasses
+
+    import msgspec
+
+    submitted, terminal, error = state.submitted, state.terminal, state.error
+    return {
+        "run_id": state.run,
+        "root_id": state.root,
+        "agent": state.agent,
+        "agent_path": state.path,
+        "status": state.status,
+        "reason": terminal.reason if terminal is not None else state.paused or "",
+        "executor": submitted.executor if submitted is not None else "",
+        "session": submitted.session if submitted is not None else None,
+        "metadata": submitted.metadata if submitted is not None else {},
+        "input": submitted.input if submitted is not None else "",
+        "output": state.output,
+        "error": {"type": error.error_type, "message": error.error} if error is not None else None,
+        "submitted_at": state.submitted_at,
+        "updated_at": state.updated_at,
+        "revision": state.head.rev,
+        "epoch": state.epoch,
+        "owner": state.owner,
+        "steps": state.steps_completed,
+        "usage": msgspec.to_builtins(state.usage),
+        "pending_approvals": [msgspec.to_builtins(a.request) for a in state.pending_approvals],
+        "timeline": [
+            {name: value for name, value in dataclasses.asdict(row).items() if name != "style"}
+            for row in rows
+        ],
+    }
+
+
+def _tell_head(screen: Screen, state: RunState) -> None:
+    from .escaping import clean, one_line
+    from .views import summary
+
+    submitted = state.submitted
+    screen.tell(*summary(state))
+    if submitted is not None:
+        screen.tell(("agent   ", "dim"), f"{state.path} on the {submitted.executor} executor")
+        screen.tell(("input   ", "dim"), one_line(submitted.input))
+    if state.owner is not None:
+        screen.tell(("driver  ", "dim"), f"{state.owner} (epoch {state.epoch})")
+    if state.output:
+        screen.tell(("output  ", "dim"), clean(state.output))
+    if state.error is not None:
+        screen.tell(("error   ", "dim"), (f"{state.error.error_type}: {one_line(state.error.error)}", "red"))
+    screen.tell("")
+
+
+def _row_cells(row: Row, *, many: bool) -> list[Part]:
+    took = "" if row.took_s is None else f"{row.took_s:.3f} s"
+    agent = [(row.agent_path, "dim")] if many else []
+    return [(f"{row.at_s:.3f} s", "dim"), *agent, (row.what, row.style), took, row.detail]
+
+
+# --- stream, drive ----------------------------------------------------------------------------------------------------
+
+
+async def _stream(settings: Settings, run_id: str, how: Watch) -> int:
+    from .loops import interruption
+    from .opening import opened
+    from .terminal import Screen
+    from .watching import Watcher
+
+    async with opened(settings) as runtime:
+        with interruption() as interrupted:
+            run = runtime.get_run(run_id)
+            return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)
+
+
+async def _drive(settings: Settings, run_id: str, path: str | None, how: Watch) -> int:
+    from .loading import load_registry
+    from .loops import interruption
+    from .opening import opened
+    from .terminal import Screen
+    from .watching import Watcher
+
+    registry, screen = load_registry(path) if path is not None else None, Screen(settings)
+    async with opened(settings, registry) as runtime:
+        run = runtime.get_run(run_id)
+        state = await run.state()
+        if state.over:
+            screen.say(f"run {run_id} is over ({state.status})")
+            return NO
+        await runtime.drive(run_id, executor="durable" if registry is None else "local")
+        if registry is None:
+            screen.say(f"a worker that serves {state.agent} drives run {run_id} on")
+            return OK
+        with interruption() as interrupted:
+            return await Watcher(runtime, run, screen, settings, how).watch(interrupted)
+
+
+# --- saying something -------------------------------------------------------------------------------------------------
+
+
+async def _cancel(settings: Settings, run_id: str, reason: str, by: str, *, json: bool) -> int:
+    from .opening import opened
+    from .terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        found = await runtime.get_run(run_id).cancel(reason, by=by)
+    if json:
+        screen.json({"run_id": run_id, "found": found})
+    else:
+        screen.tell(f"run {run_id}: {found.replace('_', ' ')}")
+    return OK if found.endswith("cancelled") else NO
+
+
+async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: str, **named: str) -> int:
+    from .opening import opened
+    from .terminal import Screen
+
+    async with opened(settings) as runtime:
+        await getattr(runtime.get_run(run_id), word)(*values, **named)
+    Screen(settings).tell(f"run {run_id}: {told}")
+    return OK

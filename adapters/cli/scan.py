@@ -1,0 +1,21 @@
+"""Every run of a namespace, folded from the log itself: for what no projection is trusted with, or knows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from ...eventlog.commits import Chain
+from ...eventlog.ports import Log, Shard, Subject
+from ...projections.run_state import RunState, fold_commit
+
+
+async def all_runs(log: Log) -> AsyncIterator[tuple[Subject, RunState]]:
+    """Each run's subject and state. Costs one read of the whole log. Raises `LogCorrupted`."""
+    for shard in range(log.events.shards):
+        chain, states = Chain(), dict[Subject, RunState]()
+        async for stored in log.events.read(Shard(shard)):
+            recorded = chain.verify(stored)
+            subject = stored.subject
+            fold_commit(states.setdefault(subject, RunState(run=subject.id, root=subject.root)), recorded)
+        for subject, state in states.items():
+            yield subject, state

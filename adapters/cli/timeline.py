@@ -1,0 +1,188 @@
+"""What a run did and how long each thing took: the rows of `foldlog runs show`, made from its stored events.
+
+A pure fold over the events of a run and those below it, in log order. Engine events are among them: claims and
+takeovers, attempts, parking.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from ...eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Claimed,
+    Error,
+    Event,
+    LateOutcome,
+    McpProgress,
+    MessageQueued,
+    ModelFailed,
+    ModelRequested,
+    Parked,
+    PauseRequested,
+    Prepared,
+    Reasoning,
+    Released,
+    Status,
+    Step,
+    Submitted,
+    Text,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolStarted,
+    Usage,
+)
+from .escaping import one_line, shown
+from .views import ASK, BAD, CALL, DIM, GOOD, detail_parts, tokens
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One thing that happened, `at_s` seconds after the run was submitted; `took_s` where it has a beginning."""
+
+    at_s: float
+    agent_path: str
+    what: str
+    detail: str = ""
+    took_s: float | None = None
+    style: str = ""
+
+
+@dataclasses.dataclass
+class _RunSoFar:
+    """What later rows of a run need to know of earlier events."""
+
+    owner: str = ""
+    step_at: float = 0.0
+    model_at: float = 0.0
+    attempt: int = 1
+    paused_at: float = 0.0
+    tools: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def timeline(events: Iterable[Event]) -> list[Row]:
+    """The rows for a run's events, and those of the runs below it, in log order."""
+    rows: list[Row] = []
+    begun: float | None = None
+    runs: dict[str, _RunSoFar] = {}
+    for event in events:
+        begun = event.at if begun is None else begun
+        row = _row(event, event.at - begun, runs.setdefault(event.run_id, _RunSoFar()))
+        if row is not None:
+            rows.append(row)
+    return rows
+
+
+def below(run: str, events: Iterable[Event]) -> list[Event]:
+    """The events, of a family's, that belong to a run and to those below it."""
+    members, kept = {run}, []
+    for event in events:
+        if isinstance(event, Submitted) and event.parent is not None and event.parent.run in members:
+            members.add(event.run_id)
+        if event.run_id in members:
+            kept.append(event)
+    return kept
+
+
+def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C901, PLR0912 - one case for each event
+    def row(what: str, detail: str = "", took_s: float | None = None, style: str = "") -> Row:
+        return Row(
+            at_s=at_s, agent_path=event.agent_path, what=what, detail=detail, took_s=took_s, style=style
+        )
+
+    match event:
+        case Submitted():
+            session = f", session {event.session}" if event.session else ""
+            return row("submitted", f"executor {event.executor}{session}: {one_line(event.input)}")
+        case Claimed():
+            taken = f" from {so_far.owner}" if so_far.owner else ""
+            so_far.owner = event.worker
+            what = "takeover" if taken else "claimed"
+            return row(what, f"by {event.worker}{taken} (epoch {event.epoch})", style=ASK if taken else DIM)
+        case Released() | Parked():
+            so_far.owner = ""
+            return row(event.type, one_line(event.reason), style=DIM)
+        case Prepared():
+            return row("prepared", ", ".join(tool.name for tool in event.tools) or "no tools", style=DIM)
+        case Step(status="started"):
+            so_far.step_at = event.at
+            return row(f"step {event.step}", style="bold")
+        case Step():
+            return row(f"step {event.step} completed", took_s=event.at - so_far.step_at)
+        case ModelRequested():
+            so_far.model_at, so_far.attempt = event.at, event.attempt
+            return None
+        case ModelFailed():
+            detail = f"attempt {event.attempt}: {event.error_type}: {one_line(event.error)}"
+            return row("model failed", detail, event.at - so_far.model_at, BAD)
+        case Usage():
+            tried = f", attempt {so_far.attempt}" if so_far.attempt > 1 else ""
+            took_s = event.at - so_far.model_at if so_far.model_at else None
+            return row("model", f"{event.model}: {tokens(event.usage)}{tried}", took_s)
+        case Text():
+            return row("text", one_line(event.text))
+        case Reasoning():
+            return row("reasoning", one_line(event.text), style=DIM)
+        case ToolCall():
+            arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
+            so_far.tools[event.tool_call_id or ""] = event.tool_name
+            return row("→ " + event.tool_name, shown(arguments), style=CALL)
+        case ToolStarted():
+            return row(
+                "started",
+                f"{so_far.tools.get(event.tool_call_id or '', '')} attempt {event.attempt}",
+                style=DIM,
+            )
+        case ToolAttemptFailed():
+            return row("attempt failed", f"{event.attempt}: {one_line(event.error)}", style=BAD)
+        case McpProgress():
+            total = "" if event.total is None else f"/{event.total:g}"
+            return row("progress", f"{event.progress:g}{total} {one_line(event.message)}", style=DIM)
+        case ToolResult():
+            return _result(event, row("← " + event.tool_name, took_s=event.duration_ms / 1000))
+        case ApprovalRequested():
+            return row("approval", f"{event.approval_id} ({event.kind}) {event.tool_name}", style=ASK)
+        case ApprovalResolved():
+            by = f" by {event.by}" if event.by else ""
+            note = f": {event.note}" if event.note else ""
+            return row(event.decision, f"{event.approval_id}{by}{note}", style=ASK)
+        case Status(status="paused"):
+            so_far.paused_at = event.at
+            return row("paused", event.reason, style=ASK)
+        case Status(status="resumed"):
+            return row("resumed", took_s=event.at - so_far.paused_at if so_far.paused_at else None)
+        case Status(status="starting"):
+            return None
+        case Status():
+            style = GOOD if event.status == "completed" else BAD
+            return row(event.status, one_line(event.reason), at_s, f"bold {style}")
+        case Error():
+            return row("error", f"{event.error_type}: {one_line(event.error)}", style=BAD)
+        case MessageQueued():
+            return row("message queued", one_line(event.content))
+        case PauseRequested():
+            return row("pause withdrawn" if event.withdrawn else "pause requested", event.by)
+        case LateOutcome():
+            return row("late outcome", f"{event.kind}: {event.outcome}", style=DIM)
+        case _:
+            return _other(event, at_s)
+
+
+def _result(event: ToolResult, row: Row) -> Row:
+    attempt = event.metadata.get("attempt", 1)
+    tried = f"attempt {attempt}: " if attempt != 1 else ""
+    told = shown(event.result) if event.success else one_line(event.error or "failed")
+    return dataclasses.replace(row, detail=tried + told, style=GOOD if event.success else BAD)
+
+
+_HIDDEN = {"cancel_requested", "lane_updated", "key_recorded", "approval_revoked", "timer_fired"}
+
+
+def _other(event: Event, at_s: float) -> Row | None:
+    if event.type in _HIDDEN:
+        return None
+    words = "".join(part if isinstance(part, str) else part[0] for part in detail_parts(event)).strip()
+    return Row(at_s=at_s, agent_path=event.agent_path, what=event.type, detail=words, style=DIM)

@@ -1,0 +1,280 @@
+"""A run as it happens, for people or for programs: one object takes the events of a stream and shows them.
+
+For people the model's text is data and goes to stdout: piece by piece on a terminal; into a pipe once per step and only
+when it holds, since a pipe cannot take a piece back. Everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ...eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Budget,
+    ChildFinished,
+    ChildStarted,
+    Context,
+    Custom,
+    Error,
+    Event,
+    McpProgress,
+    MessageInjected,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Status,
+    Step,
+    Text,
+    TextReset,
+    TokenUsage,
+    ToolCall,
+    ToolCallDelta,
+    ToolResult,
+    Usage,
+    is_terminal,
+    to_json,
+)
+from ...projections.run_state import RunState
+from .escaping import clean, one_line, shown
+from .settings import Settings
+from .terminal import Part, Screen
+
+DIM, CALL, GOOD, BAD, ASK = "dim", "cyan", "green", "red", "yellow"
+
+
+class View(Protocol):
+    """What a stream is shown with."""
+
+    def begin(self, state: RunState) -> None:
+        """The run exists."""
+        ...
+
+    def show(self, event: Event) -> None:
+        """The next event of the stream."""
+        ...
+
+    def end(self, state: RunState) -> None:
+        """The stream is over; so is the run, unless nobody waits for it any longer."""
+        ...
+
+
+class JsonView:
+    """Each event as a JSON object on a line of its own."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def begin(self, state: RunState) -> None:
+        """Nothing: the events tell it."""
+
+    def show(self, event: Event) -> None:
+        """One line."""
+        self._screen.json_line(to_json(event))
+
+    def end(self, state: RunState) -> None:
+        """Nothing: the last event tells it."""
+
+
+class ReadableView:
+    """Text as it comes; calls, results and progress on lines of their own. `detailed` adds steps, usage, reasoning."""
+
+    def __init__(self, screen: Screen, settings: Settings, *, detailed: bool) -> None:
+        self._screen, self._settings, self._detailed = screen, settings, detailed
+        self._run = self._path = ""
+        self._text: dict[tuple[str, str], str] = {}
+        self._tools: dict[tuple[str, str | None], str] = {}
+
+    def begin(self, state: RunState) -> None:
+        """Say which run it is: everything else can be had by its id."""
+        self._run, self._path = state.run, state.path
+        self._screen.say((f"run {state.run}  agent {state.agent}", DIM))
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, (Text, Reasoning)):
+            self._piece(event)
+        elif isinstance(event, TextReset):
+            self._reset(event)
+        else:
+            if isinstance(event, (Usage, ToolCall)) or is_terminal(event):
+                self._reply_complete(event)
+            self._line(event)
+
+    def end(self, state: RunState) -> None:
+        """The summary."""
+        self._screen.end_line()
+        self._screen.say(*summary(state))
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def _is_own(self, event: Event) -> bool:
+        return event.run_id == self._run and event.agent_path in {"", self._path}
+
+    def _streams(self, event: Event, channel: str) -> bool:
+        return channel == "text" and self._screen.live and self._is_own(event)
+
+    def _piece(self, event: Text | Reasoning) -> None:
+        channel = event.type
+        place = (event.agent_path, channel)
+        self._text[place] = self._text.get(place, "")[: event.offset] + event.text
+        if self._streams(event, channel):
+            self._screen.write(clean(event.text))
+        if event.step is None:
+            self._reply_complete(event)
+
+    def _reset(self, event: TextReset) -> None:
+        place = (event.agent_path, event.channel)
+        kept = self._text.get(place, "")[: event.offset]
+        self._text[place] = kept
+        if self._streams(event, event.channel):
+            what = "this text was never stored" if event.cause == "discarded" else "the model begins again"
+            self._screen.say((f"({what})", DIM))
+            self._screen.write(clean(kept))
+
+    def _reply_complete(self, event: Event) -> None:
+        """What the model said in this step holds from now on."""
+        for channel in ("reasoning", "text"):
+            text = self._text.pop((event.agent_path, channel), "")
+            if not text:
+                continue
+            if channel == "reasoning":
+                if self._detailed:
+                    self._screen.say(*self._prefix(event), (clean(text), f"{DIM} italic"))
+            elif self._streams(event, channel):
+                self._screen.end_line()
+            elif self._is_own(event):
+                self._screen.write(clean(text))
+                self._screen.end_line()
+            else:
+                self._screen.say(*self._prefix(event), (clean(text), DIM))
+
+    # --- lines ------------------------------------------------------------------------------------------------------
+
+    def _prefix(self, event: Event) -> list[Part]:
+        return [] if self._is_own(event) else [(f"[{one_line(event.agent_path)}] ", DIM)]
+
+    def _line(self, event: Event) -> None:
+        parts = self._parts(event)
+        if parts:
+            asks = isinstance(event, ApprovalRequested)
+            self._screen.say(*self._prefix(event), *parts, important=asks)
+
+    def _parts(self, event: Event) -> list[Part]:
+        match event:
+            case ToolCall():
+                self._tools[event.run_id, event.tool_call_id] = event.tool_name
+                arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
+                return [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}"), " ", self._cut(arguments)]
+            case McpProgress():
+                total = "" if event.total is None else f"/{event.total:g}"
+                return [(f"  · {event.progress:g}{total} {one_line(event.message)}", DIM)]
+            case ToolResult():
+                return self._result(event)
+            case ApprovalRequested():
+                return self._approval(event)
+            case ApprovalResolved():
+                by = f" by {one_line(event.by)}" if event.by else ""
+                note = f": {one_line(event.note)}" if event.note else ""
+                return [(f"{event.decision}{by}{note}", ASK), (f"  {event.approval_id}", DIM)]
+            case Status():
+                return self._status(event)
+            case _ if self._detailed:
+                return detail_parts(event)
+            case Context() | Budget() | MessageInjected() | Custom() | ChildStarted() | ChildFinished():
+                return detail_parts(event)
+            case RalphIteration() | RalphStop():
+                return detail_parts(event)
+            case _:
+                return []
+
+    def _cut(self, value: Any, taken: int = 24) -> str:
+        return shown(value, max(40, self._screen.width - taken))
+
+    def _result(self, event: ToolResult) -> list[Part]:
+        name = f"{one_line(event.tool_name)} "
+        took = (f"{event.duration_ms / 1000:.1f} s  ", DIM)
+        if event.success:
+            return [("← ", GOOD), (name, GOOD), took, (self._cut(event.result, len(name) + 16), DIM)]
+        return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]
+
+    def _approval(self, event: ApprovalRequested) -> list[Part]:
+        lost = event.kind == "unverifiable"
+        what = "was started, and nobody knows what became of it" if lost else "waits for an approval"
+        answers = answers_to(self._settings, event.approval_id, event.kind)
+        return [
+            ("? ", ASK),
+            (one_line(event.tool_name or event.kind), f"bold {ASK}"),
+            " ",
+            self._cut(event.arguments),
+            (f" {what}; answer it with", ASK),
+            *(f"\n    {answer}" for answer in answers),
+        ]
+
+    def _status(self, event: Status) -> list[Part]:
+        if event.status == "paused" and event.reason in {"manual", "budget", "policy", "takeover"}:
+            resume = self._settings.command("runs", "resume", event.run_id)
+            return [(f"paused ({event.reason}); it goes on with ", ASK), resume]
+        if event.status == "resumed" and self._detailed:
+            return [("resumed", DIM)]
+        return []
+
+
+def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case for each event
+    """The line for an event that is told in few words."""
+    match event:
+        case Step():
+            return [(f"— step {event.step} {event.status}", DIM)]
+        case Usage():
+            cost = f", {event.cost_usd} USD" if event.cost_usd else ""
+            return [(f"  {tokens(event.usage)}{cost}  {one_line(event.model)}", DIM)]
+        case ChildStarted():
+            return [(f"↳ {one_line(event.name)} started  {event.child_run}", DIM)]
+        case ChildFinished():
+            return [(f"↳ {event.status}  {event.child_run}", DIM)]
+        case Error():
+            return [(f"{event.error_type}: {one_line(event.error)}", BAD)]
+        case MessageInjected():
+            return [("message: ", DIM), one_line(event.content)]
+        case Context():
+            return [(f"context {event.action}: {event.before_count} → {event.after_count} messages", DIM)]
+        case Budget():
+            return [(f"budget {event.kind} ({event.scope}): {event.used:g} of {event.limit:g}", ASK)]
+        case Custom():
+            return [(f"{one_line(event.name)} ", DIM), (shown(event.data, 200), DIM)]
+        case RalphIteration():
+            return [(f"iteration {event.iteration} {event.status}", DIM)]
+        case RalphStop():
+            return [(f"stopped: {event.stop_type} {one_line(event.reason)}", DIM)]
+        case Status():
+            return [(f"{event.status} {one_line(event.reason)}", DIM)]
+        case ToolCallDelta():
+            return []
+        case _:
+            return [(event.type, DIM)]
+
+
+def tokens(usage: TokenUsage) -> str:
+    """The tokens in words."""
+    return f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
+
+
+def answers_to(settings: Settings, approval_id: str, kind: str) -> list[str]:
+    """The commands that answer an approval of this kind."""
+    approve_it = settings.command("approvals", "approve", approval_id)
+    if kind == "unverifiable":
+        return [f"{approve_it} --outcome {outcome}" for outcome in ("retry", "succeeded", "failed")]
+    return [approve_it, settings.command("approvals", "reject", approval_id)]
+
+
+def summary(state: RunState) -> list[Part]:
+    """How the run stands, in a line."""
+    style = {"completed": GOOD, "error": BAD, "cancelled": BAD}.get(state.status, ASK)
+    reason = state.terminal.reason if state.terminal is not None else state.paused or ""
+    steps = f"{state.steps_completed} step{'' if state.steps_completed == 1 else 's'}"
+    took_s = max(0.0, state.updated_at - state.submitted_at)
+    return [
+        (state.status, f"bold {style}"),
+        (f" ({one_line(reason)})" if reason else "", style),
+        (f"  run {state.run}  {steps}  {tokens(state.usage)}  {took_s:.1f} s", DIM),
+    ]

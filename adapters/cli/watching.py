@@ -1,0 +1,176 @@
+"""Watching a run until it is over: its events shown, and what Ctrl-C, time-outs and pauses mean for whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from ...eventlog.errors import ConfigError, RunCancelled, RunFailed
+from ...eventlog.events import Event, Status
+from ...projections.run_state import RunState
+from .exits import INTERRUPTED, NO, OK, PAUSED, TERMINATED, TIMED_OUT, say_error
+from .loops import Interruption
+from .settings import Settings
+from .terminal import Screen
+from .views import ASK, DIM, JsonView, ReadableView, View
+
+if TYPE_CHECKING:
+    from ...runtime import RunHandle, Runtime
+
+UNCLAIMED_AFTER_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watch:
+    """How to watch: in which form, from where, how long, and whether pauses are waited through."""
+
+    json: bool = False
+    detailed: bool = False
+    after: str | None = None
+    timeout_s: float | None = None
+    wait: bool = True
+    cancels: bool = False
+    """Ctrl-C cancels the run."""
+    drives: bool = False
+    """The run is driven by this process, and by nobody once it has left."""
+
+
+def view_for(screen: Screen, settings: Settings, watch: Watch) -> View:
+    """The view that the options ask for."""
+    return JsonView(screen) if watch.json else ReadableView(screen, settings, detailed=watch.detailed)
+
+
+class Watcher:
+    """Shows one run. `watch` returns the exit code."""
+
+    def __init__(
+        self, runtime: Runtime, run: RunHandle[Any], screen: Screen, settings: Settings, how: Watch
+    ) -> None:
+        self._runtime, self._run, self._how = runtime, run, how
+        self._screen, self._settings = screen, settings
+        self._view = view_for(screen, settings, how)
+
+    async def watch(self, interrupted: Interruption) -> int:
+        """Until the run is over, paused (without `wait`), too late, or the user has seen enough."""
+        self._view.begin(await self._run.state())
+        async with self._helpers() as failed:
+            showing = asyncio.create_task(self._show())
+            stopping = asyncio.create_task(interrupted.wait())
+            try:
+                await asyncio.wait({showing, stopping, failed}, return_when=asyncio.FIRST_COMPLETED)
+                if failed.done() and not showing.done():
+                    failed.result()
+                if not showing.done():
+                    return await self._interrupted(interrupted, showing)
+                return await self._ended(showing.result())
+            finally:
+                for task in (showing, stopping):
+                    task.cancel()
+                await asyncio.gather(showing, stopping, return_exceptions=True)
+
+    async def _show(self) -> int | None:
+        """Show the stream; the exit code if it is left before the run is over."""
+        detailed = self._how.detailed if self._how.json else await self._has_details()
+        events = self._run.stream(detailed=detailed, after=self._how.after)
+        try:
+            async with asyncio.timeout(self._how.timeout_s), contextlib.aclosing(events):
+                async for event in events:
+                    self._view.show(event)
+                    if not self._how.wait and await self._is_paused(event):
+                        return PAUSED
+        except TimeoutError:
+            return TIMED_OUT
+        return None
+
+    async def _is_paused(self, event: Event) -> bool:
+        """Whether the event tells of a pause that still holds, of the run or of one below it."""
+        if not (isinstance(event, Status) and event.status == "paused"):
+            return False
+        return (await self._runtime.get_run(event.run_id).state()).paused is not None
+
+    async def _has_details(self) -> bool:
+        """People are shown what becomes of tool calls, if the run's executor tells."""
+        submitted = (await self._run.state()).submitted
+        try:
+            executor = self._runtime.executor(submitted.executor if submitted is not None else "")
+        except ConfigError:
+            return True  # an executor that this process does not know
+        return "detailed_events" in executor.capabilities
+
+    async def _ended(self, left_with: int | None) -> int:
+        state = await self._run.state()
+        if left_with == TIMED_OUT and not state.over:
+            self._view.end(state)
+            say_error(f"run {state.run} is not over after {self._how.timeout_s:g} s; {self._way_back(state)}")
+            return TIMED_OUT
+        if left_with == PAUSED and not state.over:
+            self._view.end(state)
+            self._screen.say((self._way_back(state), DIM), important=True)
+            return PAUSED
+        return self._tell_end(state)
+
+    def _tell_end(self, state: RunState) -> int:
+        self._view.end(state)
+        if state.terminal is not None and state.terminal.status == "completed":
+            return OK
+        if state.terminal is not None and state.terminal.status == "error":
+            error = state.error
+            say_error(f"{error.error_type}: {error.error}" if error is not None else "the run failed")
+        return NO
+
+    async def _interrupted(self, interrupted: Interruption, showing: asyncio.Task[int | None]) -> int:
+        import signal
+
+        code = TERMINATED if interrupted.signal == signal.SIGTERM else INTERRUPTED
+        if self._how.cancels and code == INTERRUPTED:
+            self._screen.say(("cancelling (once more to end at once)", ASK))
+            await self._run.cancel("interrupted", by="foldlog run")
+            await showing
+            self._view.end(await self._run.state())
+            return code
+        showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)
+        self._screen.end_line()
+        state = await self._run.state()
+        self._screen.say((f"run {state.run} is left alone; {self._way_back(state)}", ASK), important=True)
+        return code
+
+    def _way_back(self, state: RunState) -> str:
+        """How to come back to a run that is left."""
+        stream = self._settings.command("runs", "stream", state.run)
+        if not self._how.drives:
+            return f"come back with: {stream}"
+        drive = self._settings.command("runs", "drive", state.run, "MODULE:REGISTRY")
+        return f"nobody drives it now; go on with: {drive}"
+
+    # --- beside the stream ------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _helpers(self) -> AsyncIterator[asyncio.Task[None]]:
+        """What has an eye on the run meanwhile; the task yielded ends with the error of this process' own driver."""
+        failed = asyncio.create_task(self._driver_failed())
+        waiting = asyncio.create_task(self._unclaimed())
+        try:
+            yield failed
+        finally:
+            for task in (failed, waiting):
+                task.cancel()
+            await asyncio.gather(failed, waiting, return_exceptions=True)
+
+    async def _driver_failed(self) -> None:
+        """Raise what stopped this process from driving the run; how the run ends is told by the stream."""
+        with contextlib.suppress(RunFailed, RunCancelled):
+            await self._runtime.get_run(self._run.run_id).result()
+        await asyncio.Event().wait()
+
+    async def _unclaimed(self) -> None:
+        """Say so when nobody takes the run."""
+        if self._how.drives:
+            return
+        await asyncio.sleep(UNCLAIMED_AFTER_S)
+        state = await self._run.state()
+        if not state.epoch and not state.over:
+            self._screen.say((f"waiting for a worker serving {state.agent}", ASK), important=True)
