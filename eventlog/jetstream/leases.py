@@ -2,7 +2,7 @@
 
 A lease is a message that the server forgets when its time is over. A worker that is there has a consumer which never
 gets a message: when the worker's connection ends, the server deletes the consumer and tells everybody. Whoever hears it
-asks the worker once more, since it may only have reconnected, and then tells everybody of its leases. Each lease is
+asks the worker twice more, since it may only have reconnected, and then tells everybody of its leases. Each lease is
 ended under a condition, so that of many who hear of the death one tells.
 """
 
@@ -16,7 +16,7 @@ from typing import TypeVar
 import anyio
 import msgspec
 
-from ..errors import LogUnavailable
+from ..errors import ConfigError, LogUnavailable
 from ..ports import Lease
 from . import headers
 from .layout import Layout
@@ -34,6 +34,8 @@ SECOND_LOOK_S = 0.05
 GRACE_S = 2.0
 """How long, after this process itself was disconnected, others get to come back before they count as dead."""
 
+_DISCONNECTS = b"$SYS.ACCOUNT.*.DISCONNECT"
+"""What the system account tells of connections that ended, if the workers' account imports it."""
 _RECHECK_S = 0.1
 _RETRY_S = 0.1
 _FAREWELL_S = 1.0
@@ -41,6 +43,14 @@ _TTL_S_MIN = 1.0
 _TOMBSTONE = (headers.TTL, b"1s")
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Lease)
+
+
+class _Client(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Disconnect(msgspec.Struct, frozen=True):
+    client: _Client = _Client()
 
 
 class JetStreamLeases:
@@ -112,12 +122,19 @@ class JetStreamLeases:
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
         """The leases of workers whose connection ended without a word, also before this was entered.
 
+        An account that imports `$SYS.ACCOUNT.<itself>.DISCONNECT` hears of connections that bear a worker's name some
+        milliseconds earlier, and in a cluster also when the server that kept the worker's consumer is gone.
+
         Raises `LogUnavailable` when entered without a log.
         """
         coroner = Coroner(self._wire, self._layout)
         scanning = _Repeated(self._wire, lambda: self._insist(coroner.scan))
         advisories = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self._layout.leases}.*".encode()
         async with contextlib.AsyncExitStack() as stack:
+            sid = self._wire.subscribe_now(
+                _DISCONNECTS, coroner.disconnected
+            )  # silent, or denied, in most set-ups
+            stack.callback(self._wire.unsubscribe, sid)
             for subject, handler in ((self._layout.died, coroner.heard), (advisories, coroner.told)):
                 sid = await self._wire.subscribe(subject, handler)
                 stack.callback(self._wire.unsubscribe, sid)
@@ -188,6 +205,12 @@ class Coroner:
         """The server deleted the consumer of a worker."""
         self._inquire(subject.rpartition(b".")[2].decode())
 
+    def disconnected(self, _subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
+        """A connection ended; its name may be that of a worker."""
+        name = msgspec.json.decode(data, type=_Disconnect).client.name
+        if name:
+            self._inquire(name)
+
     def heard(self, _subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
         """Somebody ended a lease of a dead worker; maybe this coroner."""
         self._leases.post(_DECODER.decode(data))
@@ -207,7 +230,8 @@ class Coroner:
         task.add_done_callback(self._inquests.discard)
 
     async def _inquest(self, worker: str) -> None:
-        with contextlib.suppress(LogUnavailable):  # what is not found out now will be after the reconnect
+        # What is not found out now will be after the reconnect; and a connection may have a name that no worker has.
+        with contextlib.suppress(LogUnavailable, ConfigError):
             if await self._gone(worker):
                 await self._bury(worker)
 

@@ -11,9 +11,11 @@ from ..ports import Delivery, Wakeup, WakeWrite
 from .events import JetStreamEvents
 from .layout import Layout
 from .puller import Puller, Source
-from .wire import Done, Wire
+from .wire import Done, Unanswered, Wire
 
 _ACK_PREFIX = "$JS.ACK."
+_ACK_ATTEMPTS = 2
+_ACK_WAIT_S = 1.0
 _NS = 1_000_000_000
 
 
@@ -53,8 +55,19 @@ class JetStreamWakeups:
         await self._wire.api(f"CONSUMER.CREATE.{stream}.{agent}", body, Done)
 
     async def ack(self, token: str) -> None:
-        """Done with it for ever, and the server has it. Raises `LogUnavailable`, `ValueError` for what is no token."""
-        await self._wire.request(_subject(token), b"+ACK")
+        """Done with it for ever. Raises `LogUnavailable`, `ValueError` for what is no token.
+
+        A server that was killed may have forgotten that it delivered, and says nothing to such a token; it delivers
+        again. So a server that answers all else counts as having taken the acknowledgement.
+        """
+        subject = _subject(token)
+        for _ in range(_ACK_ATTEMPTS):
+            try:
+                await self._wire.request(subject, b"+ACK", timeout_s=_ACK_WAIT_S)
+            except Unanswered:
+                await self._wire.barrier()
+            else:
+                return
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
         """Not done: deliver it again after the delay. Raises `LogUnavailable`, `ValueError` for what is no token."""

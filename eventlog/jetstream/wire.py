@@ -221,11 +221,13 @@ class Wire:
 
     # ---- sending
 
-    async def request(self, subject: bytes, data: bytes = b"", header: bytes = b"") -> Reply:
+    async def request(
+        self, subject: bytes, data: bytes = b"", header: bytes = b"", timeout_s: float | None = None
+    ) -> Reply:
         """Send and return the answer. Raises `Unanswered`, `NoResponders`, `LogUnavailable`, `ConfigError` (denied)."""
         if not self._link.up:
             await self.until_up()
-        reply: Reply = await self._call(subject, data, header, None)
+        reply: Reply = await self._call(subject, data, header, None, timeout_s)
         if reply[0].startswith(b"NATS/1.0 503"):
             raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
         return reply
@@ -234,23 +236,31 @@ class Wire:
         """Send and return all messages of the answer, the last of which carries a status. Raises as `request` does."""
         if not self._link.up:
             await self.until_up()
-        replies: list[Reply] = await self._call(subject, data, b"", [])
+        replies: list[Reply] = await self._call(subject, data, b"", [], None)
         if headers.status(replies[-1][0]) == _NO_RESPONDERS:
             raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
         return replies
 
     def _call(
-        self, subject: bytes, data: bytes, header: bytes, parts: list[Reply] | None
+        self, subject: bytes, data: bytes, header: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        token = self._expect(future, subject, parts, timeout_s)
+        self._link.send(_publication(subject, self._inbox + token, header, data))
+        return future
+
+    def _expect(
+        self, future: asyncio.Future[Any], subject: bytes, parts: list[Reply] | None, timeout_s: float | None
+    ) -> bytes:
+        """Note who waits for an answer, and for how long; returns the token of the answer's subject."""
         loop = asyncio.get_running_loop()
         self._count += 1
         token = b"%x" % self._count
-        call = _Call(loop.create_future(), subject, loop.time() + self.request_timeout_s, parts)
-        self._calls[token] = call
+        wait_s = self.request_timeout_s if timeout_s is None else timeout_s
+        self._calls[token] = _Call(future, subject, loop.time() + wait_s, parts)
         if self._sweep is None:
             self._sweep = loop.call_later(_SWEEP_S, self._time_out)
-        self._link.send(_publication(subject, self._inbox + token, header, data))
-        return call.future
+        return token
 
     async def api(self, method: str, body: object, answer: type[T]) -> T:
         """A request to `$JS.API.<method>`, decoded. Raises `Refused` for an error, and as `request` does."""
@@ -314,15 +324,10 @@ class Wire:
         """Return when the server has processed everything that was sent before. Raises `LogUnavailable`."""
         if not self._link.up:
             raise self._unreachable()
-        loop = asyncio.get_running_loop()
-        self._count += 1
-        token = b"%x" % self._count
-        call = _Call(self._link.ping(), b"PING", loop.time() + self.request_timeout_s, None)
-        self._calls[token] = call
-        if self._sweep is None:
-            self._sweep = loop.call_later(_SWEEP_S, self._time_out)
+        pong = self._link.ping()
+        token = self._expect(pong, b"PING", None, None)
         try:
-            await call.future
+            await pong
         finally:
             self._calls.pop(token, None)
 
