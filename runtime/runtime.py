@@ -175,7 +175,7 @@ class Runtime:
         for another input, `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
-        self._check(agent, chosen)
+        self._check(agent, chosen, frozenset({"messages"}) if messages else frozenset())
         submitted = submitted_event(
             agent,
             input,
@@ -190,10 +190,10 @@ class Runtime:
             await self._same_run(subject, submitted)
         return RunHandle(self, subject.id, agent, subject)
 
-    def _check(self, agent: Agent[Any], executor: Executor) -> None:
+    def _check(self, agent: Agent[Any], executor: Executor, asked: frozenset[str]) -> None:
         if not isinstance(agent, Agent):
             raise ConfigError(f"only an Agent can be started, not {type(agent).__name__}")
-        require(executor, capabilities_needed(agent.config))
+        require(executor, capabilities_needed(agent.config) | asked)
         if executor.name == "local" or self.registry.serves(agent.name):
             self.registry.check(agent)
         self.registry.provider(agent.config.model)

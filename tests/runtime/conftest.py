@@ -14,6 +14,7 @@ import pytest
 from foldlog.eventlog import Event, Log
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.replay import check_trace, load_trace
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker
 from foldlog.runtime.drive import Host
 
@@ -61,6 +62,7 @@ class Place:
         self.registry = Registry()
         self.runtime: Runtime
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
+        self._started: dict[str, RunHandle[Any]] = {}
 
     async def open(self, *agents: Agent[Any], workers: int = 1, lease_s: float = 5.0) -> Runtime:
         """Open a runtime over these agents; for the durable executor with workers that serve them."""
@@ -86,7 +88,16 @@ class Place:
 
     async def start(self, agent: Agent[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
         """Start a run on this place's executor."""
-        return await self.runtime.start(agent, text, executor=self.executor, **options)
+        options.setdefault("executor", self.executor)
+        run = await self.runtime.start(agent, text, **options)
+        self._started[run.run_id] = run
+        return run
+
+    async def check_rules(self) -> None:
+        """Every trace of every test keeps the ordering rules of the contract."""
+        for run in self._started.values():
+            trace = await load_trace(self.log, run.run_id)
+            assert check_trace(trace, ended=(await run.state()).over) == []
 
     async def events(self, run: RunHandle[Any], *, detailed: bool = True) -> list[Event]:
         """All events of a run, as a late reader sees them."""
@@ -109,7 +120,9 @@ async def log(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterat
 async def place(request: pytest.FixtureRequest, log: Log) -> AsyncIterator[Place]:
     """Where runs are driven."""
     async with contextlib.AsyncExitStack() as stack:
-        yield Place(log, request.param, stack)
+        place = Place(log, request.param, stack)
+        yield place
+        await place.check_rules()
 
 
 def names(events: list[Event]) -> list[str]:

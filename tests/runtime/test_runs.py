@@ -283,7 +283,7 @@ async def test_a_run_pauses_at_the_step_boundary_and_goes_on_when_resumed(
 async def test_a_cancel_before_anybody_claims_leaves_exactly_two_events(place: Place, script: Script) -> None:
     agent = Agent("helper", model=script(says("done")))
     await place.open(agent, workers=0)
-    run = await place.runtime.start(agent, "question", executor="durable")  # nobody serves it
+    run = await place.start(agent, executor="durable")  # nobody serves it
     assert await run.cancel("changed my mind") == "cancelled"
     assert await run.cancel() == "already_cancelled"
     assert names(await place.events(run)) == ["status(starting)", "status(cancelled)"]

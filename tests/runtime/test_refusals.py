@@ -1,0 +1,260 @@
+"""What cannot be done is refused by name, before the first event where that is possible, and never hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldlog.eventlog import (
+    AgentConfigError,
+    ApprovalError,
+    ConfigError,
+    Log,
+    LogUnavailable,
+    NotRegistered,
+    PayloadTooLarge,
+    RunFailed,
+    Subject,
+    Submitted,
+    UnsupportedByExecutor,
+)
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.runtime import CAPABILITIES, Agent, Registry, Runtime, tool
+
+from .conftest import Place, call, calls, says
+
+pytestmark = pytest.mark.anyio
+Script = Callable[..., str]
+
+
+@tool(effect="pure")
+async def search(query: str) -> str:
+    """Search for something."""
+    return query
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "feature"),
+    [
+        ("planning_enabled", True, "planning"),
+        ("memory", {"scope": "session"}, "memory"),
+        ("budget_awareness", "limit:70", "context"),
+        ("allow_self_spawn", True, "subagents"),
+        ("fallback_models", ["scripted:b"], "fallback"),
+    ],
+)
+async def test_a_feature_that_is_not_built_is_refused_before_the_first_event(
+    place: Place, script: Script, field: str, value: Any, feature: str
+) -> None:
+    agent = Agent("helper", model=script(says("x")), **{field: value})
+    runtime = await place.open(agent)
+    with pytest.raises(UnsupportedByExecutor) as refusal:
+        await place.start(agent)
+    assert (refusal.value.feature, refusal.value.executor) == (feature, place.executor)
+    assert refusal.value.remedy
+    assert await runtime.list_runs() == []
+
+
+class Lacking:
+    """An executor that lacks one capability."""
+
+    name = "lacking"
+
+    def __init__(self, missing: str) -> None:
+        self.capabilities = CAPABILITIES - {missing}
+
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
+        raise AssertionError("nothing may be submitted")
+
+    async def drive(self, subject: Subject) -> None:
+        raise AssertionError("nothing may be driven")
+
+
+@pytest.mark.parametrize(
+    ("missing", "fields", "options"),
+    [
+        ("approvals", {"hitl_tools": ["search"]}, {}),
+        ("messages", {}, {"messages": [{"role": "user", "content": "before"}]}),
+        ("progress", {"mcp_servers": {"srv": {"command": "true"}}}, {}),
+    ],
+)
+async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
+    script: Script, missing: str, fields: dict[str, Any], options: dict[str, Any]
+) -> None:
+    agent = Agent("helper", model=script(says("x")), tools=[search], **fields)
+    async with Runtime.open(
+        log=MemoryLog(), registry=Registry(agents=[agent]), executors={"lacking": Lacking(missing)}
+    ) as runtime:
+        with pytest.raises(UnsupportedByExecutor) as refusal:
+            await runtime.start(agent, "question", executor="lacking", **options)
+        assert (refusal.value.feature, refusal.value.executor) == (missing, "lacking")
+
+
+async def test_details_of_an_executor_that_has_none_are_refused_before_anything_is_shown(
+    script: Script,
+) -> None:
+    agent = Agent("helper", model=script(says("x")))
+    log = MemoryLog()
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=5)
+    executors = {"local": Lacking("detailed_events")}
+    async with Runtime.open(log=log, registry=Registry(agents=[agent]), executors=executors) as runtime:
+        with pytest.raises(UnsupportedByExecutor, match="detailed_events"):
+            await anext(runtime.get_run(run.run_id).stream(detailed=True))
+
+
+async def test_an_unknown_model_provider_is_refused(place: Place) -> None:
+    agent = Agent("helper", model="nobody:model")
+    await place.open(agent)
+    with pytest.raises(ConfigError, match="nobody"):
+        await place.start(agent)
+
+
+async def test_a_missing_key_is_a_failed_preparation(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    agent = Agent("helper", model="openai:gpt-4o")
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed, match="OPENAI_API_KEY") as failure:
+        await run.result(timeout_s=10)
+    assert failure.value.steps == 0
+    assert [e.type for e in await place.events(run)] == ["status", "error", "status"]
+
+
+async def test_a_malformed_script_is_a_failed_preparation(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('{"turns": [{"txt": []}]}')
+    agent = Agent("helper", model=f"scripted:{tmp_path / 'bad.json'}")
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed, match=r"bad\.json.*txt") as failure:
+        await run.result(timeout_s=10)
+    assert failure.value.steps == 0
+
+
+async def test_an_unknown_tool_name_is_refused(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("x")), tools=["serch"])
+    place.registry = Registry(agents=[agent])
+    await place.open(agent)
+    with pytest.raises(NotRegistered, match="serch"):
+        await place.start(agent)
+
+
+async def test_a_worker_without_the_tool_leaves_the_run_to_others_and_then_says_so(
+    script: Script, log: Log
+) -> None:
+    full = Agent("helper", model=script(calls(call("search", query="x")), says("done")), tools=[search])
+    bare = Agent("helper", model=full.config.model, tools=["search"])
+    place = Place(log, "durable", __import__("contextlib").AsyncExitStack())
+    async with place._stack:
+        await place.open(bare)
+        async with Runtime.open(log=log, registry=Registry(agents=[full])) as submitter:
+            run = await submitter.start(full, "question", executor="durable")
+            with pytest.raises(RunFailed, match="search") as failure:
+                await run.result(timeout_s=30)
+            assert failure.value.error_type == "not_registered"
+
+
+async def test_input_over_the_limit_is_refused_with_its_size(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("x")))
+    await place.open(agent)
+    with pytest.raises(PayloadTooLarge) as refusal:
+        await place.start(agent, "x" * 1_000_000)
+    assert refusal.value.size_bytes > 1_000_000 > refusal.value.limit_bytes
+
+
+async def test_a_result_over_the_limit_is_stored_beside_the_log(place: Place, script: Script) -> None:
+    @tool(effect="pure")
+    async def big() -> str:
+        """Return much."""
+        return "y" * 2_000_000
+
+    agent = Agent("helper", model=script(calls(call("big")), says("done")), tools=[big])
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=10)
+    result = next(e for e in await place.events(run) if e.type == "tool_result")
+    assert result.result == "y" * 2_000_000
+    assert max(len(s.data) for s in (await _stored(place, run.run_id))) < 100_000
+
+
+async def _stored(place: Place, run_id: str) -> list[Any]:
+    subject = await place.runtime.locate(run_id)
+    return [stored async for stored in place.log.events.read(subject)]
+
+
+async def test_an_answer_over_the_limit_ends_the_run_by_name(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("z" * 1_200_000)))
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed) as failure:
+        await run.result(timeout_s=10)
+    assert failure.value.error_type == "payload_too_large"
+
+
+async def test_an_agent_that_this_process_does_not_know_is_not_driven(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("x")))
+    await place.open(agent, workers=0)
+    run = await place.start(agent, executor="durable")
+    async with Runtime.open(log=place.log, registry=Registry()) as stranger:
+        with pytest.raises(NotRegistered, match="helper"):
+            await stranger.drive(run.run_id)
+
+
+@pytest.mark.parametrize("url", ["nats://127.0.0.1:1", "http://127.0.0.1:1", "nonsense"])
+async def test_a_server_that_is_not_there_is_one_clear_error(url: str) -> None:
+    with pytest.raises((LogUnavailable, ConfigError), match="127.0.0.1:1|nonsense"):
+        async with Runtime.open(url):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"executor": "cloud"}, "cloud"),
+        ({"run_id": "no spaces"}, "run id"),
+        ({"messages": [{"role": "king", "content": ""}]}, "message 1"),
+        ({"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]}, "message 1"),
+        ({"metadata": {"when": object()}}, "metadata"),
+    ],
+)
+async def test_a_wrong_argument_is_named(script: Script, options: dict[str, Any], what: str) -> None:
+    agent = Agent("helper", model=script(says("x")))
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
+        with pytest.raises(ConfigError, match=what):
+            await runtime.start(agent, "question", **options)
+
+
+async def test_an_unknown_configuration_key_names_the_nearest(script: Script) -> None:
+    with pytest.raises(AgentConfigError, match="max_steps"):
+        Agent("helper", max_stepps=3)  # type: ignore[call-arg]
+
+
+async def test_an_approval_is_answered_once_and_only_if_it_exists(place: Place, script: Script) -> None:
+    @tool
+    async def deploy() -> str:
+        """Deploy."""
+        return "deployed"
+
+    agent = Agent(
+        "ops", model=script(calls(call("deploy")), says("done")), tools=[deploy], hitl_tools=["deploy"]
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            approval_id = event.approval_id
+            break
+    with pytest.raises(ApprovalError, match="nothing"):
+        await run.resolve("nothing", "approved")
+    with pytest.raises(ApprovalError, match="outcome"):
+        await run.resolve(approval_id, "approved", outcome="retry")
+    await run.resolve(approval_id, "rejected", by="ann")
+    await run.resolve(approval_id, "rejected")
+    with pytest.raises(ApprovalError, match="rejected by ann"):
+        await run.resolve(approval_id, "approved")
+    assert (await run.result(timeout_s=10)).output == "done"
