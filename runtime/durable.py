@@ -290,10 +290,8 @@ class Worker:
             if delivery.attempt <= UNSERVED_ATTEMPTS_MAX:
                 return "fenced"
             causes.append(PreparationFailed(error_type="not_registered", message=missing))
-        if not await driver.claim(*causes):
-            return None
-        async with self._heart.beat_for(driver, delivery.token):
-            return await driver.drive()
+        async with self._heart.beat_for(driver, delivery.token):  # from before the claim: no stored claim is without one
+            return await driver.drive() if await driver.claim(*causes) else None
 
     def _missing(self, journal: Journal) -> str | None:
         """What this process' registry lacks for the run, which other workers may have."""

@@ -14,7 +14,7 @@ import msgspec
 
 from ..eventlog.clock import Clock
 from ..eventlog.commits import ORIGIN, Chain, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
-from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, PayloadTooLarge
+from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
     Claimed,
     Custom,
@@ -46,6 +46,9 @@ from .rules import Rules, rules_of
 P = ParamSpec("P")
 T = TypeVar("T")
 OUTAGE_POLL_S = 0.25
+STALE_READ_S = 0.1
+REFUSALS_MAX = 50
+"""A read from a replica may be a moment behind the refusal; five seconds behind it is not."""
 DECISIONS_MAX = 64
 """How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
 
@@ -74,6 +77,7 @@ class Journal:
         self.wait_for_log = wait_for_log
         """Executors wait through an outage (it pauses runs and fails none); callers get `LogUnavailable`."""
         self._rules_from: object = None
+        self._refusals = 0
 
     async def load(self) -> RunState:
         """Fold the run from its beginning. Raises `LogCorrupted`."""
@@ -165,11 +169,12 @@ class Journal:
 
     async def _store_one(self, events: Sequence[StoredEvent], epoch: int, extra: Sequence[Write]) -> bool:
         write, commit = self.write(events, epoch=epoch)
+        more: list[Write] = []
         try:
             more = await self._owed_at_end(events)
             positions = await self.log.events.append(write, *more, *extra)
         except Conflict:
-            await self.load()
+            await self._read_past(write.expected.position if not more and not extra else -1)
             return False
         except LogUnavailable as error:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:
@@ -177,6 +182,21 @@ class Journal:
             return await self._find(commit.append)
         self.stored(write, commit, positions[0])
         return True
+
+    async def _read_past(self, position: int) -> None:
+        """Read what came first. It must become visible: a log that refuses a position and shows none newer lost it."""
+        if (await self.load()).head.position > position:
+            self._refusals = 0
+            return
+        self._refusals += 1
+        if self._refusals > REFUSALS_MAX:
+            raise LogCorrupted(
+                self.subject.id,
+                self.state.head.rev + 1,
+                "the log refuses to append behind the last commit it can show, so a newer one is lost or unreadable",
+            )
+        if self._refusals > 1:
+            await self.log.clock.sleep(STALE_READ_S)
 
     def stored(self, write: CommitWrite, commit: Commit, position: int) -> None:
         """The write was stored at `position`: the state, which has its events already, stands there now."""
