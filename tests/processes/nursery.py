@@ -1,0 +1,119 @@
+"""Forks processes that need no time to start, since all they import is imported already: `python nursery.py`.
+
+It takes orders from its input, a JSON object a line, and answers each with the process id. When its input ends it
+kills what is left. Children are real processes with connections of their own.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import workshop
+from foldlog.eventlog import CommitWrite, Log, Write
+from foldlog.eventlog.jetstream import JetStreamLog
+from foldlog.runtime import Runtime, Worker
+from foldlog.runtime.drive import Host
+
+
+class LethalEvents:
+    """The log's events, around whose k-th append of commits this process may die; keeps what was acknowledged."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self._count = inner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def append(self, *writes: Write) -> tuple[int, ...]:
+        commits = sum(isinstance(write, CommitWrite) for write in writes)
+        self._count += bool(commits)
+        place = f"append {self._count}"
+        if commits:
+            workshop.die_at(f"before {place}")
+        positions: tuple[int, ...] = await self._inner.append(*writes)
+        if commits:
+            workshop.die_at(f"after {place}")
+            acknowledged(writes, positions)
+        return positions
+
+
+def acknowledged(writes: tuple[Write, ...], positions: tuple[int, ...]) -> None:
+    """Remember for the test what the log said it has."""
+    lines = [
+        f"{write.subject.shard} {position} {write.data.decode()}\n"
+        for write, position in zip(writes, positions, strict=True)
+        if isinstance(write, CommitWrite)
+    ]
+    with (workshop.directory() / "acknowledged").open("ab", buffering=0) as file:
+        file.write("".join(lines).encode())
+
+
+def lethal(log: JetStreamLog) -> Log:
+    log.events = LethalEvents(log.events)  # type: ignore[assignment]
+    return log
+
+
+async def work(order: dict[str, Any]) -> None:
+    """Be a worker of the workshop until SIGTERM."""
+    lease_s = order["lease_s"]
+    opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
+    async with opening as log:
+        host = Host(log=lethal(log), registry=workshop.registry, worker=order["name"], lease_s=lease_s)
+        worker = Worker(host, grace_s=order["grace_s"])
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+        await worker.serve()
+
+
+async def run_locally(order: dict[str, Any]) -> None:
+    """Start a run on the local executor and see it through."""
+    lease_s = order["lease_s"]
+    opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
+    async with (
+        opening as log,
+        Runtime.open(log=lethal(log), registry=workshop.registry, lease_s=lease_s) as runtime,
+    ):
+        agent = workshop.registry.agent(order["agent"])
+        await runtime.run(agent, "question", run_id=order["name"])
+
+
+def become(order: dict[str, Any]) -> None:
+    os.environ.update(order["environment"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+    name = f"{order['name']}.log"
+    with (workshop.directory() / name).open("a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    asyncio.run(run_locally(order) if order["agent"] else work(order))
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    children: list[int] = []
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            code = 1
+            try:
+                become(json.loads(line))
+                code = 0
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        children.append(child)
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    assert Path(workshop.__file__).parent == Path(__file__).parent
+    main()

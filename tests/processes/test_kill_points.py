@@ -1,0 +1,62 @@
+"""SIGKILL of the owner at each commit boundary and within each model and tool call: nobody sees it in the end."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from foldlog.eventlog import ApprovalRequested, Claimed
+from foldlog.replay import Canonical, canonical, compare
+
+from tests.processes import workshop
+from tests.processes.support import PATIENCE_S, Place, one_is_gone, stored, undisturbed
+
+APPENDS = 9
+"""How many appends an executor makes in the clerk's run."""
+BOUNDARIES = [f"{side} append {number}" for number in range(1, APPENDS + 1) for side in ("before", "after")]
+EFFECTS = ["in model call 1", "in look", "in put", "in pay", "in model call 2"]
+UNVERIFIABLE = ("after append 7", "in pay", "before append 8")
+"""Between the stored start of the unsafe tool and its stored outcome nobody knows whether it ran."""
+REPEATED = {
+    "look": ("before append 3", "after append 3", "in look", "before append 4"),
+    "put": ("before append 5", "after append 5", "in put", "before append 6"),
+}
+LEASES_S = {"before append 1": 1.0}
+"""Who was killed before it claimed had no lease that its death could end: its wake-up comes again by itself."""
+
+
+@pytest.fixture(scope="module")
+async def whole(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Canonical]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("WORKSHOP", str(tmp_path_factory.mktemp("undisturbed")))
+        yield canonical(await undisturbed(workshop.clerk))
+
+
+async def test_the_points_below_are_all_that_the_run_has(place: Place, whole: Canonical):
+    await place.worker()
+    run = await place.runtime.start(workshop.clerk, "question", executor="durable")
+    await run.result(timeout_s=PATIENCE_S)
+    commits = [recorded.commit for recorded in (await place.trace(run)).commits]
+    assert sum(commit.epoch > 0 for commit in commits) == APPENDS
+    assert compare(await place.form(run), whole).equal
+
+
+@pytest.mark.parametrize("point", [*BOUNDARIES, *EFFECTS])
+async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
+    place: Place, whole: Canonical, point: str
+):
+    workers = [await place.worker(WORKSHOP_KILL=point, lease_s=LEASES_S.get(point, 30.0)) for _ in range(2)]
+    run = await place.runtime.start(workshop.clerk, "question", executor="durable")
+    if point in UNVERIFIABLE:
+        approval = await stored(run, ApprovalRequested)
+        assert (approval.kind, approval.tool_call_id) == ("unverifiable", "pay-1")
+        assert (await run.state()).paused == "unverifiable"
+        paid = workshop.read_diary().count("pay")
+        assert paid == (0 if point == "after append 7" else 1)
+        await run.resolve(approval.approval_id, "approved", outcome="succeeded", result="paid 12")
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "All three done"
+    await one_is_gone(workers)
+    assert compare(await place.form(run), whole).equal
+    diary = workshop.read_diary()
+    assert {name: diary.count(name) for name in ("look", "put")} == {
+        name: 2 if point in points else 1 for name, points in REPEATED.items()
+    }
+    assert diary.count("pay") == (0 if point == "after append 7" else 1)

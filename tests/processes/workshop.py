@@ -1,0 +1,160 @@
+"""What the tests of whole processes run: agents and tools that keep a diary, wait at a gate, or die on command.
+
+The environment says where and how: `WORKSHOP` is a directory of the test, `WORKSHOP_KILL` a place at which the first
+process that comes there kills itself, `WORKSHOP_STALL` has the first model call of all stop behind its first piece.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.runtime import Agent, Registry, ToolContext, tool
+from foldlog.runtime.models import Delta, ModelRequest
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def directory() -> Path:
+    return Path(os.environ["WORKSHOP"])
+
+
+def first_to(deed: str) -> bool:
+    """Whether nobody in any process was here before."""
+    with suppress(FileExistsError):
+        os.close(os.open(directory() / f"first-{deed.replace('/', '-')}", os.O_CREAT | os.O_EXCL))
+        return True
+    return False
+
+
+def die_at(place: str) -> None:
+    """Kill this process if the test wants that here, once."""
+    if os.environ.get("WORKSHOP_KILL") == place and first_to(place):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_diary(line: str) -> None:
+    """Note that something was done in the world; one write, so that a kill cannot cut it."""
+    with (directory() / "diary").open("ab", buffering=0) as diary:
+        diary.write(f"{line}\n".encode())
+
+
+def read_diary() -> list[str]:
+    with suppress(FileNotFoundError):
+        return (directory() / "diary").read_text().splitlines()
+    return []
+
+
+def open_gate() -> None:
+    """Let whoever waits at the gate pass, now and later."""
+    (directory() / "gate").touch()
+
+
+async def at_gate() -> None:
+    while not (directory() / "gate").exists():  # noqa: ASYNC110  # other processes open it
+        await asyncio.sleep(0.005)
+
+
+async def at_work(place: str, ctx: ToolContext) -> None:
+    """Say how far it is, and give that the time to be stored by itself."""
+    ctx.progress(1, 2, "half")
+    await asyncio.sleep(0.03)
+    die_at(f"in {place}")
+    ctx.progress(2, 2, "whole")
+
+
+@tool(effect="pure", parallel=False)
+async def look(thing: str, ctx: ToolContext) -> str:
+    """Look where a thing is."""
+    write_diary("look")
+    await at_work("look", ctx)
+    return f"{thing} is on the bench"
+
+
+@tool(effect="idempotent", parallel=False)
+async def put(thing: str, ctx: ToolContext) -> str:
+    """Put a thing where it belongs."""
+    write_diary("put")
+    await at_work("put", ctx)
+    return f"{thing} hangs on the wall"
+
+
+@tool(effect="unsafe", parallel=False)
+async def pay(euros: int) -> str:
+    """Pay the bill."""
+    write_diary("pay")
+    die_at("in pay")
+    return f"paid {euros}"
+
+
+@tool(effect="pure")
+async def hold(ctx: ToolContext) -> str:
+    """Tell who holds on; the first one does so until the gate is open, also when told to let go."""
+    if not first_to("hold"):
+        return "second"
+    ctx.progress(1, 2, str(os.getpid()))
+    try:
+        await at_gate()
+    except asyncio.CancelledError:
+        write_diary("told to let go")
+        await at_gate()
+        write_diary("let go")
+        raise
+    return "first, much too late"
+
+
+@tool(effect="pure", timeout_s=None)
+async def wait(ctx: ToolContext) -> str:
+    """Say who waits, then wait for the gate in any process."""
+    ctx.progress(1, 1, str(os.getpid()))
+    await at_gate()
+    return "waited"
+
+
+@tool(effect="pure")
+async def spawn(ctx: ToolContext) -> str:
+    """Wait for a child process with a child of its own, and end both if told to let go."""
+    grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", grandchild, start_new_session=True, stdin=subprocess.DEVNULL
+    )
+    ctx.progress(1, 1, str(child.pid))
+    try:
+        await child.wait()
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()
+    return "over"
+
+
+class LethalProvider(ScriptedProvider):
+    """The scripted provider, in whose streams a process may die."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """Answer, or die behind the first piece."""
+        number = 1 + sum(message.role == "assistant" for message in request.messages[request.history :])
+        async for delta in super().stream(request):
+            yield delta
+            await asyncio.sleep(0)
+            die_at(f"in model call {number}")
+            if os.environ.get("WORKSHOP_STALL") and first_to("stall"):
+                await asyncio.Event().wait()
+
+
+def agent(name: str, script: str, *tools: Any, **more: Any) -> Agent[str]:
+    return Agent(name, model=f"scripted:{SCRIPTS / script}", tools=tools, **more)
+
+
+clerk = agent("clerk", "errand.json", look, put, pay)
+walker = agent("walker", "rounds.json", look, put)
+holder = agent("holder", "hold.json", hold)
+talker = agent("talker", "talk.json")
+quick = agent("quick", "short.json")
+AGENTS = (clerk, walker, holder, talker, quick)
+registry = Registry(agents=AGENTS, providers={"scripted": LethalProvider()})
