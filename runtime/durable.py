@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -37,6 +37,9 @@ ORPHAN_ATTEMPTS_MAX = 30
 """A wake-up whose run does not appear after so many looks (about a minute): its submitter was never told yes."""
 UNSERVED_ATTEMPTS_MAX = 5
 CORRUPT_DELAY_S = 30.0
+RELEASE_S_MAX = 5.0
+
+T = TypeVar("T")
 
 Verdict = tuple[Literal["ack", "nak"], float]
 """What becomes of a wake-up: done with, or back after so many seconds."""
@@ -143,35 +146,42 @@ class Worker:
                 await self._heart.aclose()
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
-        stopping = asyncio.create_task(self._stopping.wait())
+        while await self._unless_stopping(self._room.acquire()):
+            delivery = await self._unless_stopping(anext(deliveries))
+            if delivery is None:
+                return
+            task = asyncio.create_task(self._handle(delivery))
+            self._handling.add(task)
+            task.add_done_callback(self._done)
+
+    async def _unless_stopping(self, waiting: Awaitable[T]) -> T | None:
+        """What is waited for; None, and the waiting given up, once the worker is to stop."""
+        future, stopping = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())
         try:
-            while not self._stopping.is_set():
-                await self._room.acquire()
-                pulling = asyncio.ensure_future(anext(deliveries))
-                await asyncio.wait({pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if not pulling.done():
-                    pulling.cancel()
-                    await asyncio.gather(pulling, return_exceptions=True)
-                    return
-                task = asyncio.create_task(self._handle(pulling.result()))
-                self._handling.add(task)
-                task.add_done_callback(self._done)
+            await asyncio.wait({future, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return future.result() if future.done() else None
         finally:
+            future.cancel()
             stopping.cancel()
+            await asyncio.gather(future, stopping, return_exceptions=True)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._handling.discard(task)
         self._room.release()
 
     async def _drain(self) -> None:
-        if self._handling:
-            await asyncio.wait(set(self._handling), timeout=self._grace_s)
+        """Let runs finish for most of the grace time, then release those that are left."""
+        release_s = min(RELEASE_S_MAX, self._grace_s / 2)
+        await self._handled(self._grace_s - release_s)
         for driver in self._heart.drivers:
             driver.release_soon("its worker is shutting down")
-        if self._handling:
-            await asyncio.wait(set(self._handling), timeout=self._grace_s)
+        await self._handled(release_s)
         for task in list(self._handling):
             task.cancel()
+
+    async def _handled(self, timeout_s: float) -> None:
+        if self._handling:
+            await asyncio.wait(set(self._handling), timeout=timeout_s)
 
     async def _mourn(self, deaths: AsyncIterator[Lease]) -> None:
         """A worker's connection is gone: have its wake-ups delivered again at once; the normal claim does the rest."""
@@ -290,8 +300,16 @@ class Worker:
             if delivery.attempt <= UNSERVED_ATTEMPTS_MAX:
                 return "fenced"
             causes.append(PreparationFailed(error_type="not_registered", message=missing))
-        async with self._heart.beat_for(driver, delivery.token):  # from before the claim: no stored claim is without one
-            return await driver.drive() if await driver.claim(*causes) else None
+        async with self._heart.beat_for(
+            driver, delivery.token
+        ):  # from before the claim: no stored claim is without one
+            if not await driver.claim(*causes):
+                return None
+            state = driver.state
+            logger.info("run %s of %s: claimed, epoch %d", state.run, state.agent, driver.epoch)
+            ending = await driver.drive()
+        logger.info("run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending)
+        return ending
 
     def _missing(self, journal: Journal) -> str | None:
         """What this process' registry lacks for the run, which other workers may have."""
