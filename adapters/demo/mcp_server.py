@@ -11,7 +11,7 @@ import os
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
 
-SEARCH_S = "FOLDLOG_DEMO_SEARCH_S"
+from .settings import SEARCH_S
 
 server = MCPServer("foldlog-demo", log_level="ERROR")
 

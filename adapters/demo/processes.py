@@ -1,0 +1,93 @@
+"""The demo's other processes, each of which ends with its context, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import cast
+
+import psutil
+
+from ...eventlog.errors import FoldlogError
+
+END_S = 5.0
+
+
+class DemoFailed(FoldlogError):
+    """A part of the demo did not start, or ended by itself."""
+
+
+class Process:
+    """A child process and what it writes. `lines` holds the end of it."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name, self._process = name, process
+        self.lines: deque[str] = deque(maxlen=20)
+        self._orphans: list[psutil.Process] = []
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    async def line_with(self, text: str) -> str:
+        """Read until a line holds `text`, and return it. Raises `DemoFailed` when the process ends before."""
+        output = cast("asyncio.StreamReader", self._process.stdout)
+        while line := (await output.readline()).decode(errors="replace"):
+            self.lines.append(line.rstrip())
+            if text in line:
+                return line.strip()
+        told = "; ".join(self.lines) or "nothing"
+        raise DemoFailed(f"{self.name} ended before it was ready. It said: {told}")
+
+    async def kill(self) -> None:
+        """SIGKILL to this process alone, and wait until it is gone; what it had started is ended by `end`."""
+        self._orphans = _family(self.pid)
+        self._process.kill()
+        await self._process.wait()
+
+    async def end(self) -> None:
+        """SIGTERM, then SIGKILL; also for all that it started."""
+        family = [*self._orphans, *_family(self.pid)]
+        if self._process.returncode is None:
+            self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await self._process.wait()
+        for member in family:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+        await self._process.wait()
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, *command: str, environ: Mapping[str, str]) -> AsyncIterator[Process]:
+    """A Python module as a process of its own, whose output is read; `command` begins with the module's name."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **environ},
+        start_new_session=True,  # Ctrl-C is for the demo, which ends them in order
+    )
+    started = Process(name, process)
+    try:
+        yield started
+    finally:
+        await started.end()
