@@ -110,7 +110,11 @@ class Follower:
         return self
 
     async def __anext__(self) -> Stored:
-        """The next commit. Raises `LogCorrupted` where one is lost, `ConfigError` if the server denies following."""
+        """The next commit.
+
+        Raises `LogCorrupted` where one is lost, `ConfigError` if the server denies following, and `LogUnavailable` only
+        when the log was closed.
+        """
         while not self._ready:
             if self._closed:
                 raise StopAsyncIteration
@@ -119,6 +123,8 @@ class Follower:
             try:
                 await self._more()
             except LogUnavailable:
+                if self._wire.closed:
+                    raise
                 await asyncio.sleep(_RETRY_S)
         return self._ready.popleft()
 

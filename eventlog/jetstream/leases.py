@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from .streams import Message, WrongPosition, read_all, read_last, store
 from .wire import Done, NoResponders, Wire
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 GONE_AFTER_S = 0.03
 """How long a worker's connection may be gone before the server tells of it."""
@@ -170,6 +172,9 @@ class _Repeated:
                 return await self._act()
             except LogUnavailable:
                 await asyncio.sleep(_RETRY_S)
+            except ConfigError:
+                _log.exception("workers can neither be seen nor see each other")
+                return None
 
 
 class Coroner:

@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Items in order of arrival. A reader whose wait is cancelled loses nothing."""
+    """Items in order of arrival. Who waits and is cancelled loses nothing."""
 
     def __init__(self) -> None:
         self.items: deque[T] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
 
     def post(self, item: T) -> None:
         """Add an item and wake the reader."""
@@ -23,19 +23,21 @@ class Mailbox(Generic[T]):
 
     def wake(self) -> None:
         """Let the reader look again, whether or not there is an item."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def wait(self, timeout_s: float | None = None) -> None:
         """Return when there is an item, at the next `wake`, or after `timeout_s`."""
         if self.items:
             return
         loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.add(waiter)
         alarm = loop.call_later(timeout_s, self.wake) if timeout_s is not None else None
         try:
-            await self._waiter
+            await waiter
         finally:
-            self._waiter = None
+            self._waiters.discard(waiter)
             if alarm is not None:
                 alarm.cancel()

@@ -1,7 +1,8 @@
 """Making a namespace, or finding it as it was made.
 
-The number of shards is written down in the first shard's stream when it is made. Whoever comes at the same time with
-the same number meets the same streams; with another number, or later, gets an error that names both.
+The number of shards is written down in the stream of each. The first shard's stream is made last: once it is there, all
+are, and one that is missing later was lost. Whoever comes at the same time with the same number meets the same streams;
+with another number, or later, gets an error that names both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ConfigError, LogUnavailable
+from ..errors import ConfigError, LogCorrupted, LogUnavailable
 from ..names import SHARDS_MAX
 from .layout import SHARDS_KEY, Layout
 from .wire import NoResponders, Refused, Wire
@@ -50,6 +51,8 @@ def check_server(wire: Wire) -> None:
         )
     if not wire.has_jetstream:
         raise _no_jetstream(wire)
+    if wire.lacks_tls:
+        raise ConfigError(f"the URL {wire.url} asks for TLS, which the server there does not offer")
 
 
 def replicas_setting() -> int | None:
@@ -74,7 +77,8 @@ class Namespace:
     async def settle(self, shards: int | None, timeout_s: float) -> int:
         """Make what is missing and return the number of shards, trying again for `timeout_s` while the log is away.
 
-        Raises `ConfigError` (another number of shards, no JetStream, a stream that must not be used), `LogUnavailable`.
+        Raises `ConfigError` (another number of shards, no JetStream, a stream that must not be used), `LogUnavailable`,
+        `LogCorrupted` (a shard is gone).
         """
         if shards is not None and not 1 <= shards <= SHARDS_MAX:
             raise ConfigError(f"shards is {shards}; it can be 1 to {SHARDS_MAX}")
@@ -89,27 +93,27 @@ class Namespace:
                 await asyncio.sleep(_RETRY_S)
 
     async def _settle(self, shards: int | None) -> int:
-        found = await self._find()
+        found = await self._noted(0)
         if found is None:
-            found = await self._found(shards or SHARDS_DEFAULT)
+            found = await self._found(shards)
+        else:
+            await asyncio.gather(*(self._must_be(shard) for shard in range(1, found)))
+        self._check_number(shards, found)
+        await asyncio.gather(
+            self._ensure(self._layout.artifacts_config(self._replicas)), self._make_volatile()
+        )
+        return found
+
+    def _check_number(self, shards: int | None, found: int) -> None:
         if shards is not None and shards != found:
             raise ConfigError(
                 f"the namespace {self._layout.namespace!r} was made with shards={found}, which cannot be changed, "
                 f"and is opened with shards={shards}: leave the number out, or use another namespace"
             )
-        await asyncio.gather(
-            *(
-                self._ensure(self._layout.shard_config(shard, found, self._replicas))
-                for shard in range(1, found)
-            ),
-            self._ensure(self._layout.artifacts_config(self._replicas)),
-            self._make_volatile(),
-        )
-        return found
 
-    async def _find(self) -> int | None:
-        """The number of shards as it was written down, None if there is no such namespace."""
-        stream = self._layout.shard(0)
+    async def _noted(self, shard: int) -> int | None:
+        """The number of shards that is written down in the stream of this one, None if there is no such stream."""
+        stream = self._layout.shard(shard)
         try:
             info = await self._info(stream)
         except NoResponders:
@@ -125,15 +129,30 @@ class Namespace:
             )
         return int(noted)
 
-    async def _found(self, shards: int) -> int:
-        """Make the first shard with this number, unless somebody else just made it with another."""
-        try:
-            await self._create(self._layout.shard_config(0, shards, self._replicas))
-        except Refused as refused:
-            if refused.err_code != _OTHER_CONFIG:
-                raise
-            return await self._find() or shards
+    async def _found(self, wanted: int | None) -> int:
+        """Make the shards, the first one last; returns their number, which may be that of somebody who began before."""
+        shards = wanted or SHARDS_DEFAULT
+        shard = shards - 1
+        while shard >= 0:
+            try:
+                await self._create(self._layout.shard_config(shard, shards, self._replicas))
+            except Refused as refused:
+                if refused.err_code != _OTHER_CONFIG:
+                    raise
+                noted = await self._noted(shard) or shards
+                self._check_number(wanted, noted)
+                if noted != shards:
+                    shards = shard = noted  # and one less, below
+            shard -= 1
         return shards
+
+    async def _must_be(self, shard: int) -> None:
+        """A shard of a namespace that was made whole: one that is gone must not begin anew. Raises `LogCorrupted`."""
+        stream = self._layout.shard(shard)
+        if await self._info(stream) is None:
+            raise LogCorrupted(
+                f"(any of shard {shard})", 0, f"there is no stream {stream} at {self._wire.url}"
+            )
 
     async def _info(self, stream: str) -> _StreamInfo | None:
         try:

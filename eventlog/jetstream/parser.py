@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from nats.errors import ProtocolError
+
 _LINE_END = b"\r\n"
 _M, _H = b"MH"
 
@@ -42,7 +44,16 @@ class Parser:
         buffer += data
         if len(buffer) < self._needed:
             return
-        position = self._needed = 0
+        self._needed = 0
+        try:
+            position = await self._take(buffer)
+        except (ValueError, IndexError) as error:
+            raise ProtocolError from error  # nats-py then connects again
+        del buffer[:position]
+
+    async def _take(self, buffer: bytearray) -> int:
+        """Hand on what is complete; returns where the rest begins."""
+        position = 0
         while (line_end := buffer.find(_LINE_END, position)) >= 0:
             first = buffer[position]
             if first in (_M, _H):
@@ -57,7 +68,7 @@ class Parser:
                 line = bytes(buffer[position:line_end])
                 position = line_end + 2
                 await self._receiver.command(line)
-        del buffer[:position]
+        return position
 
     def _hand_on(self, arguments: list[bytearray], body: bytes, *, has_header: bool) -> None:
         """`MSG subject sid [reply] size` or `HMSG subject sid [reply] header-size size`."""

@@ -84,6 +84,8 @@ class Puller:
             while not self._deliveries.items:
                 if self._closed:
                     raise StopAsyncIteration
+                if self._wire.closed:
+                    raise LogUnavailable("the log was closed")
                 await self._remake_lost()
                 await self._deliveries.wait(self._ask())
             return self._deliveries.items.popleft()
@@ -164,6 +166,7 @@ class Puller:
         """The questions are gone with the connection."""
         for source in self._sources:
             source.ask_at = 0.0
+        self._deliveries.wake()
 
     def _take_back(self) -> None:
         """End the questions and give back what nobody took."""
@@ -175,7 +178,7 @@ class Puller:
             self._give_back(delivery.token.encode())
         self._deliveries.items.clear()
         for source in self._sources:
-            source.ask_at = min(source.ask_at, 0.0) if source.lost else 0.0
+            source.ask_at = 0.0
 
     def _give_back(self, token: bytes) -> None:
         with contextlib.suppress(LogUnavailable):

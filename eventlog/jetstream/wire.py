@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from nats.aio.client import Server
@@ -22,6 +19,7 @@ from nats.errors import Error as NatsError
 
 from ..errors import ConfigError, LogUnavailable
 from . import headers
+from .address import credentials_file, masked, servers_of
 from .link import Handler, Link
 
 T = TypeVar("T")
@@ -36,7 +34,6 @@ _DIAL_S = 2.0
 _PING_INTERVAL_S = 5.0
 _SWEEP_S = 0.25
 _NO_RESPONDERS = 503
-_SCHEMES = ("nats", "tls", "ws", "wss")
 _DENIED = re.compile(r'violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"', re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
@@ -136,7 +133,7 @@ class Wire:
         `user:password@` or `token@` in the URL is used, and the credentials file that `NATS_CREDS` names.
         Raises `ConfigError` for a URL or credentials that cannot work, else `LogUnavailable`.
         """
-        wire = cls(_servers(url), name, request_timeout_s)
+        wire = cls(servers_of(url), name, request_timeout_s)
         await wire._connect(connect_timeout_s)
         wire._inbox = wire._link.new_inbox().encode() + b"."
         wire.subscribe_now(wire._inbox + b"*", wire._answered)
@@ -190,6 +187,7 @@ class Wire:
         self._up.clear()
         self._link.flush_now()
         self._fail_all("the log was closed")
+        self._tell(self.on_down)
         if self._sweep is not None:
             self._sweep.cancel()
         await self._link.end()
@@ -213,6 +211,17 @@ class Wire:
     def payload_bytes_max(self) -> int:
         """The largest message that the server takes, with its header."""
         return self._link.max_payload
+
+    @property
+    def lacks_tls(self) -> bool:
+        """Whether a URL asks for TLS and the server does not."""
+        asked = any(server.startswith(("tls://", "wss://")) for server in self._servers)
+        return asked and not self._link.info.get("tls_required")
+
+    @property
+    def closed(self) -> bool:
+        """Whether it will never be up again."""
+        return self._closed or bool(self._link.is_closed)
 
     @property
     def is_up(self) -> bool:
@@ -278,7 +287,7 @@ class Wire:
 
     async def until_up(self) -> None:
         """Return when the connection stands, or raise `LogUnavailable` after `request_timeout_s`."""
-        if self._closed or self._link.is_closed:
+        if self.closed:
             raise self._unreachable()
         try:
             async with asyncio.timeout(self.request_timeout_s):
@@ -362,15 +371,17 @@ class Wire:
         self._up.clear()
         self._link.forget_unsent()
         self._fail_all(f"the connection to the NATS server at {self.url} broke before an answer came")
-        for listener in tuple(self.on_down):
+        self._tell(self.on_down)
+
+    def _tell(self, listeners: set[Callable[[], object]]) -> None:
+        for listener in tuple(listeners):
             listener()
 
     async def _reconnected(self) -> None:
         self._trouble = ""
         self._attempts = 0
         self._up.set()
-        for listener in tuple(self.on_up):
-            listener()
+        self._tell(self.on_up)
 
     def _next_server(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
         """Which server to try now, and the seconds to wait before."""
@@ -399,7 +410,7 @@ class Wire:
                 self._denials[subject] = message
 
     def _unreachable(self) -> LogUnavailable:
-        if self._closed:
+        if self.closed:
             return LogUnavailable("the log was closed")
         cause = f" ({self._trouble})" if self._trouble else ""
         return LogUnavailable(
@@ -413,36 +424,3 @@ def _publication(subject: bytes, reply: bytes, header: bytes, data: bytes) -> by
         size = len(header)
         return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, size, size + len(data), header, data)
     return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(data), data)
-
-
-def _servers(url: str) -> list[str]:
-    """The servers of a URL. Raises `ConfigError` if nats-py could not use it."""
-    servers = [server.strip() for server in url.split(",") if server.strip()]
-    for server in servers or [""]:
-        if not server or ("://" in server and server.partition("://")[0] not in _SCHEMES):
-            raise ConfigError(
-                f"{masked(server)!r} is no URL of a NATS server, which looks like nats://host:4222 "
-                f"(schemes: {', '.join(_SCHEMES)})"
-            )
-    return servers
-
-
-def masked(url: str) -> str:
-    """The URL without its credentials, fit for messages and logs."""
-    if "@" not in url:
-        return url
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
-    user = f"{parts.username}:***" if parts.password is not None else "***"
-    return urlunsplit(
-        (parts.scheme, f"{user}@{parts.netloc.rpartition('@')[2]}", parts.path, parts.query, "")
-    )
-
-
-def credentials_file() -> str | None:
-    """The credentials file that `NATS_CREDS` names, None without it. Raises `ConfigError` if there is none."""
-    named = os.environ.get("NATS_CREDS")
-    if not named:
-        return None
-    if not Path(named).is_file():
-        raise ConfigError(f"NATS_CREDS names {named}, which is no file")
-    return named

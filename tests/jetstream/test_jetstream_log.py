@@ -282,6 +282,18 @@ async def test_a_closed_log_says_so(server: EphemeralServer) -> None:
         await log.events.head(run_in(log).subject)
 
 
+async def test_who_waits_on_a_log_that_is_closed_is_told(server: EphemeralServer) -> None:
+    async with opened(server.url) as log, log.wakeups.pull(frozenset({"a"})) as deliveries:
+        waiting = [
+            asyncio.ensure_future(anext(stream)) for stream in (deliveries, log.events.follow(Shard(0)))
+        ]
+        await asyncio.sleep(0.01)
+        await log._wire.close()
+        for wait in waiting:
+            with pytest.raises(LogUnavailable, match="closed"):
+                await wait
+
+
 async def test_leases_and_drafts_work_again_after_the_server_forgot_its_memory(
     server: EphemeralServer, log: JetStreamLog
 ) -> None:

@@ -8,6 +8,7 @@ from foldlog.eventlog import (
     NEW,
     CommitWrite,
     ConfigError,
+    LogCorrupted,
     LogUnavailable,
     PayloadTooLarge,
     Subject,
@@ -16,9 +17,10 @@ from foldlog.eventlog.conformance.suite import closing, run_in
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.embedded.process import choose_port
 from foldlog.eventlog.jetstream import JetStreamLog, headers
+from foldlog.eventlog.jetstream.address import masked
 from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.parser import Parser
-from foldlog.eventlog.jetstream.wire import Done, Wire, masked
+from foldlog.eventlog.jetstream.wire import Done, Wire
 
 opened = JetStreamLog.open
 
@@ -224,6 +226,33 @@ async def test_of_those_who_make_a_namespace_at_once_all_agree_or_are_told(serve
             tasks.start_soon(make, shards)
     assert len(made) == len(refused) == 3
     assert len(set(made)) == 1
+
+
+async def test_a_namespace_that_was_begun_and_left_is_completed(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    for shard in (2, 1):
+        config = Layout("begun").shard_config(shard, 3, 1)
+        await log._wire.api(f"STREAM.CREATE.{config['name']}", config, Done)
+    with pytest.raises(ConfigError, match=r"shards=3.*shards=2"):
+        async with opened(server.url, namespace="begun", shards=2):
+            pass
+    async with opened(server.url, namespace="begun") as begun:
+        assert begun.events.shards == 3
+        await run_in(begun, shard=2).append()
+
+
+async def test_a_shard_that_is_gone_is_not_made_anew(server: EphemeralServer, log: JetStreamLog) -> None:
+    await log._wire.api("STREAM.DELETE.FL_default_01", None, Done)
+    with pytest.raises(LogCorrupted, match="no stream FL_default_01"):
+        async with opened(server.url):
+            pass
+
+
+async def test_a_server_without_tls_is_no_answer_to_a_url_that_asks_for_it(server: EphemeralServer) -> None:
+    with pytest.raises(ConfigError, match="TLS"):
+        async with opened(server.url.replace("nats://", "tls://")):
+            pass
 
 
 @pytest.mark.parametrize("namespace", ["", "a.b", "a b", "a*", "x" * 65])
