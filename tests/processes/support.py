@@ -184,6 +184,21 @@ async def stored(
     raise AssertionError("a log does not end")
 
 
+async def command(place: Place, *arguments: str) -> str:
+    """What a command of the command line prints; it must end well."""
+    foldlog = Path(sys.executable).with_name("foldlog")
+    process = await asyncio.create_subprocess_exec(
+        foldlog,
+        *("--server", place.url, "--namespace", place.namespace),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
 async def undisturbed(agent: Agent[Any], text: str = "question") -> Trace:
     """The trace of the agent where nothing happens, by the local executor in memory."""
     log = MemoryLog()

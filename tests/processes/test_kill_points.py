@@ -1,26 +1,50 @@
 """SIGKILL of the owner at each commit boundary and within each model and tool call: nobody sees it in the end."""
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
-from foldlog.eventlog import ApprovalRequested, Claimed
+from foldlog.eventlog import ApprovalRequested
 from foldlog.replay import Canonical, canonical, compare
+from foldlog.runtime import RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import PATIENCE_S, Place, one_is_gone, stored, undisturbed
+from tests.processes.support import PATIENCE_S, Place, command, one_is_gone, stored, undisturbed
 
 APPENDS = 9
 """How many appends an executor makes in the clerk's run."""
 BOUNDARIES = [f"{side} append {number}" for number in range(1, APPENDS + 1) for side in ("before", "after")]
 EFFECTS = ["in model call 1", "in look", "in put", "in pay", "in model call 2"]
-UNVERIFIABLE = ("after append 7", "in pay", "before append 8")
-"""Between the stored start of the unsafe tool and its stored outcome nobody knows whether it ran."""
 REPEATED = {
     "look": ("before append 3", "after append 3", "in look", "before append 4"),
     "put": ("before append 5", "after append 5", "in put", "before append 6"),
 }
 LEASES_S = {"before append 1": 1.0}
 """Who was killed before it claimed had no lease that its death could end: its wake-up comes again by itself."""
+
+
+async def retry(place: Place, run: RunHandle[str], approval_id: str) -> None:
+    await run.resolve(approval_id, "approved", outcome="retry")
+
+
+async def mark_succeeded(place: Place, run: RunHandle[str], approval_id: str) -> None:
+    await run.resolve(approval_id, "approved", outcome="succeeded", result="paid 12")
+
+
+async def mark_succeeded_by_command(place: Place, run: RunHandle[str], approval_id: str) -> None:
+    listed = await command(place, "approvals", "list", "--json")
+    assert [(row["approval_id"], row["kind"]) for row in json.loads(listed)] == [(approval_id, "unverifiable")]
+    await command(
+        place, "approvals", "approve", approval_id, "--outcome", "succeeded", "--result", '"paid 12"'
+    )
+
+
+UNVERIFIABLE = {
+    "after append 7": retry,
+    "in pay": mark_succeeded_by_command,
+    "before append 8": mark_succeeded,
+}
+"""Between the stored start of the unsafe tool and its stored outcome nobody knows whether it ran; somebody has to say."""
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +73,8 @@ async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
         approval = await stored(run, ApprovalRequested)
         assert (approval.kind, approval.tool_call_id) == ("unverifiable", "pay-1")
         assert (await run.state()).paused == "unverifiable"
-        paid = workshop.read_diary().count("pay")
-        assert paid == (0 if point == "after append 7" else 1)
-        await run.resolve(approval.approval_id, "approved", outcome="succeeded", result="paid 12")
+        assert workshop.read_diary().count("pay") == (0 if point == "after append 7" else 1)
+        await UNVERIFIABLE[point](place, run, approval.approval_id)
     assert (await run.result(timeout_s=PATIENCE_S)).output == "All three done"
     await one_is_gone(workers)
     assert compare(await place.form(run), whole).equal
@@ -59,4 +82,4 @@ async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
     assert {name: diary.count(name) for name in ("look", "put")} == {
         name: 2 if point in points else 1 for name, points in REPEATED.items()
     }
-    assert diary.count("pay") == (0 if point == "after append 7" else 1)
+    assert diary.count("pay") == 1

@@ -51,13 +51,13 @@ def read_diary() -> list[str]:
     return []
 
 
-def open_gate() -> None:
+def open_gate(gate: str = "gate") -> None:
     """Let whoever waits at the gate pass, now and later."""
-    (directory() / "gate").touch()
+    (directory() / gate).touch()
 
 
-async def at_gate() -> None:
-    while not (directory() / "gate").exists():  # noqa: ASYNC110  # other processes open it
+async def at_gate(gate: str = "gate") -> None:
+    while not (directory() / gate).exists():  # noqa: ASYNC110  # other processes open it
         await asyncio.sleep(0.005)
 
 
@@ -93,6 +93,14 @@ async def pay(euros: int) -> str:
     return f"paid {euros}"
 
 
+@tool
+async def hold_dearly(ctx: ToolContext) -> str:
+    """Hold on, where a second time could do harm."""
+    ctx.progress(1, 2, str(os.getpid()))
+    await at_gate()
+    return "first, much too late"
+
+
 @tool(effect="pure")
 async def hold(ctx: ToolContext) -> str:
     """Tell who holds on; the first one does so until the gate is open, also when told to let go."""
@@ -110,10 +118,10 @@ async def hold(ctx: ToolContext) -> str:
 
 
 @tool(effect="pure", timeout_s=None)
-async def wait(ctx: ToolContext) -> str:
+async def wait(ctx: ToolContext, gate: str = "gate") -> str:
     """Say who waits, then wait for the gate in any process."""
     ctx.progress(1, 1, str(os.getpid()))
-    await at_gate()
+    await at_gate(gate)
     return "waited"
 
 
@@ -154,7 +162,12 @@ def agent(name: str, script: str, *tools: Any, **more: Any) -> Agent[str]:
 clerk = agent("clerk", "errand.json", look, put, pay)
 walker = agent("walker", "rounds.json", look, put)
 holder = agent("holder", "hold.json", hold)
+keeper = agent("keeper", "hold_dearly.json", hold_dearly)
+waiter = agent("waiter", "wait.json", wait)
+brief = agent("brief", "brief.json", wait)
+spawner = agent("spawner", "spawn.json", spawn)
 talker = agent("talker", "talk.json")
+teller = agent("teller", "retold.json")
 quick = agent("quick", "short.json")
-AGENTS = (clerk, walker, holder, talker, quick)
+AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, talker, teller, quick)
 registry = Registry(agents=AGENTS, providers={"scripted": LethalProvider()})

@@ -1,0 +1,156 @@
+"""Who goes on when an owner goes: at once when its connection ends, by the lease when it only falls silent."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from foldlog.eventlog import Claimed, McpProgress, Released, ToolResult
+from foldlog.replay import compare
+from foldlog.runtime import Agent, RunHandle
+
+from tests.processes import workshop
+from tests.processes.support import HERE, PATIENCE_S, Place, stored, undisturbed
+
+SHORT_OF_LEASE_S = 10.0
+"""Leases are 30 s here: what happens within this time is not due to their end."""
+
+
+async def started(place: Place, agent: Agent[str]) -> RunHandle[str]:
+    """A durable run whose tool is under way."""
+    run = await place.runtime.start(agent, "question", executor="durable")
+    await stored(run, McpProgress)
+    return run
+
+
+async def test_a_standby_goes_on_at_once_when_the_owners_connection_ends(place: Place):
+    for _ in range(2):
+        await place.worker()
+    run = await started(place, workshop.waiter)
+    (await place.owner(run)).kill()
+    await stored(run, Claimed, count=2)
+    workshop.open_gate()
+    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    assert compare(await place.form(run), await undisturbed(workshop.waiter), by="shape").equal
+
+
+async def test_all_runs_of_a_killed_worker_go_on(place: Place):
+    victim = await place.worker()
+    runs = [await started(place, workshop.waiter) for _ in range(10)]
+    await place.worker()
+    victim.kill()
+    workshop.open_gate()
+    for run in runs:
+        assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+        await place.form(run)
+
+
+async def test_a_worker_that_comes_after_the_death_goes_on(place: Place):
+    victim = await place.worker()
+    run = await started(place, workshop.waiter)
+    victim.kill()
+    await victim.gone()
+    workshop.open_gate()
+    await place.worker()
+    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+
+
+async def test_a_standby_goes_on_after_the_lease_when_the_owner_only_falls_silent(place: Place):
+    for _ in range(2):
+        await place.worker(lease_s=1.0)
+    run = await started(place, workshop.waiter)
+    owner = await place.owner(run)
+    owner.stop()
+    workshop.open_gate()
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
+    claims = [event for event in (await place.trace(run)).events if isinstance(event, Claimed)]
+    assert [claim.epoch for claim in claims] == [1, 2]
+    assert claims[1].worker != owner.name
+
+
+async def test_a_worker_finishes_the_local_run_of_a_killed_process(place: Place):
+    process = await place.local_process("waiter", "mine")
+    await place.worker()
+    run = await until_submitted(place, "mine")
+    await stored(run, McpProgress)
+    process.kill()
+    await stored(run, Claimed, count=2)
+    workshop.open_gate()
+    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    await place.form(run)
+
+
+async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Place):
+    process = await place.local_process("waiter", "mine")
+    run = await until_submitted(place, "mine")
+    await stored(run, McpProgress)
+    process.kill()
+    await process.gone()
+    workshop.open_gate()
+    await place.runtime.drive("mine")
+    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    await place.form(run)
+
+
+async def until_submitted(place: Place, run_id: str) -> RunHandle[str]:
+    """A run that another process is about to start."""
+    from foldlog.eventlog import RunNotFound
+
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await place.runtime.locate(run_id)
+            except RunNotFound:
+                await asyncio.sleep(0.005)
+            else:
+                return place.runtime.get_run(run_id)
+
+
+@asynccontextmanager
+async def worker_command(place: Place, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`foldlog worker` over the workshop's agents, ready to serve."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("foldlog"),
+        *("--server", place.url, "--namespace", place.namespace, "worker", "workshop:registry", *options),
+        cwd=HERE,
+        env=os.environ | {"WORKSHOP": str(place.directory)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        await said(process, "serves")
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def said(process: asyncio.subprocess.Process, word: str) -> None:
+    """Read what the process says until it says this."""
+    assert process.stderr is not None
+    async with asyncio.timeout(PATIENCE_S):
+        while line := await process.stderr.readline():
+            if word in line.decode():
+                return
+    pytest.fail(f"it ended without saying {word!r}")
+
+
+async def test_a_worker_told_to_end_finishes_short_work_and_gives_back_long_work(place: Place):
+    async with worker_command(place, "--grace-s", "1", "--lease-s", "30") as process:
+        short, long = await started(place, workshop.brief), await started(place, workshop.waiter)
+        process.terminate()
+        await said(process, "draining")
+        workshop.open_gate("side gate")
+        assert (await short.result(timeout_s=SHORT_OF_LEASE_S)).output == "In time"
+        await stored(long, Released)
+        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+    await place.worker()
+    await stored(long, Claimed, count=2)
+    workshop.open_gate()
+    assert (await long.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    results = [e for run in (short, long) for e in (await place.trace(run)).events if isinstance(e, ToolResult)]
+    assert [result.success for result in results] == [True, True]
+    await place.form(long)
