@@ -23,6 +23,7 @@ from .drive import Driver, Ending, Host
 from .executor import BUILT
 from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
+from .mourning import mourn
 from .owed import pay_owed, wakeup_for
 from .submission import open_turn
 
@@ -187,18 +188,7 @@ class Worker:
         """A worker's connection is gone: have its wake-ups delivered again at once; the normal claim does the rest."""
         async for lease in deaths:
             with contextlib.suppress(LogUnavailable):
-                if lease.token:
-                    await self._log.wakeups.nak(lease.token)
-                else:
-                    await self._log.wakeups.send(
-                        Wakeup(
-                            shard=lease.shard,
-                            agent=lease.agent,
-                            root=lease.root,
-                            run=lease.run,
-                            cause=lease.revision,
-                        )
-                    )
+                await mourn(self._log, lease)
 
     # --- one wake-up (protocol.md section C) ----------------------------------------------------------------
 
@@ -308,7 +298,9 @@ class Worker:
             state = driver.state
             logger.info("run %s of %s: claimed, epoch %d", state.run, state.agent, driver.epoch)
             ending = await driver.drive()
-        logger.info("run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending)
+        logger.info(
+            "run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending
+        )
         return ending
 
     def _missing(self, journal: Journal) -> str | None:

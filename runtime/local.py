@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.events import LaneEntry, Submitted
-from ..eventlog.ports import Subject, TimerWrite, Write
+from ..eventlog.ports import Lease, Subject, TimerWrite, Write
 from .commands import TimerDue
 from .drive import Driver, Host
 from .executor import BUILT
 from .heart import Heart
 from .journal import OUTAGE_POLL_S, Journal, at_head_of_lane, join_lane, read_lane
+from .mourning import mourn
 from .owed import owed_timers, pay_owed, watch_timer
 from .submission import open_turn
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("foldlog.local")
 
+LEASE_POLL_S = 0.5
+"""How often somebody who waits for a run looks whether its owner's lease has ended; deaths are heard at once."""
 RELEASE_GRACE_S = 5.0
 """How long leaving waits for claims to be released; the watch covers what was not."""
 
@@ -147,8 +151,11 @@ class LocalExecutor:
             state = journal.state
             if state.over:
                 return None
-            if state.owner is not None and not await self._is_free(journal, take_over=take_over):
-                return None
+            if state.owner is not None:
+                if not take_over:
+                    return None
+                if not await self._is_abandoned(journal):
+                    continue
             if (state.runnable or due is not None) and await self._has_turn(journal):
                 driver = Driver(host, journal)
                 causes = [due] if due is not None else []
@@ -157,11 +164,37 @@ class LocalExecutor:
                 continue
             due = await self._wait(journal) if not state.runnable else None
 
-    async def _is_free(self, journal: Journal, *, take_over: bool) -> bool:
-        state = journal.state
-        if not take_over or state.owner is None:
-            return False
-        return not await self._host.log.leases.live(state.run, state.owner, state.epoch)
+    async def _is_abandoned(self, journal: Journal) -> bool:
+        """Wait until the owner is gone: its connection ended, or its lease. False: something else happened first."""
+        owner, epoch = journal.state.owner or "", journal.state.epoch
+        async with self._host.log.leases.deaths() as deaths:
+            gone = (
+                asyncio.create_task(self._until_mourned(deaths, journal.state.run)),
+                asyncio.create_task(self._until_lease_ends(journal.state.run, owner, epoch)),
+            )
+            news = asyncio.create_task(
+                journal.follow_until(lambda now: (now.owner, now.epoch) != (owner, epoch))
+            )
+            try:
+                done, _ = await asyncio.wait({*gone, news}, return_when=asyncio.FIRST_COMPLETED)
+                for sign in done:
+                    sign.result()
+            finally:
+                for sign in (*gone, news):
+                    sign.cancel()
+                await asyncio.gather(*gone, news, return_exceptions=True)
+        return (journal.state.owner, journal.state.epoch) == (owner, epoch)
+
+    async def _until_mourned(self, deaths: AsyncIterator[Lease], run: str) -> None:
+        """Until the run's owner is among the dead. What others held is offered on, as a worker does it."""
+        async for lease in deaths:
+            await mourn(self._host.log, lease)
+            if lease.run == run:
+                return
+
+    async def _until_lease_ends(self, run: str, owner: str, epoch: int) -> None:
+        while await self._host.log.leases.live(run, owner, epoch):
+            await self._host.log.clock.sleep(LEASE_POLL_S)
 
     async def _has_turn(self, journal: Journal) -> bool:
         """Whether the run is at the head of its lane; else wait for the one before it to end."""
