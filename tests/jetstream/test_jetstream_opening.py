@@ -179,6 +179,25 @@ async def test_a_credentials_file_that_is_none_is_named(
             pass
 
 
+@pytest.mark.parametrize("replicas", ["0", "6", "three"])
+async def test_a_number_of_replicas_that_cannot_be_is_named(
+    server: EphemeralServer, monkeypatch: pytest.MonkeyPatch, replicas: str
+) -> None:
+    monkeypatch.setenv("FOLDLOG_REPLICAS", replicas)
+    with pytest.raises(ConfigError, match=f"FOLDLOG_REPLICAS.*{replicas}"):
+        async with opened(server.url):
+            pass
+
+
+async def test_more_replicas_than_there_are_servers_are_refused_with_what_to_do(
+    server: EphemeralServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDLOG_REPLICAS", "3")
+    with pytest.raises(LogUnavailable, match=r"no room for 3 replicas.*FOLDLOG_REPLICAS"):
+        async with opened(server.url, connect_timeout_s=0.3):
+            pass
+
+
 async def test_a_server_without_jetstream_is_a_config_error(
     monkeypatch: pytest.MonkeyPatch, server: EphemeralServer
 ) -> None:
