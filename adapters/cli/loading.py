@@ -20,8 +20,10 @@ def load_agent(path: str, name: str | None) -> tuple[Registry, Agent[Any]]:
     if name is not None:
         return registry, registry.agent(name)
     agents = list(registry.agents.values())
+    if not agents:
+        raise ConfigError(f"the registry {path!r} has no agents")
     if len(agents) != 1:
-        known = ", ".join(registry.agents) or "none"
+        known = ", ".join(registry.agents)
         raise ConfigError(f"{path!r} holds {len(agents)} agents ({known}): say which with --agent NAME")
     return registry, agents[0]
 

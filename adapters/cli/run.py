@@ -53,7 +53,12 @@ def run(  # noqa: PLR0913 - the options
 
     local = executor == "local"
     how = Watch(
-        json=json, detailed=detailed, timeout_s=timeout, wait=not no_wait, cancels=local, drives=local
+        json=json,
+        detailed=detailed,
+        timeout_s=timeout,
+        wait=not no_wait,
+        cancels=local,
+        drives=path if local else None,
     )
     options = {"session": session, "run_id": run_id, "idempotency_key": idempotency_key}
     return run_async(_run(settings_of(context), path, agent, input, how, executor=executor, **options))

@@ -87,7 +87,7 @@ def drive(
     from .loops import run_async
     from .watching import Watch
 
-    how = Watch(json=json, drives=path is not None)
+    how = Watch(json=json, drives=path)
     return run_async(_drive(settings_of(context), run, path, how))
 
 

@@ -10,7 +10,7 @@ from .settings import Settings
 def address_of(settings: Settings) -> str:
     """The log's address for people; asks the project's own server if none is named."""
     from ...eventlog.embedded import server_status
-    from ...eventlog.jetstream.wire import masked
+    from ...eventlog.jetstream.address import masked
 
     named = settings.server or os.environ.get("NATS_URL")
     if named:

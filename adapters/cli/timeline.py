@@ -104,7 +104,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             return row(what, f"by {event.worker}{taken} (epoch {event.epoch})", style=ASK if taken else DIM)
         case Released() | Parked():
             so_far.owner = ""
-            return row(event.type, one_line(event.reason), style=DIM)
+            told_by_pause = isinstance(event, Parked) and event.reason not in {"timer", "child"}
+            return None if told_by_pause else row(event.type, one_line(event.reason), style=DIM)
         case Prepared():
             return row("prepared", ", ".join(tool.name for tool in event.tools) or "no tools", style=DIM)
         case Step(status="started"):

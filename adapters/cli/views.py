@@ -83,11 +83,12 @@ class ReadableView:
         self._screen, self._settings, self._detailed = screen, settings, detailed
         self._run = self._path = ""
         self._text: dict[tuple[str, str], str] = {}
-        self._tools: dict[tuple[str, str | None], str] = {}
+        self._answered: set[str] = set()
 
     def begin(self, state: RunState) -> None:
         """Say which run it is: everything else can be had by its id."""
         self._run, self._path = state.run, state.path
+        self._answered = {id_ for id_, approval in state.approvals.items() if not approval.pending}
         self._screen.say((f"run {state.run}  agent {state.agent}", DIM))
 
     def show(self, event: Event) -> None:
@@ -157,13 +158,12 @@ class ReadableView:
     def _line(self, event: Event) -> None:
         parts = self._parts(event)
         if parts:
-            asks = isinstance(event, ApprovalRequested)
+            asks = isinstance(event, ApprovalRequested) and event.approval_id not in self._answered
             self._screen.say(*self._prefix(event), *parts, important=asks)
 
     def _parts(self, event: Event) -> list[Part]:
         match event:
             case ToolCall():
-                self._tools[event.run_id, event.tool_call_id] = event.tool_name
                 arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
                 return [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}"), " ", self._cut(arguments)]
             case McpProgress():
@@ -199,6 +199,8 @@ class ReadableView:
         return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]
 
     def _approval(self, event: ApprovalRequested) -> list[Part]:
+        if event.approval_id in self._answered:
+            return [(f"? {one_line(event.tool_name or event.kind)} waited for an answer", ASK)]
         lost = event.kind == "unverifiable"
         what = "was started, and nobody knows what became of it" if lost else "waits for an approval"
         answers = answers_to(self._settings, event.approval_id, event.kind)

@@ -34,8 +34,8 @@ class Watch:
     wait: bool = True
     cancels: bool = False
     """Ctrl-C cancels the run."""
-    drives: bool = False
-    """The run is driven by this process, and by nobody once it has left."""
+    drives: str | None = None
+    """With what (`MODULE:REGISTRY`) this process drives the run; nobody does once it has left."""
 
 
 def view_for(screen: Screen, settings: Settings, watch: Watch) -> View:
@@ -141,9 +141,9 @@ class Watcher:
     def _way_back(self, state: RunState) -> str:
         """How to come back to a run that is left."""
         stream = self._settings.command("runs", "stream", state.run)
-        if not self._how.drives:
+        if self._how.drives is None:
             return f"come back with: {stream}"
-        drive = self._settings.command("runs", "drive", state.run, "MODULE:REGISTRY")
+        drive = self._settings.command("runs", "drive", state.run, self._how.drives)
         return f"nobody drives it now; go on with: {drive}"
 
     # --- beside the stream ------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Watcher:
 
     async def _unclaimed(self) -> None:
         """Say so when nobody takes the run."""
-        if self._how.drives:
+        if self._how.drives is not None:
             return
         await asyncio.sleep(UNCLAIMED_AFTER_S)
         state = await self._run.state()

@@ -1,0 +1,100 @@
+"""The agents that the tests of the command line run, as a user's module with its scripts."""
+
+import json
+from pathlib import Path
+
+MODULE = '''
+import asyncio
+from pathlib import Path
+
+from foldlog.runtime import Agent, Registry, ToolContext, tool
+
+
+@tool(effect="pure")
+async def lookup(q: str, ctx: ToolContext) -> str:
+    """Look something up."""
+    ctx.progress(1, 2, "half way")
+    return f"found {q}"
+
+
+@tool(effect="pure")
+async def hang(ctx: ToolContext) -> str:
+    """Never answer."""
+    ctx.progress(1, 2, "hanging")
+    await asyncio.sleep(3600)
+    return ""
+
+
+@tool(effect="unsafe")
+async def perilous(ctx: ToolContext) -> str:
+    """Never answer, and nobody knows what was done."""
+    ctx.progress(1, 2, "hanging")
+    await asyncio.sleep(3600)
+    return ""
+
+
+def agent_of(name, *tools, script=None, **fields):
+    return Agent(name, model=f"scripted:{script or name}.json", tools=list(tools), **fields)
+
+
+helper = agent_of("helper", lookup)
+careful = agent_of("careful", lookup, script="helper", hitl_tools=["lookup"])
+failing = agent_of("failing")
+hanging = agent_of("hanging", hang)
+reckless = agent_of("reckless", perilous)
+evil = agent_of("evil")
+clumsy = agent_of("clumsy", lookup)
+unserved = agent_of("unserved", lookup, script="helper")
+no_provider = Agent("no_provider", model="nope:x")
+no_key = Agent("no_key", model="openai:gpt-4o")
+bad_script = agent_of("bad_script")
+no_script = agent_of("no_script")
+no_tool = Agent("no_tool", model="scripted:helper.json", tools=["nope"])
+
+registry = Registry(agents=[helper, careful, failing, hanging, reckless, evil], tools=[lookup])
+one = Registry(agents=[helper])
+empty = Registry()
+number = 7
+'''
+
+UNSIGNED = '''
+from foldlog.runtime import Agent, tool
+
+
+@tool
+def all_of(*words: str) -> str:
+    """Take any number."""
+    return " ".join(words)
+
+
+agent = Agent("agent", tools=[all_of])
+'''
+
+USAGE = {"input_tokens": 10, "output_tokens": 5}
+EVIL_TEXT = "\x1b]0;owned\x07\x1b[2J[bold]plain\u202e\x9b31m"
+
+
+def call(name: str, arguments: object) -> dict[str, object]:
+    return {"tool_calls": [{"id": "call-1", "name": name, "arguments": arguments}], "usage": USAGE}
+
+
+SCRIPTS: dict[str, object] = {
+    "helper": [
+        {"text": ["Let me ", "see."], **call("lookup", {"q": "answer"})},
+        {"text": ["Final ", "answer"], "usage": USAGE},
+    ],
+    "failing": [{"error": {"type": "auth", "times": 99}}],
+    "hanging": [call("hang", {}), {"text": "not reached"}],
+    "reckless": [call("perilous", {}), {"text": "It is done", "usage": USAGE}],
+    "evil": [{"text": EVIL_TEXT, "usage": USAGE}],
+    "clumsy": [call("lookup", "{no json"), {"text": "Sorry", "usage": USAGE}],
+}
+
+
+def write_project(place: Path) -> None:
+    (place / "project_agents.py").write_text(MODULE)
+    (place / "unsigned.py").write_text(UNSIGNED)
+    (place / "broken.py").write_text("def oops(:\n")
+    (place / "bad_script.json").write_text('{"turns": [{"txt": 1}]}')
+    for name, turns in SCRIPTS.items():
+        (place / f"{name}.json").write_text(json.dumps({"turns": turns}))

@@ -1,0 +1,271 @@
+"""Commands as such: help, options, exit codes, formats. Nothing here needs a server."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from foldlog.adapters.cli import app as root
+from foldlog.adapters.cli import exits
+from foldlog.adapters.cli.escaping import clean, json_text, one_line, shown
+from foldlog.adapters.cli.settings import Settings
+from foldlog.eventlog import (
+    AgentConfigError,
+    AppendUnsure,
+    ApprovalError,
+    ConfigError,
+    Conflict,
+    FoldlogError,
+    LogCorrupted,
+    LogUnavailable,
+    NotRegistered,
+    PayloadTooLarge,
+    RunCancelled,
+    RunConflict,
+    RunFailed,
+    RunFinished,
+    RunNotFound,
+    TokenUsage,
+    UnsupportedByExecutor,
+)
+from foldlog.eventlog.events import Text
+from typer.testing import CliRunner, Result
+
+COMMANDS = {
+    (): {"run", "worker", "runs", "approvals", "log", "doctor", "schema", "demo"},
+    ("runs",): {"list", "show", "stream", "drive", "cancel", "inject", "pause", "resume"},
+    ("approvals",): {"list", "show", "approve", "reject"},
+    ("log",): {"up", "down", "status"},
+    ("schema",): {"json", "config"},
+}
+HEAVY = {"anyio", "jsonschema", "mcp", "msgspec", "nats", "openai", "rich", "foldlog.runtime"}
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(root.app, args)
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "names"), COMMANDS.items(), ids=lambda value: " ".join(value) or "foldlog")
+def test_help_names_every_command_and_exits_0(group: tuple[str, ...], names: set[str]) -> None:
+    result = invoke(*group, "--help")
+    assert result.exit_code == 0
+    section = result.stdout.partition("Commands:\n")[2]
+    assert {
+        line.split()[0] for line in section.splitlines() if line.startswith("  ") and line[2] != " "
+    } >= names
+
+
+@pytest.mark.parametrize(
+    "command", [(*group, name) for group, names in COMMANDS.items() for name in sorted(names)], ids=" ".join
+)
+def test_every_command_has_help_of_its_own(command: tuple[str, ...]) -> None:
+    result = invoke(*command, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_help_documents_every_exit_code() -> None:
+    told = invoke("--help").stdout
+    for word in (
+        "0 ok",
+        "1 the run failed",
+        "2 usage",
+        "3 no connection",
+        "4 time-out",
+        "5 the run is paused",
+        "130 int",
+    ):
+        assert word in told
+
+
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)
+def test_help_imports_nothing_heavy(args: list[str]) -> None:
+    script = (
+        "import sys\nfrom foldlog.adapters.cli.app import app\n"
+        f"try:\n    app({args!r}, prog_name='foldlog')\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "foldlog" in done.stdout
+    assert HEAVY.isdisjoint(done.stderr.split())
+
+
+def test_no_arguments_show_the_help_and_exit_2() -> None:
+    result = invoke()
+    assert result.exit_code == 2
+    assert "Commands:" in result.output
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nothing"],
+        ["run"],
+        ["run", "a:b"],
+        ["run", "a:b", "q", "--executor", "magic"],
+        ["run", "a:b", "q", "--nothing"],
+        ["run", "a:b", "q", "--timeout", "soon"],
+        ["worker", "a:b", "--concurrency", "0"],
+        ["runs", "list", "--status", "odd"],
+        ["approvals", "approve", "ap", "--arguments", "{"],
+        ["approvals", "approve", "ap", "--arguments", "[]"],
+        ["approvals", "approve", "ap", "--result", "x"],
+        ["approvals", "approve", "ap", "--outcome", "maybe"],
+        ["--namespace"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_exits_2_and_says_what_is_wrong(args: list[str]) -> None:
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_mistyped_command_is_told_the_nearest() -> None:
+    assert "Did you mean 'runs'" in invoke("rums").stderr
+
+
+def test_global_options_may_stand_behind_the_command() -> None:
+    args = ["runs", "list", "-s", "nats://a", "--namespace=b", "--quiet", "--status", "paused"]
+    assert root.hoisted(args) == [
+        "-s",
+        "nats://a",
+        "--namespace=b",
+        "--quiet",
+        "runs",
+        "list",
+        "--status",
+        "paused",
+    ]
+
+
+def test_what_follows_two_dashes_is_no_option() -> None:
+    assert root.hoisted(["run", "a:b", "--", "--quiet"]) == ["run", "a:b", "--", "--quiet"]
+
+
+def test_a_shown_command_reaches_the_same_log_and_holds_no_password() -> None:
+    assert Settings().command("runs", "show", "a") == "foldlog runs show a"
+    chosen = Settings(server="nats://host:1", namespace="other")
+    assert (
+        chosen.command("runs", "show", "a b")
+        == "foldlog --server nats://host:1 --namespace other runs show 'a b'"
+    )
+    assert "secret" not in Settings(server="nats://me:secret@host").command("runs", "list")
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (AgentConfigError("x"), 2),
+        (NotRegistered("x"), 2),
+        (UnsupportedByExecutor("memory", "local", "x"), 2),
+        (PayloadTooLarge("x", 2, 1), 2),
+        (LogUnavailable("x"), 3),
+        (AppendUnsure("x"), 3),
+        (TimeoutError("x"), 4),
+        (RunFailed("auth", "x", run_id="r", usage=TokenUsage(), steps=0), 1),
+        (RunCancelled("x", run_id="r"), 1),
+        (RunNotFound("x"), 1),
+        (RunConflict("x"), 1),
+        (RunFinished("x"), 1),
+        (ApprovalError("x"), 1),
+        (LogCorrupted("r", 1, "x"), 1),
+        (Conflict("x"), 1),
+        (FoldlogError("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_has_its_exit_code_and_at_most_one_line(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exits.report(error) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == (0 if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def test_an_error_of_many_lines_becomes_one_and_cannot_command_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exits.report(ConfigError("first\n\n  second\x1b[2J"))
+    assert capsys.readouterr().err == "error: first; second[2J\n"
+
+
+def test_a_bug_of_ours_is_one_line_and_its_traceback_lies_in_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert exits.report(ZeroDivisionError("oh")) == 1
+    told = capsys.readouterr().err
+    (file,) = tmp_path.iterdir()
+    assert told == (
+        f"error: ZeroDivisionError: oh: this is a bug in foldlog; the traceback is in {file}; please report it\n"
+    )
+    assert "ZeroDivisionError: oh" in file.read_text()
+
+
+def test_debugging_shows_tracebacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDLOG_DEBUG", "1")
+    exits.report(ConfigError("oh"))
+    assert "ConfigError: oh" in capsys.readouterr().err
+
+
+# --- text and formats -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "character", ["\x00", "\x07", "\x08", "\x0d", "\x1b", "\x7f", "\x85", "\x9b", "\u202e", "\u2066"]
+)
+def test_nothing_that_a_terminal_obeys_is_left_in_a_text(character: str) -> None:
+    text = f"a{character}b"
+    assert clean(text) == "ab"
+    assert one_line(f"{text}\nc") == "ab c"
+    assert character not in json_text({"text": text})
+    assert json.loads(json_text({"text": text})) == {"text": text}
+
+
+def test_lines_are_cut_to_the_width_that_there_is() -> None:
+    assert one_line("abcdef", 4) == "abc…"
+    assert shown({"a": [1, "x"]}) == '{"a":[1,"x"]}'
+
+
+def test_newlines_tabs_and_other_scripts_stay() -> None:
+    assert clean("a\n\tß→日本\r\n") == "a\n\tß→日本\n"
+
+
+def test_the_schema_of_commits_is_a_schema_and_describes_an_event() -> None:
+    result = invoke("schema", "json")
+    assert result.exit_code == 0
+    schema = json.loads(result.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert Text(text="x").type in json.dumps(schema)
+
+
+def test_the_schema_of_configurations_accepts_a_configuration() -> None:
+    result = invoke("schema", "config")
+    assert result.exit_code == 0
+    jsonschema.validate({"name": "agent", "model": "openai:gpt-4o"}, json.loads(result.stdout))
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert invoke("--version").stdout == "foldlog 0.1.0\n"
+
+
+def test_an_empty_log_has_no_runs() -> None:
+    result = invoke("runs", "list", "--json", "-s", "memory://")
+    assert (result.exit_code, result.stdout) == (0, "[]\n")

@@ -1,0 +1,236 @@
+"""`foldlog run` in a process of its own, on a real server where the log matters."""
+
+import json
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.commands import Project, Running
+from tests.cli.project import EVIL_TEXT
+
+Start = Callable[..., Running]
+
+
+def test_a_local_run_writes_the_text_to_stdout_and_all_else_to_stderr(project: Project) -> None:
+    done = project.run("run", "project_agents:helper", "question")
+    assert done.code == 0
+    assert done.out == "Let me see.\nFinal answer\n"
+    told = done.err.splitlines()
+    assert [line.split()[0] for line in told] == ["run", "→", "·", "←", "completed"]
+    assert '→ lookup {"q":"answer"}' in told
+    assert "half way" in told[2]
+    assert told[3].endswith("found answer")
+    assert "2 steps  30 tokens (20 in, 10 out)" in told[4]
+
+
+def test_json_is_one_event_a_line_and_ends_with_the_terminal_status(alone: Project) -> None:
+    done = alone.run("run", "project_agents:helper", "question", "--json", "--detailed")
+    assert done.code == 0
+    types = [event["type"] for event in done.lines]
+    assert types[0] == "status"
+    assert types[-1] == "status"
+    assert done.lines[-1]["status"] == "completed"
+    assert {"step", "usage", "tool_call", "mcp_progress", "tool_result", "text"} <= set(types)
+    assert all({"run_id", "agent_path", "cursor", "revision", "at"} <= event.keys() for event in done.lines)
+
+
+def test_json_without_details_leaves_steps_and_results_out(alone: Project) -> None:
+    types = {event["type"] for event in alone.run("run", "project_agents:helper", "q", "--json").lines}
+    assert types == {"text", "tool_call", "mcp_progress", "status"}
+
+
+def test_details_show_steps_and_usage_to_people(alone: Project) -> None:
+    told = alone.run("run", "project_agents:helper", "question", "--detailed").err
+    assert "— step 1 started" in told
+    assert "15 tokens (10 in, 5 out)" in told
+
+
+def test_quiet_leaves_only_the_text(alone: Project) -> None:
+    done = alone.run("--quiet", "run", "project_agents:helper", "question")
+    assert (done.out, done.err) == ("Let me see.\nFinal answer\n", "")
+
+
+def test_a_registry_with_one_agent_stands_for_it_and_a_name_chooses_among_many(alone: Project) -> None:
+    assert alone.run("run", "project_agents:one", "q").code == 0
+    assert alone.run("run", "project_agents:registry", "q", "--agent", "helper").code == 0
+
+
+def test_a_failed_run_exits_1_and_says_its_type_and_message(alone: Project) -> None:
+    done = alone.run("run", "project_agents:failing", "question")
+    assert done.code == 1
+    assert done.error.startswith("error: auth: scripted:failing.json: turn 1")
+
+
+def test_malformed_arguments_of_the_model_fail_the_call_and_not_the_run(alone: Project) -> None:
+    done = alone.run("run", "project_agents:clumsy", "question")
+    assert (done.code, done.out) == (0, "Sorry\n")
+    assert "✗ lookup" in done.err
+
+
+def test_what_a_model_says_cannot_command_the_terminal(project: Project) -> None:
+    done = project.run("run", "project_agents:evil", "question", FORCE_COLOR="1")
+    assert done.out == "]0;owned[2J[bold]plain31m\n"
+    stored = project.run("runs", "show", project.only_run(), "--json")
+    assert stored.document["output"] == EVIL_TEXT
+    assert "\x9b" not in stored.out
+    shown = project.run("runs", "show", project.only_run())
+    assert "\x1b" not in shown.out
+
+
+def test_colours_are_for_terminals_unless_forced(alone: Project) -> None:
+    assert "\x1b[" not in alone.run("run", "project_agents:helper", "q").err
+    assert "\x1b[" in alone.run("run", "project_agents:helper", "q", FORCE_COLOR="1").err
+    plain = alone.run("run", "project_agents:helper", "q", "--no-color", FORCE_COLOR="1").err
+    assert "\x1b[3" not in plain
+
+
+def test_a_time_out_exits_4_and_leaves_the_run_alone(project: Project) -> None:
+    done = project.run("run", "project_agents:hanging", "q", "--timeout", "0.3")
+    assert done.code == 4
+    run = project.only_run()
+    assert (
+        f"foldlog --namespace {project.environ['FOLDLOG_NAMESPACE']} runs drive {run} project_agents:hanging"
+        in (done.error)
+    )
+    assert project.run("runs", "show", run, "--json").document["status"] == "running"
+
+
+def test_a_paused_run_exits_5_without_waiting(project: Project) -> None:
+    done = project.run("run", "project_agents:careful", "q", "--no-wait")
+    assert done.code == 5
+    assert "approvals approve ap-" in done.err
+    assert project.run("runs", "list", "--status", "paused", "--json").document
+
+
+def test_a_paused_run_waits_and_an_answer_of_another_process_lets_it_go_on(
+    project: Project, start: Start
+) -> None:
+    running = start("run", "project_agents:careful", "question")
+    command = running.until("approvals approve").split()
+    done = project.run(*command[1:], "--note", "go on", "--by", "Ada")
+    assert (done.code, done.out.split()[0]) == (0, "approved:")
+    ended = running.end()
+    assert ended.code == 0
+    assert ended.out.endswith("Final answer\n")
+    assert "approved by Ada: go on" in ended.err
+
+
+def test_a_rejected_call_is_told_to_the_model_and_the_run_goes_on(project: Project, start: Start) -> None:
+    running = start("run", "project_agents:careful", "question")
+    command = running.until("approvals reject").split()
+    assert project.run(*command[1:], "--note", "not today").code == 0
+    ended = running.end()
+    assert ended.code == 0
+    assert "✗ lookup" in ended.err
+
+
+def test_ctrl_c_cancels_a_local_run(project: Project, start: Start) -> None:
+    running = start("run", "project_agents:hanging", "question")
+    running.until("hanging")
+    running.until("→ hang")
+    running.interrupt()
+    ended = running.end()
+    assert ended.code == 130
+    assert "cancelled (interrupted)" in ended.err
+    assert project.run("runs", "show", project.only_run(), "--json").document["status"] == "cancelled"
+
+
+def test_sigterm_gives_a_local_run_back_and_cancels_nothing(project: Project, start: Start) -> None:
+    running = start("run", "project_agents:hanging", "question")
+    running.until("→ hang")
+    running.interrupt(signal.SIGTERM)
+    assert running.end().code == 143
+    shown = project.run("runs", "show", project.only_run(), "--json").document
+    assert (shown["status"], shown["owner"]) == ("running", None)
+
+
+def test_a_run_that_nobody_drives_is_driven_on_here(project: Project) -> None:
+    project.run("run", "project_agents:careful", "q", "--no-wait")
+    run = project.only_run()
+    (approval,) = project.run("approvals", "list", "--json").document
+    assert project.run("approvals", "approve", approval["approval_id"]).code == 0
+    done = project.run("runs", "drive", run, "project_agents:registry")
+    assert (done.code, done.out) == (0, "Let me see.\nFinal answer\n")
+    again = project.run("runs", "drive", run, "project_agents:registry")
+    assert again.code == 1
+
+
+def test_the_same_run_id_with_another_input_is_refused(project: Project) -> None:
+    assert project.run("run", "project_agents:helper", "one", "--run-id", "mine").code == 0
+    again = project.run("run", "project_agents:helper", "one", "--run-id", "mine")
+    assert (again.code, again.out) == (0, "Let me see.\nFinal answer\n")
+    other = project.run("run", "project_agents:helper", "two", "--run-id", "mine")
+    assert other.code == 1
+    assert "with another input" in other.error
+    assert len(project.run("runs", "list", "--json").document) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("project_agents:no_provider", "there is no provider 'nope'"),
+        ("project_agents:no_tool", "there is no tool 'nope'"),
+        ("project_agents:empty", "has no agents"),
+        ("project_agents:registry", "say which with --agent NAME"),
+        ("project_agents:number", "neither a Registry nor an Agent"),
+        ("project_agents:nothing", "there is no attribute 'nothing'"),
+        ("nowhere:agent", "there is no module 'nowhere'"),
+        ("broken:agent", "line 1: SyntaxError"),
+        ("unsigned:agent", "*words: str cannot be described to a model"),
+        ("project_agents", "must be written module:attribute"),
+    ],
+)
+def test_what_cannot_be_started_is_a_usage_error_in_one_line(alone: Project, path: str, told: str) -> None:
+    done = alone.run("run", path, "question")
+    assert (done.code, done.out) == (2, "")
+    assert told in done.error
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("no_key", "OPENAI_API_KEY"),
+        ("bad_script", "bad_script.json: turn 1: unknown key 'txt', did you mean 'text'?"),
+        ("no_script", "no_script.json cannot be read"),
+    ],
+)
+def test_what_the_preparation_finds_missing_fails_the_run_in_one_line(
+    alone: Project, agent: str, told: str
+) -> None:
+    done = alone.run("run", f"project_agents:{agent}", "question")
+    assert done.code == 1
+    assert told in done.error
+
+
+def test_an_input_over_the_limit_is_refused_before_anything_is_stored(project: Project) -> None:
+    script = (
+        "import sys; sys.argv = ['foldlog', 'run', 'project_agents:helper', 'x' * 2_000_000]\n"
+        "from foldlog.adapters.cli import main; main()"
+    )
+    done = project.python(script)
+    assert done.code == 2
+    assert "more than the" in done.error
+    assert project.run("runs", "list", "--json").document == []
+
+
+def test_an_unreachable_server_exits_3(alone: Project) -> None:
+    done = alone.run("run", "project_agents:helper", "q", "--server", "nats://127.0.0.1:1")
+    assert (done.code, done.out) == (3, "")
+    assert "cannot reach the NATS server at nats://127.0.0.1:1" in done.error
+
+
+def test_a_url_of_another_protocol_is_a_usage_error(alone: Project) -> None:
+    done = alone.run("run", "project_agents:helper", "q", "-s", "http://127.0.0.1:1")
+    assert done.code == 2
+    assert "must begin with nats://" in done.error
+
+
+def test_a_reader_that_goes_away_ends_the_command_without_a_word(alone: Project) -> None:
+    done = alone.unread("run", "project_agents:helper", "q", "--json", "--detailed")
+    assert (done.code, done.err) == (1, "")
+
+
+def test_every_json_document_can_be_read_back(alone: Project) -> None:
+    done = alone.run("run", "project_agents:evil", "q", "--json")
+    assert "".join(json.loads(line).get("text", "") for line in done.out.splitlines()) == EVIL_TEXT
