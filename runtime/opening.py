@@ -20,7 +20,7 @@ MEMORY = "memory://"
 
 @contextlib.asynccontextmanager
 async def open_log(
-    url: str | None, namespace: str, *, lease_s: float, given: Log | None = None
+    url: str | None, namespace: str, *, name: str = "", lease_s: float = 10.0, given: Log | None = None
 ) -> AsyncIterator[Log]:
     """The log at `url`; None is `NATS_URL`, else the embedded server of this project, which is started if need be.
 
@@ -41,7 +41,7 @@ async def open_log(
         address = (await ensure_server()).url
     if "://" in address and address.split("://", 1)[0] not in {"nats", "tls", "ws", "wss"}:
         raise ConfigError(f"the log's URL {address!r} must begin with nats://, tls:// or memory://")
-    async with JetStreamLog.open(address, namespace=namespace, ack_wait_s=lease_s) as log:
+    async with JetStreamLog.open(address, namespace=namespace, name=name, ack_wait_s=lease_s) as log:
         yield log
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from ..eventlog.clock import SystemClock
 from ..eventlog.commits import Commit, decode, encode
 from ..eventlog.errors import (
     ApprovalError,
@@ -105,8 +106,11 @@ class Runtime:
             raise ConfigError(f"a lease of {hold_s:g} s is too short: at least 1 s")
         registered = registry or Registry()
         async with contextlib.AsyncExitStack() as stack:
-            opened = await stack.enter_async_context(open_log(url, namespace, lease_s=hold_s, given=log))
-            worker = f"{socket.gethostname().replace('.', '-')}-{os.getpid()}-{opened.clock.new_id()[-6:]}"
+            unique = (log.clock if log is not None else SystemClock()).new_id()[-6:]
+            worker = f"{socket.gethostname().replace('.', '-')}-{os.getpid()}-{unique}"
+            opened = await stack.enter_async_context(
+                open_log(url, namespace, name=worker, lease_s=hold_s, given=log)
+            )
             host = Host(log=opened, registry=registered, worker=worker, lease_s=hold_s)
             runtime = cls(opened, registered, host)
             runtime._executors.update(executors or {})
