@@ -66,7 +66,7 @@ async def _work(
     screen, registry = Screen(settings), load_registry(path)
     check_name("the namespace", settings.namespace)
     called = check_name("the worker's name", name or _own_name())
-    async with open_log(settings.server, settings.namespace, lease_s=lease_s) as log:
+    async with open_log(settings.server, settings.namespace, name=called, lease_s=lease_s) as log:
         host = Host(log=log, registry=registry, worker=called, lease_s=lease_s)
         serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
         with interruption() as interrupted:
