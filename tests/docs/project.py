@@ -39,11 +39,13 @@ class Project:
         shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         before, modules = Path.cwd(), set(sys.modules)
         os.chdir(directory)
+        sys.path.insert(0, str(directory))
         shell = await Shell.start(directory, _environment())
         try:
             yield cls(directory, document, shell)
         finally:
             os.chdir(before)
+            sys.path.remove(str(directory))
             await shell.aclose()
             await stop_server(directory / ".foldlog" / "log")
             for name in set(sys.modules) - modules:
@@ -54,6 +56,7 @@ class Project:
         """Do what a reader does with the block; raises `AssertionError` that names the line if it does not work."""
         if title := block.attributes.get("title"):
             path = self._directory / title
+            assert not path.exists() or path.read_text() == block.text, f"{title} differs from the file that exists"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
@@ -83,7 +86,8 @@ def _environment() -> dict[str, str]:
     """What the shell inherits: nothing that would lead it to another log or another account."""
     inherited = {name: value for name, value in os.environ.items() if name in KEPT}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**inherited, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100", "FOLDLOG_KEEPER_IDLE_S": "30"}
+    terminal = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1"}
+    return {**inherited, **terminal, "PATH": path, "FOLDLOG_KEEPER_IDLE_S": "30"}
 
 
 def _lies_in(directory: Path, module: types.ModuleType) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+COMMAND_S_MAX = 40.0
 RUN_ID = r"[0-9a-f]{2}-[0-9a-hjkmnp-tv-z]{26}"
 APPROVAL_ID = r"ap-[0-9a-f]{16}"
 _IDS = re.compile(rf"{RUN_ID}|{APPROVAL_ID}")
@@ -25,6 +26,8 @@ _VARIES = re.compile(
     r"|(?P<address>127\.0\.0\.1:\d+)"
     r"|(?P<process>(process|worker|server|keeper) \d+)"
 )
+_TRAILING_SPACE = re.compile(" +$", re.MULTILINE)
+_COLUMN_SPACE = re.compile(" {2,}")
 _JOBS = re.compile(r"^(bash: line \d+: .*(Killed|Terminated)|\[\d+\]).*\n?", re.MULTILINE)
 
 
@@ -51,6 +54,11 @@ def commands(text: str) -> list[Command]:
     return found
 
 
+def _narrow(text: str) -> str:
+    """The text without the widths of its columns, which follow what stands in them."""
+    return _COLUMN_SPACE.sub("  ", _TRAILING_SPACE.sub("", text))
+
+
 class Ids:
     """Which id of this run stands for which id of the document."""
 
@@ -63,12 +71,14 @@ class Ids:
 
     def match(self, expected: str, printed: str) -> bool:
         """Whether it was printed as expected; learns the ids that are new."""
+        expected, printed = _narrow(expected), _narrow(printed)
         new: dict[str, str] = {}
         pattern, end = "", 0
         for found in _VARIES.finditer(expected):
             pattern += re.escape(expected[end : found.start()]) + self._pattern(found, new)
             end = found.end()
-        match = re.fullmatch(pattern + re.escape(expected[end:]), printed, re.DOTALL)
+        pattern += re.escape(expected[end:])
+        match = re.fullmatch(pattern, printed, re.DOTALL)
         if match is None:
             return False
         self._actual |= {written: match[group] for written, group in new.items()}
@@ -120,7 +130,6 @@ class Shell:
         process = await asyncio.create_subprocess_exec(
             "bash",
             "--norc",
-            "-m",
             cwd=directory,
             env=dict(environment),
             stdin=asyncio.subprocess.PIPE,
@@ -128,20 +137,29 @@ class Shell:
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-        return cls(process)
+        shell = cls(process)
+        await shell.run("set -m 2>/dev/null")  # so that there are jobs, as at a terminal
+        return shell
 
     async def run(self, command: str) -> Printed:
         """Type a command, and wait until the next prompt."""
         end = f"end-{secrets.token_hex(8)}"
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\nprintf '\\n%s %d\\n' {end} $?\n".encode())
         printed: list[str] = []
-        while not (line := (await self._process.stdout.readline()).decode()).startswith(end):
-            assert line, f"the shell ended in {command!r}"
-            printed.append(line)
+        try:
+            async with asyncio.timeout(COMMAND_S_MAX):
+                while not (line := await self._line()).startswith(end):
+                    assert line, f"the shell ended in {command!r}"
+                    printed.append(line)
+        except TimeoutError:
+            raise AssertionError(f"$ {command}\ndid not end; it printed\n{''.join(printed)}") from None
         text = _JOBS.sub("", "".join(printed).removesuffix("\n"))
         return Printed(text, int(line.split()[1]))
+
+    async def _line(self) -> str:
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode()
 
     async def aclose(self) -> None:
         """End its jobs, then the shell."""
