@@ -24,6 +24,7 @@ from .children import ChildRuns
 from .commands import (
     Claim,
     Command,
+    ModelReplied,
     PreparationFailed,
     Release,
     Tick,
@@ -342,7 +343,7 @@ class Driver:
 
     async def _stop(self) -> None:
         """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
-        unfinished = [effect for effect, task in self._tasks.items() if not task.done()]
+        unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
         tasks = [*self._tasks.values(), *self._services]
         for task in tasks:
             task.cancel()
@@ -353,29 +354,45 @@ class Driver:
                 posted.stored.cancel()
         if self._source is not None:
             await self._source.aclose()
-        if self.state.over and self.state.epoch == self.epoch and unfinished:
-            await self._report_late(unfinished)
+        if self.state.over and self.state.epoch == self.epoch and unsettled:
+            await self._report_late(unsettled)
 
-    async def _report_late(self, unfinished: Sequence[Effect]) -> None:
-        returned = {p.command.call_id: p.command for p in self._inbox if isinstance(p.command, ToolReturned)}
+    def _is_unsettled(self, effect: Effect) -> bool:
+        """Whether the log does not say yet what became of it."""
+        state = self.state
+        match effect:
+            case CallModel():
+                return state.model.requested and (effect.step, effect.attempt) == (
+                    state.step,
+                    state.model.attempt,
+                )
+            case CallTool():
+                call = state.calls.get(effect.call_id) if effect.step == state.step else None
+                return call is not None and call.result is None and effect.attempt == call.failures + 1
+            case Prepare() | WaitUntil():
+                return False
+
+    async def _report_late(self, unsettled: Sequence[Effect]) -> None:
+        commands = [posted.command for posted in self._inbox]
+        returned = {c.call_id: c for c in commands if isinstance(c, ToolReturned)}
+        replied = any(isinstance(c, ModelReplied) for c in commands)
         events: list[LateOutcome] = []
-        for effect in unfinished:
+        for effect in unsettled:
             if isinstance(effect, CallModel):
-                events.append(LateOutcome(step=effect.step, kind="model", outcome="cancelled"))
+                outcome = "completed" if replied else "cancelled"
+                events.append(LateOutcome(step=effect.step, kind="model", outcome=outcome))
             elif isinstance(effect, CallTool):
-                outcome = returned.get(effect.call_id)
+                late = returned.get(effect.call_id)
                 events.append(
                     LateOutcome(
                         step=effect.step,
                         tool_call_id=effect.call_id,
                         kind="tool",
-                        outcome=outcome.status if outcome else "cancelled",
-                        result=outcome.result if outcome else None,
-                        error=outcome.error if outcome else None,
+                        outcome=late.status if late else "cancelled",
+                        result=late.result if late else None,
+                        error=late.error if late else None,
                     )
                 )
-        if not events:
-            return
         for event in events:
             apply(self.state, event, self.clock.now())
         try:

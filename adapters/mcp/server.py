@@ -34,6 +34,8 @@ class Server:
         self._retired: list[Session] = []
         self._progress_dropped = 0
         self._closed = False
+        self.interrupted = False
+        """Whether a call was cancelled: the server, or a child of it, may still be at work on it."""
 
     @property
     def progress_dropped(self) -> int:

@@ -35,9 +35,12 @@ class McpTools:
         return sum(lease.server.progress_dropped for lease in self._leases)
 
     async def aclose(self) -> None:
-        """End the use of the servers. Safe to repeat; one that nobody else uses ends a while later."""
+        """End the use of the servers. Safe to repeat; one that nobody else uses ends a while later.
+
+        One of which a call was interrupted ends at once, with all it started.
+        """
         for lease in self._leases:
-            await lease.release()
+            await lease.release(at_once=lease.server.interrupted)
 
 
 class McpToolSource:

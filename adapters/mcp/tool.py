@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,8 +33,12 @@ class McpTool:
         Raises `ToolFailed`: `ToolTimedOut` after the configured time, `Retryable` if the connection was lost and the
         tool's effect allows a further attempt.
         """
-        with anyio.move_on_after(self._timeout_s):
-            return outcome(self._tool, await self._answer(arguments, context))
+        try:
+            with anyio.move_on_after(self._timeout_s):
+                return outcome(self._tool, await self._answer(arguments, context))
+        except asyncio.CancelledError:
+            self._server.interrupted = True
+            raise
         raise ToolTimedOut(self._timeout_s)
 
     async def _answer(self, arguments: Mapping[str, Any], context: ToolContextPort) -> CallToolResult:

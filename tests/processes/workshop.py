@@ -19,6 +19,7 @@ from foldlog.runtime import Agent, Registry, ToolContext, tool
 from foldlog.runtime.models import Delta, ModelRequest
 
 SCRIPTS = Path(__file__).parent / "scripts"
+FAKES = Path(__file__).parents[1] / "fakes"
 
 
 def directory() -> Path:
@@ -119,8 +120,8 @@ async def hold(ctx: ToolContext) -> str:
 
 @tool(effect="pure", timeout_s=None)
 async def wait(ctx: ToolContext, gate: str = "gate") -> str:
-    """Say who waits, then wait for the gate in any process."""
-    ctx.progress(1, 1, str(os.getpid()))
+    """Wait for the gate in any process."""
+    ctx.progress(1, 1)
     await at_gate(gate)
     return "waited"
 
@@ -166,8 +167,19 @@ keeper = agent("keeper", "hold_dearly.json", hold_dearly)
 waiter = agent("waiter", "wait.json", wait)
 brief = agent("brief", "brief.json", wait)
 spawner = agent("spawner", "spawn.json", spawn)
+caller = agent(
+    "caller",
+    "call.json",
+    mcp_servers={
+        "srv": {
+            "command": sys.executable,
+            "args": [str(FAKES / "mcp_server.py"), "stdio"],
+            "effects": {"pid": "pure", "spawn": "pure", "slow": "pure"},
+        }
+    },
+)
 talker = agent("talker", "talk.json")
 teller = agent("teller", "retold.json")
 quick = agent("quick", "short.json")
-AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, talker, teller, quick)
+AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, quick)
 registry = Registry(agents=AGENTS, providers={"scripted": LethalProvider()})
