@@ -67,10 +67,15 @@ async def show(settings: Settings, *, json: bool) -> int:
             for task in (acting, stopping):
                 task.cancel()
             await asyncio.gather(acting, stopping, return_exceptions=True)
+    return conclude(screen, proof, json=json)
+
+
+def conclude(screen: Screen, proof: Proof, *, json: bool) -> int:
+    """Tell the proof, as a document or as a table, and return the exit code."""
     if json:
         screen.json(proof.document())
     else:
-        tell(screen, proof)
+        _tell(screen, proof)
     return OK if proof.comparison.equal else NO
 
 
@@ -261,7 +266,7 @@ def _comment(stage: Stage, event: Event) -> None:
 # --- the proof --------------------------------------------------------------------------------------------------------
 
 
-def tell(screen: Screen, proof: Proof) -> None:
+def _tell(screen: Screen, proof: Proof) -> None:
     """The table and the verdict, on stdout."""
     screen.say("")
     screen.table(

@@ -2,12 +2,14 @@
 
 import json
 import os
+import pty
 import queue
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ class Done:
 
     @property
     def document(self) -> Any:
+        assert self.out, self.err
         return json.loads(self.out)
 
     @property
@@ -97,6 +100,22 @@ class Project:
         finally:
             os.close(writer)
         return Done(done.returncode, "", done.stderr)
+
+    def on_terminal(self, *args: str) -> str:
+        """What a command writes to a terminal."""
+        terminal, end = pty.openpty()
+        environ = {**self.environ, "TERM": "xterm-256color"}
+        with subprocess.Popen(
+            [FOLDLOG, *args], cwd=self.place, env=environ, stdin=end, stdout=end, stderr=end
+        ) as process:
+            os.close(end)
+            written = b""
+            with suppress(OSError):  # Linux: the other end was closed
+                while piece := os.read(terminal, 65_536):
+                    written += piece
+            os.close(terminal)
+            assert process.wait(WAIT_S) == 0
+        return written.decode().replace("\r\n", "\n")
 
     def start(self, *args: str, **environ: str) -> "Running":
         """A command that is left running."""

@@ -20,7 +20,7 @@ async def lookup(q: str, ctx: ToolContext) -> str:
 @tool(effect="pure")
 async def hang(ctx: ToolContext) -> str:
     """Never answer."""
-    ctx.progress(1, 2, "hanging")
+    ctx.progress(1, 2, "for ever")
     await asyncio.sleep(3600)
     return ""
 
@@ -28,7 +28,7 @@ async def hang(ctx: ToolContext) -> str:
 @tool(effect="unsafe")
 async def perilous(ctx: ToolContext) -> str:
     """Never answer, and nobody knows what was done."""
-    ctx.progress(1, 2, "hanging")
+    ctx.progress(1, 2, "for ever")
     await asyncio.sleep(3600)
     return ""
 
@@ -44,6 +44,7 @@ hanging = agent_of("hanging", hang)
 reckless = agent_of("reckless", perilous)
 evil = agent_of("evil")
 clumsy = agent_of("clumsy", lookup)
+stutter = agent_of("stutter")
 unserved = agent_of("unserved", lookup, script="helper")
 no_provider = Agent("no_provider", model="nope:x")
 no_key = Agent("no_key", model="openai:gpt-4o")
@@ -86,6 +87,14 @@ SCRIPTS: dict[str, object] = {
     "failing": [{"error": {"type": "auth", "times": 99}}],
     "hanging": [call("hang", {}), {"text": "not reached"}],
     "reckless": [call("perilous", {}), {"text": "It is done", "usage": USAGE}],
+    "stutter": [
+        {
+            "text": ["One ", "two"],
+            "retry_text": ["One ", "three"],
+            "error": {"type": "transient", "times": 1, "after_chunks": 2},
+            "usage": USAGE,
+        }
+    ],
     "evil": [{"text": EVIL_TEXT, "usage": USAGE}],
     "clumsy": [call("lookup", "{no json"), {"text": "Sorry", "usage": USAGE}],
 }

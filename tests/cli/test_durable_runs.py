@@ -3,8 +3,10 @@
 import asyncio
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import nats
+from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.names import shard_in
 
@@ -87,7 +89,7 @@ def test_an_approval_parks_the_run_and_the_answer_wakes_a_worker(project: Projec
 def test_a_killed_worker_is_replaced_and_the_timeline_tells(project: Project, start: Start) -> None:
     first = ready(start, "w1")
     running = start("run", "project_agents:hanging", "question", "--executor", "durable")
-    running.until("hanging")
+    running.until("for ever")
     first.kill()
     second = ready(start, "w2")
     second.until("claimed, epoch 2")
@@ -104,7 +106,7 @@ def test_a_killed_worker_is_replaced_and_the_timeline_tells(project: Project, st
 def test_an_unsafe_call_of_a_killed_worker_waits_for_a_decision(project: Project, start: Start) -> None:
     first = ready(start, "w1")
     running = start("run", "project_agents:reckless", "question", "--executor", "durable")
-    running.until("hanging")
+    running.until("for ever")
     first.kill()
     ready(start, "w2")
     command = running.until("--outcome succeeded").split()
@@ -122,7 +124,7 @@ def test_a_worker_drains_on_sigterm_and_gives_back_what_it_cannot_finish(
 ) -> None:
     worker = ready(start, "w1", "--grace-s", "0")
     running = start("run", "project_agents:hanging", "question", "--executor", "durable")
-    running.until("hanging")
+    running.until("for ever")
     worker.interrupt(signal.SIGTERM)
     ended = worker.end()
     assert ended.code == 0
@@ -133,7 +135,7 @@ def test_a_worker_drains_on_sigterm_and_gives_back_what_it_cannot_finish(
 def test_a_second_signal_ends_a_worker_at_once(project: Project, start: Start) -> None:
     worker = ready(start, "w1")
     running = start("run", "project_agents:hanging", "question", "--executor", "durable")
-    running.until("hanging")
+    running.until("for ever")
     worker.interrupt()
     worker.until("draining")
     worker.interrupt()
@@ -159,6 +161,22 @@ def test_runs_can_be_paused_told_something_and_resumed_from_other_processes(
     assert late.code == 1
     assert "is over (completed)" in late.error
     assert project.run("runs", "cancel", run).code == 1
+
+
+async def test_a_worker_and_a_reader_sit_through_an_outage_of_the_server(place: Path) -> None:
+    async with EphemeralServer() as server:
+        project = Project(place, server.url)
+        worker = project.start(*WORKER, "--name", "w1")
+        try:
+            worker.until("serves")
+            running = project.start("run", "project_agents:careful", "question", "--executor", "durable")
+            command = running.until("approvals approve").split()
+            await server.restart()
+            assert project.run(*command[1:]).code == 0
+            ended = running.end()
+            assert (ended.code, ended.out) == (0, "Let me see.\nFinal answer\n")
+        finally:
+            worker.kill()
 
 
 def test_a_worker_without_agents_is_refused(project: Project) -> None:

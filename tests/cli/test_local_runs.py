@@ -85,6 +85,19 @@ def test_colours_are_for_terminals_unless_forced(alone: Project) -> None:
     assert "\x1b[3" not in plain
 
 
+def test_a_pipe_gets_a_text_once_and_only_when_it_holds(alone: Project) -> None:
+    done = alone.run("run", "project_agents:stutter", "q")
+    assert (done.code, done.out) == (0, "One three\n")
+
+
+def test_a_terminal_gets_text_as_it_comes_and_sees_where_the_model_begins_again(alone: Project) -> None:
+    shown = alone.on_terminal("run", "project_agents:stutter", "q")
+    assert "One two\n" in shown
+    assert "(the model begins again)" in shown
+    assert "One three\n" in shown.partition("begins again")[2]
+    assert "\x1b[" in shown
+
+
 def test_a_time_out_exits_4_and_leaves_the_run_alone(project: Project) -> None:
     done = project.run("run", "project_agents:hanging", "q", "--timeout", "0.3")
     assert done.code == 4
@@ -127,8 +140,7 @@ def test_a_rejected_call_is_told_to_the_model_and_the_run_goes_on(project: Proje
 
 def test_ctrl_c_cancels_a_local_run(project: Project, start: Start) -> None:
     running = start("run", "project_agents:hanging", "question")
-    running.until("hanging")
-    running.until("→ hang")
+    running.until("for ever")
     running.interrupt()
     ended = running.end()
     assert ended.code == 130
@@ -138,7 +150,7 @@ def test_ctrl_c_cancels_a_local_run(project: Project, start: Start) -> None:
 
 def test_sigterm_gives_a_local_run_back_and_cancels_nothing(project: Project, start: Start) -> None:
     running = start("run", "project_agents:hanging", "question")
-    running.until("→ hang")
+    running.until("for ever")
     running.interrupt(signal.SIGTERM)
     assert running.end().code == 143
     shown = project.run("runs", "show", project.only_run(), "--json").document

@@ -1,0 +1,120 @@
+"""`foldlog demo`: the whole of it as a process, and its verdict on traces that are not equal."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from foldlog.adapters.cli.settings import Settings
+from foldlog.adapters.cli.terminal import Screen
+from foldlog.adapters.demo.show import conclude
+from foldlog.adapters.demo.traces import Proof, Takeover
+from foldlog.eventlog import MemoryLog
+from foldlog.replay import Trace, load_trace
+from foldlog.runtime import Agent, Registry, Runtime, tool
+
+from tests.cli.commands import Project, Running
+from tests.cli.project import write_project
+
+TAKEOVER = Takeover(killed="worker-1", by="worker-2", epoch=2, revision=9, after_ms=30.0)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Project]:
+    """A place for a demo, in which nothing is left behind when the test is over."""
+    project = Project(tmp_path, None)
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield project
+    assert list(tmp_path.iterdir()) == []
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    demos = [
+        p
+        for p in psutil.process_iter(["environ"])
+        if (p.info["environ"] or {}).get("TMPDIR") == str(tmp_path)
+    ]
+    assert demos == []
+
+
+def test_the_demo_kills_a_worker_and_both_traces_are_equal(demo: Project) -> None:
+    done = demo.run("demo")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "parity: equal (13 of 13 boundaries)"
+    table = done.out.splitlines()
+    assert [line.split()[0] for line in table if line[:1].isdigit()] == [str(n) for n in range(1, 14)]
+    (takeover,) = [line for line in table if "✂" in line]
+    assert "killed" in takeover
+    assert "took over after" in takeover
+    assert "SIGKILL to worker-" in done.err
+    assert "this process" in done.err
+
+
+def test_the_demo_as_a_document_has_both_traces_and_the_verdict(demo: Project) -> None:
+    done = demo.run("demo", "--json")
+    assert done.code == 0
+    told = done.document
+    assert told["local"]["canonical"] == told["durable"]["canonical"]
+    assert told["local"]["digest"] == told["durable"]["digest"]
+    assert told["parity"] == {
+        "equal": True,
+        "boundaries_equal": len(told["local"]["canonical"]),
+        "boundaries": len(told["durable"]["canonical"]),
+        "difference": None,
+    }
+    assert {told["takeover"]["killed"], told["takeover"]["by"]} == {"worker-1", "worker-2"}
+    assert [event["type"] for event in told["durable"]["trace"]].count("mcp_progress") == 2
+
+
+@pytest.mark.parametrize("moment", ["model  an HTTP server", "progress 1/2", "claimed the run"])
+def test_ctrl_c_ends_the_demo_and_everything_that_it_started(demo: Project, moment: str) -> None:
+    running: Running = demo.start("demo")
+    running.until(moment)
+    running.interrupt(signal.SIGINT)
+    ended = running.end()
+    assert ended.code == 130
+    assert "Traceback" not in ended.err
+
+
+# --- traces that are not equal ----------------------------------------------------------------------------------------
+
+
+@tool(effect="pure")
+def lookup(q: str) -> str:
+    """Look something up."""
+    return f"found {q}"
+
+
+async def trace_of(script: str) -> Trace:
+    agent = Agent("agent", model=f"scripted:{script}.json", tools=[lookup])
+    log = MemoryLog()
+    async with Runtime.open(registry=Registry(agents=[agent]), log=log) as runtime:
+        result = await runtime.run(agent, "question")
+        return await load_trace(log, result.run_id)
+
+
+@pytest.fixture
+async def different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proof:
+    write_project(tmp_path)
+    monkeypatch.setenv("FOLDLOG_SCRIPT_DIR", str(tmp_path))
+    return Proof(await trace_of("helper"), await trace_of("clumsy"), TAKEOVER)
+
+
+async def test_traces_that_differ_are_exit_code_1_and_the_difference_is_named(
+    different: Proof, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert conclude(Screen(Settings()), different, json=False) == 1
+    equal, total = different.comparison.boundaries
+    told = capsys.readouterr().out
+    assert f"parity: different ({equal} of {total} boundaries)" in told
+    assert equal < total
+    assert different.difference in told
+
+
+async def test_the_document_of_traces_that_differ_says_where(
+    different: Proof, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert conclude(Screen(Settings()), different, json=True) == 1
+    parity = json.loads(capsys.readouterr().out)["parity"]
+    assert parity["equal"] is False
+    assert parity["difference"].startswith("level ")
