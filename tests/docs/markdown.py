@@ -96,5 +96,7 @@ def anchors(document: Path) -> set[str]:
 def links(document: Path) -> list[Link]:
     """The links of a document, but for those in code."""
     return [
-        Link(target, number) for number, line in prose(document) for target in _LINK.findall(_CODE.sub("", line))
+        Link(target, number)
+        for number, line in prose(document)
+        for target in _LINK.findall(_CODE.sub("", line))
     ]

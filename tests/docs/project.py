@@ -1,7 +1,7 @@
 """A project directory in which a document is carried out, block by block, as its reader would.
 
-A block with a `title` becomes that file. A `console` block is typed. Any other `python` block is executed with the names
-that the blocks before it defined; it may use `await`, as in `python -m asyncio`.
+A block with a `title` becomes that file. A `console` block is typed. Any other `python` block is executed with the
+names that the blocks before it defined; it may use `await`, as in `python -m asyncio`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foldlog.eventlog.embedded import stop_server
+
 from tests.docs.markdown import ROOT, Block
 from tests.docs.shell import Command, Ids, Shell, commands
 
@@ -36,7 +37,9 @@ class Project:
     async def open(cls, directory: Path, document: str) -> AsyncIterator[Project]:
         """Make the directory; what was started in it ends with the context."""
         (directory / ".foldlog").mkdir()
-        shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("__pycache__")
+        )
         before, modules = Path.cwd(), set(sys.modules)
         os.chdir(directory)
         sys.path.insert(0, str(directory))
@@ -56,7 +59,9 @@ class Project:
         """Do what a reader does with the block; raises `AssertionError` that names the line if it does not work."""
         if title := block.attributes.get("title"):
             path = self._directory / title
-            assert not path.exists() or path.read_text() == block.text, f"{title} differs from the file that exists"
+            assert not path.exists() or path.read_text() == block.text, (
+                f"{title} differs from the file that exists"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
@@ -77,7 +82,7 @@ class Project:
     async def _execute(self, block: Block) -> None:
         source = "\n" * block.line + block.text
         code = compile(source, self._document, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        outcome = eval(code, self._names)  # noqa: PGH001 - the documents are ours
+        outcome = eval(code, self._names)
         if asyncio.iscoroutine(outcome):
             await outcome
 

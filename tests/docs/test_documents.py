@@ -2,21 +2,27 @@
 
 import ast
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from foldlog.runtime import Registry
 
-from tests.docs.markdown import DOCUMENTS, Block, blocks, name_of
+from tests.docs.markdown import DOCUMENTS, ROOT, Block, blocks, name_of
 from tests.docs.project import Project
 
 LANGUAGES = {"console", "python", "json", "toml", "yaml", "javascript", "text", "dockerfile"}
 # Blocks that cannot run in a test, by document and first line, each with the reason. They are parsed all the same.
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("README.md", "$ make demo"): "it would install .venv; tests/demo runs the demo, and this test runs in `make test`",
+    (
+        "README.md",
+        "$ make demo",
+    ): "it would install .venv; the demo itself is run below and in tests/cli/test_demo.py",
     ("README.md", "$ . .venv/bin/activate"): "the tests choose their interpreter themselves",
-    ("docs/how-to/workers.md", "$ docker compose up --build --detach"): "needs images; tests/unit/test_compose.py holds the file",
+    ("docs/how-to/workers.md", "$ docker compose up --build --detach"): "needs images; its file is held by "
+    "tests/unit/test_compose.py, and by a test below",
 }
 
 
@@ -51,6 +57,15 @@ async def test_whatever_a_document_says_to_do_works_in_the_order_in_which_it_say
                 await project.carry_out(block)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(120)
+async def test_the_demo_ends_as_the_readme_shows_it(tmp_path: Path) -> None:
+    (shown,) = [block.text for block in blocks(ROOT / "README.md") if block.text.endswith("boundaries)\n")]
+    async with Project.open(tmp_path, "README.md") as project:
+        shown = re.sub(r"worker-\d", "...", shown)  # either may be the one that dies
+        await project.carry_out(Block("console", {}, f"$ foldlog demo\n...\n{shown}", 0))
+
+
 @pytest.mark.parametrize(("document", "block"), ALL)
 def test_every_block_is_of_a_known_language_and_well_formed(document: Path, block: Block) -> None:
     assert block.language in LANGUAGES
@@ -67,6 +82,29 @@ def test_every_block_is_of_a_known_language_and_well_formed(document: Path, bloc
 
 def test_every_block_that_is_not_run_exists() -> None:
     first_lines = {
-        (name_of(document), block.text.partition("\n")[0]) for document in DOCUMENTS for block in blocks(document)
+        (name_of(document), block.text.partition("\n")[0])
+        for document in DOCUMENTS
+        for block in blocks(document)
     }
     assert set(NOT_RUN) <= first_lines
+
+
+def test_the_compose_file_has_what_the_documents_say_of_it() -> None:
+    composed = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    workers = [service for name, service in composed["services"].items() if name.startswith("worker")]
+    assert len(workers) == 2
+    assert all("${FOLDLOG_REGISTRY:-examples.quickstart:registry}" in worker["command"] for worker in workers)
+    assert all(worker["init"] for worker in workers)
+    assert sum(name.startswith("nats") for name in composed["services"]) == 3
+
+
+@pytest.mark.parametrize("module", ["quickstart", "refunds", "weather"])
+def test_every_example_is_a_registry_that_a_worker_can_load(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT)
+    registry = Registry.load(f"examples.{module}:registry")
+    assert [agent.name for agent in registry.agents.values()] == [module]
+    for agent in registry.agents.values():
+        registry.check(agent)

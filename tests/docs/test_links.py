@@ -30,5 +30,9 @@ def test_every_document_is_reached_from_the_readme() -> None:
         document = todo.pop()
         reached.add(document)
         targets = ((document.parent / link.target.partition("#")[0]).resolve() for link in links(document))
-        todo += [target for target in targets if target.suffix == ".md" and target.is_file() and target not in reached]
+        todo += [
+            target
+            for target in targets
+            if target.suffix == ".md" and target.is_file() and target not in reached
+        ]
     assert [name_of(document) for document in DOCUMENTS if document not in reached] == []

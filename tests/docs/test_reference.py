@@ -1,4 +1,4 @@
-"""The reference says what the code has: every event, field, setting, variable, command, exit code and error, and no other."""
+"""The reference says what the code has: every event, setting, variable, command, exit code and error, and no other."""
 
 import ast
 import importlib
@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 import typer.main
-
 from foldlog.adapters.cli import exits
 from foldlog.adapters.cli.app import app
 from foldlog.adapters.mcp.config import HttpServer, StdioServer
@@ -31,6 +30,7 @@ from foldlog.runtime.agent_config import (
     capabilities_needed,
 )
 from foldlog.runtime.executor import BUILT
+
 from tests.docs.markdown import ROOT, prose
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -74,10 +74,13 @@ def source_text() -> Iterator[str]:
         ("Engine events", events.ENGINE),
     ],
 )
-def test_every_event_and_each_of_its_fields_is_described(heading: str, kinds: tuple[type[events.Event], ...]) -> None:
+def test_every_event_and_each_of_its_fields_is_described(
+    heading: str, kinds: tuple[type[events.Event], ...]
+) -> None:
     described = {names(row[0])[0]: names(row[1]) for row in rows("events.md", heading)}
     assert described == {
-        str(kind.__struct_config__.tag): [f for f in kind.__struct_fields__ if f not in COMMON_FIELDS] for kind in kinds
+        str(kind.__struct_config__.tag): [f for f in kind.__struct_fields__ if f not in COMMON_FIELDS]
+        for kind in kinds
     }
 
 
@@ -86,15 +89,22 @@ def test_the_fields_of_every_event_are_described() -> None:
 
 
 def test_every_error_type_that_the_core_writes_is_described() -> None:
-    kinds = {kind.error_type for kind in vars(models).values() if inspect.isclass(kind) and hasattr(kind, "error_type")}
+    kinds = {
+        kind.error_type
+        for kind in vars(models).values()
+        if inspect.isclass(kind) and hasattr(kind, "error_type")
+    }
     literals = re.compile(r'(?:fail\(|_fail\(\s*|error_type=)"(\w+)"')
-    written = {name for path in (ROOT / "runtime").glob("*.py") for name in literals.findall(path.read_text())}
+    written = {
+        name for path in (ROOT / "runtime").glob("*.py") for name in literals.findall(path.read_text())
+    }
     assert set(first_column("events.md", "Error types")) == kinds | written
 
 
 def test_every_field_of_an_agent_is_described_with_its_default() -> None:
     described = {names(row[0])[0]: row[2] for row in rows("configuration.md", "Agents")}
-    assert list(described) and set(described) == set(AgentConfig.model_fields)
+    assert list(described)
+    assert set(described) == set(AgentConfig.model_fields)
     defaults = AgentConfig(name="agent").model_dump(mode="json")
     for name, text in described.items():
         if name == "name":
@@ -139,7 +149,9 @@ def test_every_field_of_the_retry_table_is_described_with_its_default() -> None:
 
 
 def test_every_field_of_the_tables_of_later_releases_is_named() -> None:
-    described = {names(row[0])[0]: names(row[1]) for row in rows("configuration.md", "Tables of later releases")}
+    described = {
+        names(row[0])[0]: names(row[1]) for row in rows("configuration.md", "Tables of later releases")
+    }
     tables = {
         "context": ContextConfig,
         "memory": MemoryConfig,
@@ -165,7 +177,9 @@ def test_every_key_of_a_scripted_turn_is_described() -> None:
 def test_every_option_of_a_tool_is_described_with_its_default() -> None:
     described = {names(row[0])[0]: row[1] for row in rows("configuration.md", "Tools")}
     options = {
-        name: parameter.default for name, parameter in inspect.signature(tool).parameters.items() if name != "function"
+        name: parameter.default
+        for name, parameter in inspect.signature(tool).parameters.items()
+        if name != "function"
     }
     assert list(described) == list(options)
     stated = {name: names(text) for name, text in described.items() if names(text)}
@@ -211,7 +225,9 @@ def test_every_exit_code_is_described() -> None:
 
 def test_the_tree_of_errors_is_the_one_of_the_code() -> None:
     text = (REFERENCE / "errors.md").read_text()
-    drawn = re.findall(r"^([│├└─ ]*)(\w+)  ", text.partition("```text\n")[2].partition("```")[0], re.MULTILINE)
+    drawn = re.findall(
+        r"^([│├└─ ]*)(\w+)  ", text.partition("```text\n")[2].partition("```")[0], re.MULTILINE
+    )
     parents: dict[str, str] = {}
     above: list[str] = []
     for indent, name in drawn:
@@ -223,7 +239,9 @@ def test_the_tree_of_errors_is_the_one_of_the_code() -> None:
         kind
         for module in (errors, embedded_errors, toolport)
         for kind in vars(module).values()
-        if inspect.isclass(kind) and issubclass(kind, errors.FoldlogError) and kind.__module__ == module.__name__
+        if inspect.isclass(kind)
+        and issubclass(kind, errors.FoldlogError)
+        and kind.__module__ == module.__name__
     ]
     kinds.append(models.ModelError)
     real = {kind.__name__: kind.__bases__[0].__name__ for kind in kinds if kind is not errors.FoldlogError}
@@ -248,15 +266,28 @@ def test_every_stream_and_subject_prefix_is_described() -> None:
         assert all(f"`{subject.replace('.00.', '.SS.')}`" in text for subject in config["subjects"])
 
 
-def test_the_methods_of_a_runtime_and_of_a_run_are_described() -> None:
+PLUMBING = {"aclose", "executor", "failure", "index", "locate", "watch"}
+
+
+def public_methods(kind: type) -> set[str]:
+    return {
+        name for name, value in vars(kind).items() if not name.startswith("_") and callable(value)
+    } - PLUMBING
+
+
+def test_every_method_of_a_run_is_described() -> None:
+    described = {name.partition("(")[0].split()[-1] for name in first_column("python.md", "A run")}
+    assert described == public_methods(RunHandle) | {"run_id"}
+
+
+def test_every_method_of_a_runtime_and_each_of_its_options_is_described() -> None:
     text = (REFERENCE / "python.md").read_text()
-    for kind, called in ((Runtime, "rt."), (RunHandle, "")):
-        for name in ("run", "stream", "start", "get_run", "drive", "list_runs", "result", "cancel", "inject", "pause"):
-            if hasattr(kind, name):
-                assert f"{called}{name}(" in text
-    signature = inspect.signature(Runtime.start)
-    options = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    assert all(f"{option}=" in text for option in options)
+    signatures = text.partition("## The runtime")[2].partition("```text\n")[2].partition("```")[0]
+    methods = set(re.findall(r"\brt\.(\w+)\(", signatures))
+    assert methods == public_methods(Runtime)
+    for function in (Runtime.open, Runtime.start, Runtime.run, Runtime.stream):
+        parameters = inspect.signature(function).parameters.values()
+        assert all(f"{p.name}=" in signatures for p in parameters if p.kind is p.KEYWORD_ONLY), function
 
 
 def test_what_the_python_reference_imports_exists() -> None:
