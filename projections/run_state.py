@@ -262,6 +262,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             _complete_step(state)
         case ModelRequested():
             state.model.attempt, state.model.requested, state.model.retry_at = event.attempt, True, None
+            state.model.error_type = state.model.error = ""  # tried again: a takeover must not take it for final
         case ModelFailed():
             state.model.requested, state.model.retry_at = False, event.retry_at
             state.model.failures += 1
@@ -338,7 +339,6 @@ def _submit(state: RunState, event: Submitted) -> None:
 
 def _claim(state: RunState, event: Claimed) -> None:
     state.epoch, state.owner, state.owner_lease_s = event.epoch, event.worker, event.lease_s
-    state.parked = None
     state.model.requested = False
     for call in state.calls.values():
         call.orphaned = call.orphaned or (call.started > 0 and call.result is None)

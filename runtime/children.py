@@ -15,8 +15,8 @@ from ..projections.messages import sha256_hex
 from .commands import ChildEnded, ChildSpawned, Command
 from .family import cancel_family
 from .journal import Journal, through_outages
-from .owed import pay_owed
-from .submission import open_turn, submitted_event
+from .owed import news_or_timer
+from .submission import CHILD, open_turn, submitted_event
 from .toolport import ToolFailed
 
 if TYPE_CHECKING:
@@ -46,18 +46,11 @@ class ChildRuns:
         state = self._driver.state
         for child in [c for c, call in state.open_children.items() if call == call_id]:
             subject = run_subject(self._driver.journal.subject.shard, state.root, child)
-            found = await through_outages(
-                self._driver.clock,
-                cancel_family,
-                self._driver.host.log,
-                subject,
-                "its call is over",
-            )
-            journal = Journal(self._driver.host.log, subject, wait_for_log=True)
-            await journal.load()
-            await self._say(
-                self._ended(journal, default="cancelled" if found == "cancelled" else "completed")
-            )
+            log = self._driver.host.log
+            await through_outages(self._driver.clock, cancel_family, log, subject, "its call is over")
+            journal = Journal(log, subject, wait_for_log=True)
+            await journal.follow_until(lambda state: state.over)
+            await self._say(_ended(journal))
 
     async def _run(self, call_id: str, ordinal: int, agent: Agent, text: str) -> str:
         state = self._driver.state
@@ -74,8 +67,8 @@ class ChildRuns:
         else:
             await self._start(driver, call_id, ordinal, agent, text)
             await self._drive_to_end(driver, claimed=True)
-        await self._say(self._ended(driver.journal))
-        return _output(driver.journal)
+        await self._say(_ended(journal))
+        return _output(journal)
 
     async def _start(self, child: Driver, call_id: str, ordinal: int, agent: Agent, text: str) -> None:
         """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
@@ -83,7 +76,7 @@ class ChildRuns:
         parent = ParentLink(run=state.run, tool_call_id=call_id, ordinal=ordinal)
         turn = open_turn(
             child.journal,
-            submitted_event(agent, text, executor="child", parent=parent),
+            submitted_event(agent, text, executor=CHILD, parent=parent),
             f"{state.path}/{agent.name}",
         )
         child.claim_within(turn)
@@ -102,32 +95,26 @@ class ChildRuns:
         """Drive, wait out what it waits for, claim and drive again, until the child is over."""
         journal, mine = driver.journal, claimed
         while not journal.state.over:
-            if not mine:
-                if not journal.state.runnable:
-                    await journal.wait_for_news()
-                    continue
+            if mine:
+                mine = False
+                await driver.drive()
+                continue
+            due = None if journal.state.runnable else await news_or_timer(journal)
+            if journal.state.runnable or due is not None:
+                await self._must_own_parent()
                 driver = type(driver)(driver.host, journal)
-                if not await driver.claim():
-                    continue
-            ending = await driver.drive()
-            mine = False
-            if ending == "parked":
-                await pay_owed(driver.host.log, journal)
-            if ending == "fenced":
-                await _until_unowned(journal)
+                mine = await driver.claim(*([due] if due is not None else []))
 
-    def _ended(self, journal: Journal, default: str = "error") -> ChildEnded:
-        terminal = journal.state.terminal
-        status = terminal.status if terminal is not None else default
-        return ChildEnded(
-            child_run=journal.subject.id,
-            status="completed"
-            if status == "completed"
-            else "cancelled"
-            if status == "cancelled"
-            else "error",
-            output_digest=sha256_hex(journal.state.output.encode()) if status == "completed" else "",
-        )
+    async def _must_own_parent(self) -> None:
+        """Who owns the parent drives its children (rule 19): a fenced driver takes no child, and waits for its end.
+
+        So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
+        """
+        parent = Journal(self._driver.host.log, self._driver.journal.subject, wait_for_log=True)
+        state = await parent.load()
+        if (state.epoch, state.owner) != (self._driver.epoch, self._driver.host.worker):
+            self._driver.told(state.head.position)
+            await asyncio.get_running_loop().create_future()
 
     async def _say(self, command: Command, *writes: Write) -> None:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -135,9 +122,14 @@ class ChildRuns:
         await stored
 
 
-async def _until_unowned(journal: Journal) -> None:
-    """Somebody else took the child (an answered approval woke another worker): let them."""
-    await journal.follow_until(lambda state: state.over or state.owner is None)
+def _ended(journal: Journal) -> ChildEnded:
+    terminal = journal.state.terminal
+    status = terminal.status if terminal is not None else ""
+    return ChildEnded(
+        child_run=journal.subject.id,
+        status="completed" if status == "completed" else "cancelled" if status == "cancelled" else "error",
+        output_digest=sha256_hex(journal.state.output.encode()) if status == "completed" else "",
+    )
 
 
 def _output(journal: Journal) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -81,13 +82,15 @@ class Driver:
     def __init__(self, host: Host, journal: Journal) -> None:
         self.host, self.journal, self.clock = host, journal, host.log.clock
         self.epoch = 0
-        self.lease_deadline = 0.0
+        self.lease_since, self.lease_deadline = math.inf, -math.inf
+        self._announced_at = -math.inf
         self._inbox: list[Posted] = []
         self._bell: asyncio.Future[None] | None = None
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
         self._services: list[asyncio.Task[None]] = []
         self._told_position = 0
         self._releasing: str | None = None
+        self._broken: BaseException | None = None
         self._tools: Mapping[str, Tool] | None = None
         self._source: ToolSource | None = None
         self._opening = asyncio.Lock()
@@ -115,9 +118,14 @@ class Driver:
         self._releasing = reason
         self._ring()
 
-    def renewed(self) -> None:
-        """The lease was renewed just now."""
-        self.lease_deadline = self.clock.monotonic() + self.host.lease_s
+    def renewed(self, since: float) -> None:
+        """The log has the lease, which was sent at `since` (monotonic): nobody counts from an earlier time.
+
+        One that lapsed before vouches for nothing that was begun before it came back.
+        """
+        if since > self.lease_deadline:
+            self.lease_since = self.clock.monotonic()
+        self.lease_deadline = since + self.host.lease_s
 
     def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
@@ -139,7 +147,6 @@ class Driver:
         self.epoch = self.state.epoch
         self._prepare_at_once(turn)
         turn.advance()
-        self.renewed()
 
     def turn(self) -> Turn:
         """A new turn at the run."""
@@ -199,6 +206,9 @@ class Driver:
         return None
 
     async def _go_on(self) -> None:
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            raise broken
         if self._told_position > self.state.head.position:
             await self.journal.catch_up()
             return
@@ -210,6 +220,7 @@ class Driver:
         if starts:
             turn = self.turn()
             turn.add(*starts)
+            self._announced_at = self.clock.monotonic()
             await self.journal.store(turn.events, epoch=self.epoch)
             return
         await self._turn(await self._gather())
@@ -264,7 +275,7 @@ class Driver:
 
     async def _gather(self) -> list[Posted]:
         """Wait for something to happen, then let everything that is finished already join the same commit."""
-        if not self._inbox:
+        if not self._inbox and self._broken is None:
             self._bell = asyncio.get_running_loop().create_future()
             await self._bell
             self._bell = None
@@ -280,7 +291,14 @@ class Driver:
     def _launch(self) -> None:
         for effect in pending(self.state, self.clock.now()):
             if effect not in self._tasks:
-                self._tasks[effect] = asyncio.create_task(self._perform(effect))
+                task = self._tasks[effect] = asyncio.create_task(self._perform(effect))
+                task.add_done_callback(self._performed)
+
+    def _performed(self, task: asyncio.Task[None]) -> None:
+        """An effect ends in a command. One that raises instead stops the drive, which would wait for it for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = self._broken or error
+            self._ring()
 
     async def _perform(self, effect: Effect) -> None:
         match effect:
@@ -312,8 +330,9 @@ class Driver:
         self.post(await call_tool(self, effect, call))
 
     async def _may_start(self) -> bool:
-        """Rule 20: an unsafe tool starts under a lease that still holds, or after reading that it does."""
-        if self.clock.monotonic() < self.lease_deadline and self._told_position <= self.state.head.position:
+        """Rule 20: an unsafe tool starts under a lease that held all the time, or after reading that nobody came."""
+        held = self.lease_since <= self._announced_at and self.clock.monotonic() < self.lease_deadline
+        if held and self._told_position <= self.state.head.position:
             return self._ending() is None
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         await fresh.load()

@@ -25,7 +25,7 @@ from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
 from .mourning import mourn
 from .owed import pay_owed, wakeup_for
-from .submission import open_turn
+from .submission import CHILD, open_turn
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -34,6 +34,7 @@ logger = logging.getLogger("foldlog.worker")
 
 BUSY_DELAY_MAX_S = 1.0
 STALE_DELAY_S = 0.1
+ORPHAN_S_MIN = 40.0
 ORPHAN_ATTEMPTS_MAX = 30
 """A wake-up whose run does not appear after so many looks (about a minute): its submitter was never told yes."""
 UNSERVED_ATTEMPTS_MAX = 5
@@ -57,6 +58,7 @@ class DurableExecutor:
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the first commit and its wake-up in one batch (protocol rule 5)."""
+        append = self._host.log.clock.new_id()
         while True:
             journal = Journal(self._host.log, subject)
             turn = open_turn(journal, submitted, agent.name)
@@ -68,26 +70,34 @@ class DurableExecutor:
                 cause=len(turn.events),
             )
             if submitted.lane is None:
-                stored = await self._submit_pipelined(journal, turn.events, wakeup)
+                stored = await self._submit_pipelined(journal, turn.events, wakeup, append)
             else:
                 extra = await self._join(submitted.lane, wakeup)
-                stored = await journal.store(turn.events, epoch=0, extra=extra)
+                stored = await journal.store(turn.events, epoch=0, extra=extra, append=append)
             if stored:
                 return True
             if journal.state.exists:
                 return False
 
     async def _submit_pipelined(
-        self, journal: Journal, events: Sequence[StoredEvent], wakeup: Wakeup
+        self, journal: Journal, events: Sequence[StoredEvent], wakeup: Wakeup, append: str
     ) -> bool:
-        """The wake-up first, the commit right behind it: a fifth of a batch's time, and rule 10 judges an early one."""
+        """The wake-up first, the commit right behind it: a fifth of a batch's time, and rule 10 judges an early one.
+
+        A stored run whose wake-up failed, or was early enough to be given up as an orphan, gets another.
+        """
+        wakeups, clock = self._host.log.wakeups, self._host.log.clock
+        begun_at = clock.monotonic()
         sent, stored = await asyncio.gather(
-            self._host.log.wakeups.send(wakeup), journal.store(events, epoch=0), return_exceptions=True
+            wakeups.send(wakeup), journal.store(events, epoch=0, append=append), return_exceptions=True
         )
-        for outcome in (stored, sent):
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return bool(stored)
+        if isinstance(stored, BaseException):
+            raise stored
+        if stored and (isinstance(sent, LogUnavailable) or clock.monotonic() - begun_at > ORPHAN_S_MIN / 2):
+            await wakeups.send(wakeup)
+        elif isinstance(sent, BaseException):
+            raise sent
+        return stored
 
     async def _join(self, lane: str, wakeup: Wakeup) -> list[Write]:
         entry = LaneEntry(run=wakeup.run, agent=wakeup.agent, revision=wakeup.cause)
@@ -246,6 +256,8 @@ class Worker:
             return "ack", 0.0
         if not state.exists or state.head.rev < delivery.wakeup.cause:
             return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
+        if state.submitted is not None and state.submitted.executor == CHILD:
+            return "ack", 0.0  # rule 19: the wake-up or watch of its root covers it
         if state.unknown_type is not None and not state.over:
             logger.warning(
                 "run %s holds an event %r of a newer version: left to others", state.run, state.unknown_type

@@ -21,13 +21,15 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     One of cancelled, already_completed, already_error, already_cancelled. Needs no live worker. Raises `RunNotFound`,
     `LogUnavailable`.
     """
+    append = log.clock.new_id()
     for conflicts in range(DECISIONS_MAX):
         journals = await load_family(log, subject.shard, subject.root)
         named = journals.get(subject.id)
         if named is None or not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
         if named.state.terminal is not None:
-            return f"already_{named.state.terminal.status}"
+            mine = conflicts and await _was_stored(log, subject, append)
+            return "cancelled" if mine else f"already_{named.state.terminal.status}"
         members = _open_below(journals, subject.id)
         if len(members) > BATCH_RUNS_MAX:
             for child in _children(journals, subject.id):
@@ -35,7 +37,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
             continue
         if conflicts >= CLAIM_AFTER_CONFLICTS:
             await _claim_top_down(log, members)
-        if await _cancel_all(log, journals, members, reason, by):
+        if await _cancel_all(log, journals, members, reason, by, append):
             return "cancelled"
     raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")
 
@@ -57,24 +59,28 @@ def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
 
 
 async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
-    """Fence the executors of a family that changes too fast, so that it stands still for the batch."""
-    for journal in reversed(members):
+    """Fence the executors of a family that changes too fast, so that it stands still for the batch (rule 23).
+
+    Only runs with an owner: each has a wake-up or a watch, should the canceller die before its batch.
+    """
+    for journal in reversed([member for member in members if member.state.owner is not None]):
         turn = Turn(journal.state, journal.rules, log.clock.now())
         turn.take(Claim("canceller", 1.0))
         await journal.store(turn.events, epoch=journal.state.epoch)
 
 
 async def _cancel_all(
-    log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, by: str
+    log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, by: str, append: str
 ) -> bool:
-    """One atomic batch, children first, each run under its own condition. False: a conflict; enumerate again."""
+    """One atomic batch, children first, each run under its own condition. False: a conflict; enumerate again.
+
+    All attempts of one cancel have one append id, so that one which was late is found and reported (rule 2).
+    """
     writes: list[Write] = []
-    own: list[str] = []
     for journal in members:
         turn = Turn(journal.state, journal.rules, log.clock.now())
         turn.cancel(reason, by)
-        write, commit = journal.write(turn.events, epoch=0)
-        own.append(commit.append)
+        write, _commit = journal.write(turn.events, epoch=0, append=append)
         writes.append(write)
     last = members[-1]
     submitted = last.state.submitted
@@ -87,7 +93,7 @@ async def _cancel_all(
     except Conflict:
         return False
     except AppendUnsure:
-        return await _was_stored(log, last.subject, own[-1])
+        return await _was_stored(log, last.subject, append)
     return True
 
 

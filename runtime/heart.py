@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -46,12 +46,12 @@ class Heart:
         self._beating[id(driver)] = beating
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
-        self._later(self._vouch(beating))
+        self._later(lambda: self._vouch(beating))
         try:
             yield
         finally:
             del self._beating[id(driver)]
-            self._later(self._host.log.leases.end(self._lease(beating)))
+            self._later(lambda: self._host.log.leases.end(self._lease(beating)))
 
     async def aclose(self) -> None:
         """Stop beating."""
@@ -67,6 +67,7 @@ class Heart:
                 await self._beat(beating)
 
     async def _beat(self, beating: Beating) -> None:
+        since = self._host.log.clock.monotonic()
         try:
             if beating.token:
                 await self._host.log.wakeups.extend(beating.token)
@@ -77,10 +78,12 @@ class Heart:
         except LogUnavailable:
             logger.warning("run %s: the log is away, its lease is not renewed", beating.driver.state.run)
         else:
-            beating.driver.renewed()
+            beating.driver.renewed(since)
 
     async def _vouch(self, beating: Beating) -> None:
+        since = self._host.log.clock.monotonic()
         await self._host.log.leases.vouch(self._lease(beating), self._host.lease_s)
+        beating.driver.renewed(since)
 
     def _lease(self, beating: Beating) -> Lease:
         driver = beating.driver
@@ -95,12 +98,12 @@ class Heart:
             token=beating.token,
         )
 
-    def _later(self, saying: Awaitable[None]) -> None:
+    def _later(self, saying: Callable[[], Awaitable[None]]) -> None:
         """Say it without making anybody wait: leases are hints."""
 
         async def say() -> None:
             with contextlib.suppress(LogUnavailable):
-                await saying
+                await saying()
 
         task = asyncio.create_task(say())
         self._said.add(task)

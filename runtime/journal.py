@@ -130,8 +130,18 @@ class Journal:
         known = self.state.head.rev
         return await self.follow_until(lambda state: state.head.rev > known)
 
-    async def store(self, events: Sequence[StoredEvent], *, epoch: int, extra: Sequence[Write] = ()) -> bool:
+    async def store(
+        self,
+        events: Sequence[StoredEvent],
+        *,
+        epoch: int,
+        extra: Sequence[Write] = (),
+        append: str | None = None,
+    ) -> bool:
         """Append events that are folded into `state` already; whether they are stored.
+
+        `append` is the append id, for a decision that must not be stored twice: who gives it again with the next
+        attempt finds an earlier one that was late (protocol rule 2). Two of them are never stored both.
 
         False: somebody else was first, and `state` is what the log says now: decide again (and look first whether
         there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
@@ -144,21 +154,24 @@ class Journal:
             raise
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
-            if not await self._store_one(group, epoch, extra if last else ()):
+            once = append if len(groups) == 1 else None
+            if not await self._store_one(group, epoch, extra if last else (), once):
                 return False
         return True
 
     async def _spill(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         return await self._persist(lambda: spill(events, self.log.artifacts))
 
-    def write(self, events: Sequence[StoredEvent], *, epoch: int) -> tuple[CommitWrite, Commit]:
+    def write(
+        self, events: Sequence[StoredEvent], *, epoch: int, append: str | None = None
+    ) -> tuple[CommitWrite, Commit]:
         """The write that would store these events behind the known head, for a batch over several subjects."""
         state = self.state
         commit = Commit(
             run=self.subject.id,
             root=self.subject.root,
             rev=state.head.rev + 1,
-            append=self.log.clock.new_id(),
+            append=append or self.log.clock.new_id(),
             prev=state.head.digest,
             epoch=epoch,
             at=self.log.clock.now(),
@@ -167,15 +180,17 @@ class Journal:
         )
         return CommitWrite(self.subject, At(state.head.position), encode(commit)), commit
 
-    async def _store_one(self, events: Sequence[StoredEvent], epoch: int, extra: Sequence[Write]) -> bool:
-        write, commit = self.write(events, epoch=epoch)
+    async def _store_one(
+        self, events: Sequence[StoredEvent], epoch: int, extra: Sequence[Write], append: str | None
+    ) -> bool:
+        write, commit = self.write(events, epoch=epoch, append=append)
         more: list[Write] = []
         try:
             more = await self._owed_at_end(events)
             positions = await self.log.events.append(write, *more, *extra)
         except Conflict:
             await self._read_past(write.expected.position if not more and not extra else -1)
-            return False
+            return append is not None and await self._find(append)
         except LogUnavailable as error:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:
                 raise

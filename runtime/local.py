@@ -19,7 +19,7 @@ from .executor import BUILT
 from .heart import Heart
 from .journal import OUTAGE_POLL_S, Journal, at_head_of_lane, join_lane, read_lane
 from .mourning import mourn
-from .owed import owed_timers, pay_owed, watch_timer
+from .owed import news_or_timer, pay_owed, watch_timer
 from .submission import open_turn
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class LocalExecutor:
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
+        append = self._host.log.clock.new_id()
         while True:
             journal = Journal(self._host.log, subject)
             # The agent as given, for this run alone: another of its name may have other tools.
@@ -65,8 +66,9 @@ class LocalExecutor:
                 extra.append(self._watch(journal))
             else:
                 driver = None
-            if await journal.store(turn.events, epoch=driver.epoch if driver else 0, extra=extra):
-                self._spawn(journal, host, driver)
+            epoch = driver.epoch if driver is not None else 0
+            if await journal.store(turn.events, epoch=epoch, extra=extra, append=append):
+                self._spawn(journal, host, driver if journal.state.epoch == epoch else None)
                 return True
             if journal.state.exists:
                 return False
@@ -162,7 +164,7 @@ class LocalExecutor:
                 if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
                 continue
-            due = await self._wait(journal) if not state.runnable else None
+            due = await news_or_timer(journal) if not state.runnable else None
 
     async def _is_abandoned(self, journal: Journal) -> bool:
         """Wait until the owner is gone: its connection ended, or its lease. False: something else happened first."""
@@ -211,18 +213,6 @@ class LocalExecutor:
             )
         await journal.catch_up()
         return False
-
-    async def _wait(self, journal: Journal) -> TimerDue | None:
-        """Until the log says something new of the run, or a timer of it is due on this process' clock."""
-        clock = self._host.log.clock
-        timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
-        wait_s = max(0.0, timers[0].due_at - clock.now()) if timers else None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await journal.wait_for_news()
-        if timers and timers[0].due_at <= clock.now() and not journal.state.runnable:
-            return TimerDue(timers[0].id)
-        return None
 
 
 async def _until_over(journal: Journal) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from ..eventlog.ports import Log, Timer, Wakeup
+from .commands import TimerDue
 from .decide import APPROVAL_TIMER
 from .journal import Journal, through_outages
 
@@ -45,6 +49,19 @@ def _timer(journal: Journal, timer_id: str, due_at: float) -> Timer:
 def watch_timer(journal: Journal, due_at: float) -> Timer:
     """The cover of a run that a local executor drives: a plain wake-up, unless renewed in time (rule 18)."""
     return Timer(id=WATCH, due_at=due_at, wakeup=wakeup_for(journal))
+
+
+async def news_or_timer(journal: Journal) -> TimerDue | None:
+    """Wait for news of a run that waits, or until a timer of it is due on this process' clock (rule 18)."""
+    clock = journal.log.clock
+    timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
+    wait_s = max(0.0, timers[0].due_at - clock.now()) if timers else None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await journal.wait_for_news()
+    waits = owed_timers(journal) if not journal.state.runnable else []
+    due = [timer for timer in waits if timer.due_at <= clock.now()]
+    return TimerDue(due[0].id) if due else None
 
 
 async def pay_owed(log: Log, journal: Journal) -> None:

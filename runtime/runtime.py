@@ -468,6 +468,7 @@ class RunHandle(Generic[OutputT]):
     ) -> Journal:
         """The one write path for callers: load, decide, append, on a conflict decide again."""
         journal = journal or await self._journal()
+        append = self._runtime.log.clock.new_id()
         for _ in range(DECISIONS_MAX):
             state = journal.state
             if state.over:
@@ -481,7 +482,7 @@ class RunHandle(Generic[OutputT]):
                 return journal
             wakes = was_parked and state.runnable
             extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
-            if await journal.store(turn.events, epoch=0, extra=extra):
+            if await journal.store(turn.events, epoch=0, extra=extra, append=append):
                 return journal
             if isinstance(command, Resolve):
                 _check_answer(journal.state, command)

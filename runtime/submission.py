@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .journal import Journal
 
 
+CHILD = "child"
+"""The executor of a run within a call of its parent: who drives the parent drives it, and nobody else (rule 19)."""
+
+
 def submitted_event(
     agent: Agent,
     input: str,  # noqa: A002 - the word of the field
