@@ -1,9 +1,4 @@
-"""A trace: every verified commit of a family as it was stored, and the events that it holds as they read.
-
-As JSON Lines a trace is one object a line, in log order: `shard`, `subject`, `position` and `data`, the commit's
-stored bytes as text, verbatim. So nothing is lost, also of events newer than this code, and the hash chain is checked
-on reading.
-"""
+"""A trace: every verified commit of a family as it was stored, and the events that it holds as they read."""
 
 from __future__ import annotations
 
@@ -12,9 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from ..eventlog.commits import Chain, Recorded, as_read
-from ..eventlog.errors import ConfigError, RunNotFound
+from ..eventlog.errors import RunNotFound
 from ..eventlog.events import OBSERVABLE, Event
-from ..eventlog.names import parse_subject_token, shard_in, shard_of, subject_token
+from ..eventlog.names import shard_in, shard_of
 from ..eventlog.offload import restore
 from ..eventlog.ports import Family, Log, Stored, Subject
 
@@ -41,16 +36,6 @@ class Trace(msgspec.Struct, frozen=True):
         return self.commits[0].commit.root if self.commits else ""
 
 
-class _Line(msgspec.Struct, frozen=True):
-    shard: int
-    subject: str
-    position: int
-    data: str
-
-
-_LINE = msgspec.json.Decoder(_Line)
-
-
 def trace_of(stored: Iterable[Stored]) -> Trace:
     """The trace of commits in log order. Raises `LogCorrupted` where one is missing, altered or unreadable."""
     kept, chain = tuple(stored), Chain()
@@ -64,7 +49,7 @@ async def load_trace(log: Log, run: str | Subject) -> Trace:
     Raises `RunNotFound` for a run that the namespace does not have, `LogCorrupted` for a damaged log.
     """
     subject = run if isinstance(run, Subject) else await find_run(log, run)
-    trace = trace_of([stored async for stored in log.events.read(Family(subject.shard, subject.root))])
+    trace = trace_of([stored async for stored in log.events.read(family_of(subject))])
     return msgspec.structs.replace(trace, events=tuple(await restore(trace.events, log.artifacts)))
 
 
@@ -81,27 +66,6 @@ async def find_run(log: Log, run: str) -> Subject:
     )
 
 
-def to_jsonl(trace: Trace) -> bytes:
-    """The trace as JSON Lines."""
-    lines = [
-        _Line(stored.subject.shard, subject_token(stored.subject), stored.position, stored.data.decode())
-        for stored in trace.stored
-    ]
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
-def from_jsonl(data: bytes) -> Trace:
-    """The trace that `to_jsonl` wrote. Raises `ConfigError` for other text, `LogCorrupted` for a broken chain."""
-    return trace_of(
-        _parse_line(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()
-    )
-
-
-def _parse_line(number: int, line: bytes) -> Stored:
-    try:
-        parsed = _LINE.decode(line)
-        return Stored(
-            parse_subject_token(parsed.shard, parsed.subject), parsed.position, parsed.data.encode()
-        )
-    except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
-        raise ConfigError(f"line {number} is not a commit of an exported trace: {error}") from error
+def family_of(subject: Subject) -> Family:
+    """The family that a run belongs to."""
+    return Family(subject.shard, subject.root)

@@ -14,7 +14,7 @@ import pytest
 from foldlog.eventlog import Event, Log
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.replay import check_trace, load_trace
+from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker
 from foldlog.runtime.drive import Host
 
@@ -94,10 +94,11 @@ class Place:
         return run
 
     async def check_rules(self) -> None:
-        """Every trace of every test keeps the ordering rules of the contract."""
+        """Every trace of every test keeps the ordering rules of the contract, and the core decides it once more."""
         for run in self._started.values():
             trace = await load_trace(self.log, run.run_id)
             assert check_trace(trace, ended=(await run.state()).over) == []
+            assert replay(trace).divergence is None
 
     async def events(self, run: RunHandle[Any], *, detailed: bool = True) -> list[Event]:
         """All events of a run, as a late reader sees them."""

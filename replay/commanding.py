@@ -1,0 +1,253 @@
+"""From recorded events back to the commands behind them: what a model, a tool or a caller must have said.
+
+The core decides all else by itself; where it does, there is no command, and the events must come out of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..eventlog.events import (
+    ApprovalResolved,
+    ApprovalRevoked,
+    CancelRequested,
+    ChildFinished,
+    ChildStarted,
+    Claimed,
+    Custom,
+    Error,
+    Event,
+    McpProgress,
+    MessageQueued,
+    ModelFailed,
+    PauseRequested,
+    Prepared,
+    Reasoning,
+    Released,
+    Status,
+    Text,
+    TimerFired,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from ..projections.messages import CallRequest, canonical_json
+from ..projections.run_state import CallState, RunState
+from ..runtime.commands import (
+    Cancel,
+    ChildEnded,
+    ChildSpawned,
+    Claim,
+    Command,
+    Inject,
+    ModelCallFailed,
+    ModelReplied,
+    Pause,
+    Release,
+    Resolve,
+    Resume,
+    TimerDue,
+    ToolEmitted,
+    ToolReturned,
+    ToolsResolved,
+)
+from ..runtime.decide import APPROVAL_TIMER
+
+EXECUTOR_FAILURES = frozenset(
+    {"config_error", "fatal", "not_registered", "payload_too_large", "tool_source_unavailable"}
+)
+"""Errors that the executor reports and no fact of the run explains."""
+
+_LEAST_S = 1e-9
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The executor ended the run: something in its own process went wrong."""
+
+    error: Error
+
+
+def command_of(state: RunState, events: Sequence[Event], now: float) -> Command | Failed | None:  # noqa: C901, PLR0912
+    """The command whose outcome begins with `events[0]`; None where the core decides by itself."""
+    event = events[0]
+    if event.agent_path or isinstance(event, (McpProgress, Custom)):
+        return _emitted(state, event)
+    match event:
+        case Claimed():
+            return Claim(event.worker, event.lease_s)
+        case Released():
+            return Release(event.reason)
+        case Prepared():
+            return ToolsResolved(tools=tuple(event.tools), model=event.model)
+        case Reasoning() | Text() | Usage():
+            return _replied(state, events)
+        case ModelFailed():
+            return _model_failed(event, now)
+        case ToolAttemptFailed():
+            return _attempt_failed(state, event, now)
+        case ToolResult():
+            return _returned(state, event)
+        case ChildStarted():
+            call = state.calls.get(event.tool_call_id or "")
+            return ChildSpawned(
+                call_id=event.tool_call_id or "",
+                ordinal=len(call.children) if call is not None else 0,
+                child_run=event.child_run,
+                name=event.name,
+                kind=event.kind,
+            )
+        case ChildFinished():
+            return ChildEnded(
+                child_run=event.child_run, status=event.status, output_digest=event.output_digest
+            )
+        case ApprovalResolved():
+            return _resolved(event)
+        case TimerFired():
+            return TimerDue(event.timer_id)
+        case MessageQueued():
+            return Inject(event.content)
+        case PauseRequested():
+            return Resume() if event.withdrawn else Pause(event.by)
+        case Status(status="resumed", reason="manual"):
+            return Resume()
+        case CancelRequested() | ApprovalRevoked() | Error():
+            return _ended(events)
+        case _:
+            return None
+
+
+def _emitted(state: RunState, event: Event) -> ToolEmitted:
+    call = state.calls.get(event.tool_call_id or "")
+    return ToolEmitted(
+        step=event.step or 0,
+        call_id=event.tool_call_id or "",
+        ordinal=call.emitted if call is not None else 0,
+        event=event,
+    )
+
+
+def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
+    text = reasoning = ""
+    usage: Usage | None = None
+    requests: list[CallRequest] = []
+    for event in events:
+        match event:
+            case Reasoning() if usage is None:
+                reasoning += event.text
+            case Text() if usage is None:
+                text += event.text
+            case Usage() if usage is None:
+                usage = event
+            case ToolCall() if usage is not None:
+                requests.append(
+                    CallRequest(id=event.tool_call_id or "", name=event.tool_name, arguments=_written(event))
+                )
+            case _:
+                break
+    if usage is None:
+        return None
+    return ModelReplied(
+        step=state.step,
+        attempt=state.model.attempt,
+        text=text,
+        reasoning=reasoning,
+        calls=tuple(requests),
+        usage=usage.usage if usage.source == "provider" else None,
+        model=usage.model,
+        cost_usd=usage.cost_usd,
+    )
+
+
+def _written(event: ToolCall) -> str:
+    if event.raw_arguments is not None:
+        return event.raw_arguments
+    return canonical_json({**event.arguments, **event.injected_args}).decode()
+
+
+def _model_failed(event: ModelFailed, now: float) -> ModelCallFailed:
+    """The server may have asked for a longer wait than ours, which is recorded nowhere else than in the wait."""
+    asked = event.retry_at is not None
+    return ModelCallFailed(
+        step=event.step or 0,
+        attempt=event.attempt,
+        error_type=event.error_type,
+        message=event.error,
+        retry_after_s=max(_LEAST_S, (event.retry_at or now) - now) if asked else None,
+    )
+
+
+def _attempt_failed(state: RunState, event: ToolAttemptFailed, now: float) -> ToolReturned:
+    call = state.calls.get(event.tool_call_id or "")
+    spec = state.tools.get(call.name) if call is not None else None
+    tries = spec.max_attempts if spec is not None else 1
+    return ToolReturned(
+        step=event.step or 0,
+        call_id=event.tool_call_id or "",
+        status="error",
+        error=event.error,
+        retryable=event.attempt >= tries,
+        retry_after_s=max(_LEAST_S, event.retry_at - now),  # the tool may have asked for it
+        started_at=now,
+        completed_at=now,
+    )
+
+
+def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
+    call = state.calls.get(event.tool_call_id or "")
+    status = event.metadata.get("status")
+    if (call is not None and _is_settled_by_the_core(state, call)) or status not in {
+        "success",
+        "error",
+        "timed_out",
+    }:
+        return None
+    return ToolReturned(
+        step=event.step or 0,
+        call_id=event.tool_call_id or "",
+        status=status,
+        result=event.result,
+        error=event.error,
+        started_at=float(event.metadata.get("started_at", 0.0)),
+        completed_at=float(event.metadata.get("completed_at", 0.0)),
+    )
+
+
+def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
+    """Whether the call has its result without a run of its tool."""
+    if call.raw_arguments is not None or call.name not in state.tools:
+        return True
+    approval = state.approvals.get(call.approval_id or "")
+    resolution = approval.resolution if approval is not None else None
+    if approval is None or resolution is None:
+        return False
+    if approval.request.kind == "unverifiable":
+        return resolution.outcome != "retry"
+    return resolution.decision != "approved"
+
+
+def _resolved(event: ApprovalResolved) -> Command:
+    if event.decision == "timed_out":
+        return TimerDue(APPROVAL_TIMER + event.approval_id)
+    return Resolve(
+        approval_id=event.approval_id,
+        decision=event.decision,
+        note=event.note,
+        arguments=event.arguments,
+        outcome=event.outcome,
+        result=event.result,
+        by=event.by,
+    )
+
+
+def _ended(events: Sequence[Event]) -> Command | Failed | None:
+    end = next((event for event in events if not isinstance(event, ApprovalRevoked)), None)
+    match end:
+        case CancelRequested():
+            return Cancel(end.reason, end.by)
+        case Error() if end.error_type in EXECUTOR_FAILURES:
+            return Failed(end)
+        case _:
+            return None

@@ -1,0 +1,410 @@
+"""Small runs that between them hold every event family there is, each played on a log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from foldlog.eventlog.commits import Chain, Commit, decode, encode
+from foldlog.eventlog.errors import RunCancelled, RunFailed
+from foldlog.eventlog.events import Event, Text, TokenUsage
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import At, CommitWrite, Shard
+from foldlog.replay import find_run
+from foldlog.runtime import Agent, Custom, Registry, RunHandle, Runtime, ToolContext, tool
+from foldlog.runtime.commands import Claim
+from foldlog.runtime.decide import Turn
+from foldlog.runtime.journal import Journal
+from foldlog.runtime.models import (
+    AuthenticationFailed,
+    CallDelta,
+    Delta,
+    Finished,
+    ModelRequest,
+    RateLimited,
+    ReasoningDelta,
+    TextDelta,
+    TransientModelError,
+)
+from foldlog.runtime.toolport import Retryable, ToolFailed
+
+WAIT_S = 20.0
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model says at one step; so many attempts (`fails`) end with `error` first."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()
+    fails: int = 0
+    error: str = "transient"
+
+
+def says(text: str, **fields: Any) -> Reply:
+    return Reply(text=text, **fields)
+
+
+def calls(*requests: tuple[str, dict[str, Any] | str], **fields: Any) -> Reply:
+    return Reply(calls=requests, **fields)
+
+
+class Model:
+    """Answers the k-th request of a run with the k-th reply of its script."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, tuple[Reply, ...]] = {}
+
+    def check(self, model: str) -> None:
+        pass
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        step = sum(message.role == "assistant" for message in request.messages[request.history :])
+        reply = self.scripts[request.model][step]
+        if request.attempt <= reply.fails:
+            if reply.error == "rate_limit":
+                raise RateLimited("slow down", retry_after_s=60.0)
+            raise (AuthenticationFailed if reply.error == "auth" else TransientModelError)("cut off")
+        if reply.reasoning:
+            yield ReasoningDelta(reply.reasoning)
+        if reply.text:
+            yield TextDelta(reply.text)
+        for index, (name, arguments) in enumerate(reply.calls):
+            written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            yield CallDelta(index=index, id=f"call-{step}-{index}", name=name, arguments=written)
+        yield Finished(reason="stop", usage=TokenUsage(input_tokens=30, output_tokens=12, total_tokens=42))
+
+    async def aclose(self) -> None:
+        pass
+
+
+class World:
+    """A log, a model, tools, and as many processes as a scenario opens."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.model = Model()
+        self.agents: list[Agent[Any]] = []
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+        self.tries = 0
+
+    def agent(self, name: str, *replies: Reply, **fields: Any) -> Agent[Any]:
+        """An agent whose model says this."""
+        self.model.scripts[name] = replies
+        fields.setdefault("instructions", f"You are {name}.")
+        fields.setdefault("retry", {"base_s": 0.02})
+        agent: Agent[Any] = Agent(name, model=f"sim:{name}", tools=self.tools(), **fields)
+        self.agents.append(agent)
+        return agent
+
+    def registry(self) -> Registry:
+        return Registry(agents=self.agents, providers={"sim": self.model})
+
+    def runtime(self, lease_s: float = 5.0) -> Any:
+        """One process."""
+        return Runtime.open(log=self.log, registry=self.registry(), lease_s=lease_s)
+
+    def tools(self) -> list[Any]:  # noqa: C901 - a list
+        world = self
+
+        @tool(effect="pure")
+        async def search(query: str, ctx: ToolContext) -> str:
+            """Search for something."""
+            ctx.progress(1, 2, "half way")
+            ctx.progress(2, 2)
+            return f"found {query}"
+
+        @tool(effect="pure", parallel=False)
+        async def alone(n: int) -> dict[str, Any]:
+            """Run alone."""
+            await asyncio.sleep(0)
+            return {"n": n, "list": [1, "two", None, True]}
+
+        @tool
+        async def deploy(service: str) -> str:
+            """Deploy a service."""
+            return f"deployed {service}"
+
+        @tool
+        async def send(to: str) -> str:
+            """Send, once."""
+            world.entered.set()
+            await world.go.wait()
+            return f"sent to {to}"
+
+        @tool(effect="pure")
+        async def wait() -> str:
+            """Wait."""
+            world.entered.set()
+            await world.go.wait()
+            return "waited"
+
+        @tool(effect="idempotent")
+        async def flaky() -> str:
+            """Fail at first."""
+            world.tries += 1
+            if world.tries < 3:
+                raise Retryable("not yet", after_s=0.01)
+            return "now"
+
+        @tool(effect="pure", timeout_s=0.05)
+        async def slow() -> str:
+            """Never end."""
+            await asyncio.Event().wait()
+            return ""
+
+        @tool(effect="pure")
+        async def broken() -> str:
+            """Fail, with what was done."""
+            raise ToolFailed("half done", result={"done": 1})
+
+        @tool(effect="pure")
+        async def large() -> str:
+            """Return more than an event holds."""
+            return "0123456789abcdef" * 2500
+
+        @tool(effect="pure")
+        async def report(ctx: ToolContext) -> str:
+            """Emit events."""
+            ctx.emit(Custom("note", {"n": 1, "tag": "<b>&amp;"}))
+            ctx.emit(Text(text="from within", agent="helper"))
+            return "reported"
+
+        @tool(effect="pure", timeout_s=None)
+        async def delegate(to: str, ctx: ToolContext) -> str:
+            """Ask another agent."""
+            return await ctx.run(next(a for a in world.agents if a.name == to), "sub question")
+
+        return [search, alone, deploy, send, wait, flaky, slow, broken, large, report, delegate]
+
+
+async def until(run: RunHandle[Any], wanted: Callable[[Event], bool]) -> Event:
+    """The first event of a run like this."""
+    async with asyncio.timeout(WAIT_S):
+        async for event in run.stream(detailed=True):
+            if event.revision is not None and wanted(event):
+                return event
+    raise AssertionError("the run ended before")
+
+
+async def end(run: RunHandle[Any]) -> None:
+    """Wait for the end, however it ends."""
+    with contextlib.suppress(RunFailed, RunCancelled):
+        await run.result(timeout_s=WAIT_S)
+
+
+async def played(world: World, agent: Agent[Any], text: str = "question", **options: Any) -> str:
+    """Run an agent to its end, locally."""
+    async with world.runtime() as rt:
+        run = await rt.start(agent, text, **options)
+        await end(run)
+        return str(run.run_id)
+
+
+# --- the scenarios ----------------------------------------------------------------------------------------------------
+
+
+async def tools_and_progress(world: World) -> None:
+    turn = calls(("search", {"query": "x"}), ("alone", {"n": 1}), ("alone", {"n": 2}), text="Let me see.")
+    agent = world.agent("helper", turn, says("Final answer", reasoning="That is all."))
+    await played(world, agent, "What is x? ü €")
+
+
+async def bad_calls(world: World) -> None:
+    turn = calls(
+        ("search", "{not json"), ("missing", {"a": 1}), ("broken", {}), ("slow", {}), ("search", {"q": 1})
+    )
+    await played(world, world.agent("clumsy", turn, says("sorry")))
+
+
+async def retries(world: World) -> None:
+    agent = world.agent(
+        "patient", calls(("flaky", {}), fails=2), says("done", fails=1), retry={"attempts": 4, "base_s": 0.05}
+    )
+    await played(world, agent)
+
+
+async def failures(world: World) -> None:
+    await played(world, world.agent("refused", says("x", fails=9, error="auth")))
+    await played(world, world.agent("hopeless", says("x", fails=9), retry={"attempts": 2, "base_s": 0.01}))
+    same = [calls(("alone", {"n": 1})) for _ in range(4)]
+    await played(world, world.agent("looping", *same))
+    others = [calls(("alone", {"n": n})) for n in range(4)]
+    await played(world, world.agent("endless", *others, max_steps=2))
+
+
+async def output_schema(world: World) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    await played(world, world.agent("good", says("no json"), says('{"n": 1}'), output_schema=schema))
+    await played(world, world.agent("bad", says("no"), says("{}"), output_schema=schema))
+
+
+async def approvals(world: World) -> None:
+    turn = calls(("deploy", {"service": "web"}), ("deploy", {"service": "db"}), ("search", {"query": "x"}))
+    agent = world.agent("ops", turn, says("done"), hitl_tools=["deploy"])
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "deploy")
+        await until(run, lambda event: event.type == "tool_result")
+        first, second = list((await run.state()).approvals)
+        await run.resolve(first, "approved", arguments={"service": "web-2"}, by="ann")
+        await run.resolve(second, "rejected", note="not today")
+        await end(run)
+
+
+async def waiting(world: World) -> None:
+    """Two runs that are still going: one waits for an answer, one for its turn to try again."""
+    ops = world.agent("ops", calls(("deploy", {"service": "web"})), hitl_tools=["deploy"])
+    limited = world.agent("limited", says("x", fails=1, error="rate_limit"))
+    async with world.runtime() as rt:
+        for agent in (ops, limited):
+            run = await rt.start(agent, "question")
+            await parked(world, run)
+
+
+async def parked(world: World, run: RunHandle[Any]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        async for stored in world.log.events.follow(await find_run(world.log, run.run_id)):
+            if any(event.type == "parked" for event in decode(stored.data).events):
+                return
+
+
+async def cancelled(world: World) -> None:
+    inner = world.agent("inner", calls(("wait", {})), says("x"))
+    outer = world.agent("outer", calls(("delegate", {"to": inner.name})), says("done"))
+    early = world.agent("early", says("never"))
+    async with world.runtime() as rt:
+        unclaimed = await rt.start(early, "question", executor="durable")
+        await unclaimed.cancel("changed my mind")
+        run = await rt.start(outer, "question")
+        await world.entered.wait()
+        await run.cancel("all of it", by="ann")
+        await end(run)
+
+
+async def child(world: World) -> None:
+    inner = world.agent("inner", calls(("search", {"query": "deep"})), says("inner answer"))
+    failing = world.agent("failing", says("x", fails=9, error="auth"))
+    turn = calls(("delegate", {"to": inner.name}), ("delegate", {"to": failing.name}))
+    await played(world, world.agent("outer", turn, says("done")))
+
+
+async def lanes(world: World) -> None:
+    agent = world.agent("talker", calls(("alone", {"n": 1})), says("done"))
+    async with world.runtime() as rt:
+        history = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}]
+        runs = [
+            await rt.start(agent, f"question {n}", session="talk", messages=history, metadata={"n": n})
+            for n in range(2)
+        ]
+        for run in runs:
+            await end(run)
+
+
+async def injected(world: World) -> None:
+    agent = world.agent("helper", calls(("wait", {})), says("one"), says("two"))
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question", idempotency_key="only once")
+        await world.entered.wait()
+        await run.inject("hurry up")
+        await run.inject("please")
+        await run.pause(by="ann")
+        world.go.set()
+        await until(run, lambda event: getattr(event, "status", "") == "paused")
+        await run.resume()
+        await end(run)
+
+
+async def takeover(world: World) -> None:
+    """Another executor claims the run in the middle of an unsafe call, and asks what became of it."""
+    agent = world.agent("careful", calls(("send", {"to": "bob"}), ("search", {"query": "x"})), says("done"))
+    async with world.runtime() as first:
+        run = await first.start(agent, "question")
+        await world.entered.wait()
+        await until(run, lambda event: event.type == "tool_result")
+        journal = Journal(world.log, await find_run(world.log, run.run_id))
+        await journal.load()
+        turn = Turn(journal.state, journal.rules, world.log.clock.now())
+        turn.take(Claim("worker-2", 5.0))
+        turn.advance()
+        assert await journal.store(turn.events, epoch=journal.state.epoch)
+    async with world.runtime() as second:
+        run = second.get_run(run.run_id)
+        (approval,) = (await run.state()).pending_approvals
+        answer = {"outcome": "succeeded", "result": "sent", "by": "ann"}
+        await run.resolve(approval.request.approval_id, "approved", **answer)
+        await second.drive(run.run_id)
+        await end(run)
+
+
+async def released(world: World) -> None:
+    """A process leaves in the middle of a pure call; the next one runs it again."""
+    agent = world.agent("helper", calls(("wait", {})), says("done"))
+    async with world.runtime() as first:
+        run_id = (await first.start(agent, "question")).run_id
+        await world.entered.wait()
+    world.go.set()
+    async with world.runtime() as second:
+        await second.drive(run_id)
+        await end(second.get_run(run_id))
+
+
+async def emitted(world: World) -> None:
+    await played(world, world.agent("teller", calls(("report", {}), ("large", {})), says("done")))
+
+
+async def from_a_newer_writer(world: World) -> None:
+    """A run whose last commits hold an event and a field that this release does not know."""
+    run = await played(world, world.agent("helper", says("done")))
+    subject = await find_run(world.log, run)
+    chain = Chain()
+    *_, last = [chain.verify(s) async for s in world.log.events.read(Shard(0)) if s.subject == subject]
+    commit = Commit(
+        v=last.commit.v,
+        run=run,
+        root=run,
+        rev=last.last_rev + 1,
+        append="newer-append",
+        prev=last.digest,
+        epoch=0,
+        at=last.commit.at + 1,
+        path=last.commit.path,
+        events=(),
+    )
+    newer = {"type": "rated", "stars": 5, "notes": ["ü", {"deep": [1, 2]}]}
+    body = msgspec.json.decode(encode(commit))
+    body.pop("sum")
+    data = _sealed({**body, "events": [newer]})
+    await world.log.events.append(CommitWrite(subject, At(last.position), data))
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    """A commit's bytes with their sum, of events that the codec has no class for."""
+    from hashlib import sha256
+
+    data = msgspec.json.encode(body)
+    return data[:-1] + b',"sum":"' + sha256(data).hexdigest()[:16].encode() + b'"}'
+
+
+SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        tools_and_progress,
+        bad_calls,
+        retries,
+        failures,
+        output_schema,
+        approvals,
+        waiting,
+        cancelled,
+        child,
+        lanes,
+        injected,
+        takeover,
+        released,
+        emitted,
+        from_a_newer_writer,
+    )
+}
