@@ -262,7 +262,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             _complete_step(state)
         case ModelRequested():
             state.model.attempt, state.model.requested, state.model.retry_at = event.attempt, True, None
-            state.model.error_type = state.model.error = ""  # tried again: a takeover must not take it for final
+            state.model.error_type = state.model.error = ""  # not final: a takeover must not take it so
         case ModelFailed():
             state.model.requested, state.model.retry_at = False, event.retry_at
             state.model.failures += 1

@@ -1,24 +1,113 @@
-from __future__ import annotations
-import time, pytest
-from collections import Counter
-from tests.protocol.loop import simulate
-from tests.protocol.world import World, crash_plan
-from tests.protocol.scenarios import SCENARIOS, undisturbed, submit, forms
-from tests.protocol.properties import violations, left_over
+"""Every operation of every scripted run is a place where its owner dies, or hears nothing, or is told nonsense.
 
+Whatever happens, somebody goes on, the run ends as if nothing had happened, and no unsafe tool runs twice unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from foldlog.eventlog.faults import (
+    CrashAt,
+    Delay,
+    DuplicateDelivery,
+    Fault,
+    LateAppend,
+    LostAck,
+    Outage,
+    Refused,
+    SpuriousConflict,
+    StaleRead,
+)
+from tests.protocol.play import Played, differences, play, problems
+from tests.protocol.scenarios import SCENARIOS
+
+EXECUTORS = ("durable", "local")
+UNSAFE = ("unsafe", "unsafe_child", "approval")
+
+
+def operations(name: str, executor: str) -> dict[str, int]:
+    """How often each operation is called when nothing goes wrong."""
+    return dict(play(name, executor=executor).victim.handle.operations)
+
+
+def check(name: str, executor: str, faults: list[Fault], played: Played) -> list[str]:
+    """What went wrong, with what is needed to see it again."""
+    found = problems(played) + differences(name, played)
+    return [f"play({name!r}, {faults}, executor={executor!r}): {problem}" for problem in found]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_smoke(name):
-    expected = undisturbed(name)
-    async def play():
-        world = World()
-        jobs = SCENARIOS[name](world)
-        people = world.process("answering").spawn(world.answer_approvals())
-        w = world.worker("w0")
-        await submit(world.process("caller"), jobs, "durable")
-        await world.settle()
-        return world, w
-    t=time.perf_counter()
-    world, w = simulate(play)
-    print(name, time.perf_counter()-t, w.handle.operations["*"], world.clock)
-    assert violations(world) == []
-    assert {k: f.digest for k, f in forms(world).items()} == expected
+def test_a_run_whose_owner_dies_at_any_operation_ends_as_if_nothing_had_happened(
+    name: str, executor: str
+) -> None:
+    found: list[str] = []
+    deaths = 0
+    for call in range(1, operations(name, executor)["*"] + 1):
+        for after in (False, True):
+            faults: list[Fault] = [CrashAt(call, after=after)]
+            played = play(name, faults, executor=executor, silent=call % 2 == 0)
+            deaths += played.victim.dead.is_set()
+            found += check(name, executor, faults, played)
+    assert not found
+    assert deaths > 20
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_call_of_unknown_outcome_that_somebody_marks_as_succeeded_is_not_run_again(name: str) -> None:
+    found: list[str] = []
+    settled = 0
+    for call in range(1, operations(name, "durable")["*"] + 1):
+        played = play(name, [CrashAt(call, after=True)], outcome="succeeded")
+        found += check(name, "durable", [CrashAt(call, after=True)], played)
+        settled += bool(played.world.answers)
+        starts = [(start.run, start.call) for start in played.world.starts]
+        assert len(starts) == len(set(starts))
+    assert not found
+    assert settled > 2
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_call_of_unknown_outcome_waits_for_a_decision_and_is_never_lost(name: str) -> None:
+    asked = 0
+    for call in range(1, operations(name, "durable")["*"] + 1):
+        played = play(name, [CrashAt(call, after=True)])
+        starts = [(start.run, start.call) for start in played.world.starts]
+        asked += len(played.world.answers)
+        assert len(starts) - len(set(starts)) <= len(played.world.answers)
+        done = [effect for effect in played.world.effects if effect[0] in {"send", "deploy"}]
+        assert set(starts)
+        assert len(set(done)) == len(set(starts)), "a call was lost"
+    assert asked > 2
+
+
+def misfortunes(counts: dict[str, int]) -> Iterator[Fault]:
+    """One fault at each operation at which it can happen."""
+    for call in range(1, counts.get("events.append", 0) + 1):
+        yield from (LostAck(call), LateAppend(call), Refused(call), SpuriousConflict(call))
+        yield Delay(call, delay_s=0.3)
+        yield Delay(call, delay_s=0.3, after=True)
+    for call in range(1, counts.get("wakeups.pull", 0) + 1):
+        yield DuplicateDelivery(call)
+    for operation in ("events.read", "events.head"):
+        for call in range(1, counts.get(operation, 0) + 1):
+            yield from (StaleRead(call, operation, position) for position in range(0, 12, 2))
+    for call in range(1, counts["*"] + 1, 3):
+        yield Outage(call, duration_s=2.0)
+        yield Outage(call, duration_s=25.0)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_run_survives_every_misfortune_at_every_operation(name: str, executor: str) -> None:
+    found: list[str] = []
+    fired = 0
+    for fault in misfortunes(operations(name, executor)):
+        played = play(name, [fault], executor=executor, standby=True)
+        fired += len(played.victim.handle.fired)
+        found += check(name, executor, [fault], played)
+    assert not found
+    assert fired > 20
