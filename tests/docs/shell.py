@@ -7,11 +7,14 @@ keeps its meaning: what a document calls `00-01kf...` is the same run in all its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 COMMAND_S_MAX = 40.0
 RUN_ID = r"[0-9a-f]{2}-[0-9a-hjkmnp-tv-z]{26}"
@@ -162,8 +165,9 @@ class Shell:
         return (await self._process.stdout.readline()).decode()
 
     async def aclose(self) -> None:
-        """End its jobs, then the shell."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"kill -9 $(jobs -p) 2>/dev/null\n")
-        self._process.stdin.close()
+        """End it with everything that was started in it, also a command that does not end."""
+        shell = psutil.Process(self._process.pid)
+        for process in (*shell.children(recursive=True), shell):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         await self._process.communicate()

