@@ -89,7 +89,11 @@ class FaultyLog:
 
     def crash(self) -> None:
         """Kill this incarnation between two operations."""
-        self._core.crashed = True
+        self._core.kill()
+
+    async def wait_until_crashed(self) -> None:
+        """Return as soon as this incarnation is dead, so that its tasks can be ended with it."""
+        await self._core.wait_until_dead()
 
     async def release(self) -> None:
         """Let late appends land (or be refused), and end outages and stale reads. Works after a crash too."""

@@ -45,6 +45,7 @@ class Core:
         self._down_until = -math.inf
         self._late: deque[Callable[[], Awaitable[object]]] = deque()
         self._released = Signal()
+        self._died = Signal()
 
     def count(self, operation: str) -> Fault | None:
         """Count the operation and return its fault, if it has one."""
@@ -63,8 +64,18 @@ class Core:
 
     def die(self) -> Crash:
         """The crash to raise."""
-        self.crashed = True
+        self.kill()
         return Crash("crashed as planned")
+
+    def kill(self) -> None:
+        """The process is dead from now on."""
+        self.crashed = True
+        self._died.notify()
+
+    async def wait_until_dead(self) -> None:
+        """Return as soon as the process is dead."""
+        if not self.crashed:
+            await self._died.wait()
 
     async def call(self, operation: str, perform: Callable[[], Awaitable[T]]) -> T:
         """Perform the operation with its fault."""

@@ -360,3 +360,14 @@ async def test_a_plan_can_be_drawn_while_it_runs() -> None:
 def test_two_faults_at_one_place_are_refused() -> None:
     with pytest.raises(ValueError, match=r"call 1 of events\.append"):
         plan_of([LostAck(1), Refused(1)])
+
+
+async def test_whoever_waits_for_the_crash_of_an_incarnation_is_told() -> None:
+    log = FaultyLog(MemoryLog(), [CrashAt(1)])
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log.wait_until_crashed)
+            await anyio.lowlevel.checkpoint()
+            with pytest.raises(Crash):
+                await log.events.find(0, "run")
+    await log.wait_until_crashed()

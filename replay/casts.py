@@ -1,0 +1,84 @@
+"""The registry of a parity check: the agent's own tools, counted as they start, and one model for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..eventlog.events import ToolSpec
+from ..runtime.models import ModelProvider
+from ..runtime.registry import Registry
+from ..runtime.toolport import Tool, ToolContextPort, ToolSource, ToolSourceFactory
+
+if TYPE_CHECKING:
+    from ..runtime import Agent
+
+Starts = Counter[str]
+"""How often the tool of a call was started, by the call's idempotency key (`run:step:index`)."""
+
+
+class CountedTool:
+    """A tool that counts its starts."""
+
+    def __init__(self, inner: Tool, starts: Starts) -> None:
+        self._inner, self._starts = inner, starts
+
+    @property
+    def spec(self) -> ToolSpec:
+        """That of the tool itself."""
+        return self._inner.spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        """Count, and run it."""
+        self._starts[context.idempotency_key] += 1
+        return await self._inner.call(arguments, context)
+
+
+class _CountedSource:
+    def __init__(self, inner: ToolSource, starts: Starts) -> None:
+        self._inner = inner
+        self.tools: Mapping[str, Tool] = {
+            name: CountedTool(tool, starts) for name, tool in inner.tools.items()
+        }
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _CountedSources:
+    def __init__(self, inner: ToolSourceFactory, starts: Starts) -> None:
+        self._inner, self._starts = inner, starts
+
+    def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
+        self._inner.check(servers)
+
+    async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
+        return _CountedSource(await self._inner.open(servers), self._starts)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class Cast(Registry):
+    """The agent that is checked with the agents and tools of its own registry; `model` answers for every provider."""
+
+    def __init__(self, agent: Agent[Any], base: Registry | None, model: ModelProvider) -> None:
+        others = (
+            [each for name, each in base.agents.items() if name != agent.name] if base is not None else []
+        )
+        super().__init__(agents=[agent, *others], tools=base.tools.values() if base is not None else ())
+        self._model = model
+        self.starts: Starts = Counter()
+
+    def resolve(self, agent: Agent[Any]) -> dict[str, Tool]:
+        """The agent's tools, counted."""
+        return {name: CountedTool(tool, self.starts) for name, tool in super().resolve(agent).items()}
+
+    def provider(self, model: str) -> tuple[ModelProvider, str]:
+        """The script, whatever the model."""
+        return self._model, model.partition(":")[2] or model
+
+    def tool_sources(self) -> ToolSourceFactory:
+        """The real tool servers, their tools counted."""
+        return _CountedSources(super().tool_sources(), self.starts)

@@ -1,0 +1,454 @@
+"""Parity: the same run on several executors, with the same inputs at the same places, compared event for event.
+
+    report = await check_parity(agent, "question", script="script.json", faults="crash@20")
+    assert report.equal, report.render()
+
+The first executor's trace is the measure: what reached its run from outside is imposed on the others at the same
+logical places (contract.md section 7). Each trace is also judged by itself: by the ordering rules, and by how often
+the tool of each call was really started.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, cast
+
+import msgspec
+
+from ..eventlog.errors import ConfigError, UnsupportedByExecutor
+from ..eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ChildStarted,
+    Claimed,
+    Event,
+    McpProgress,
+    Prepared,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    is_terminal,
+)
+from ..eventlog.faults import Fault
+from ..eventlog.memory import MemoryLog
+from ..eventlog.ports import Log
+from ..runtime import Agent, DurableExecutor, Executor, LocalExecutor, Registry
+from ..runtime.agent_config import capabilities_needed
+from ..runtime.drive import Host
+from ..runtime.executor import require
+from .canonical import Boundary
+from .comparison import Comparison, Difference, compare, is_prefix
+from .fault_spec import FaultsLike, describe, parse_faults
+from .inputs import Cancel, Input, Inputs, features_of, inputs_of, parse_inputs, without_cancels
+from .monitor import check_trace
+from .scripts import Script, ScriptFiles, ScriptLike, read_script
+from .stage import Case, ExecutorFactory, Played, hands_to_workers, play
+from .trace import Trace
+
+EXECUTORS = "foldlog.executors"
+"""The entry points that name executors: each is called with a `Host`."""
+
+ExecutorLike = str | ExecutorFactory
+"""The name of an executor, or what makes one of a `Host`."""
+InputsLike = Iterable[Input | Mapping[str, Any]] | Trace | None
+"""Inputs, JSON objects that say the same, or a trace to take them from."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong with one trace by itself: the executor, the rule of contract.md, and what was found."""
+
+    executor: str
+    rule: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.executor}: {self.rule}: {self.message}"
+
+
+class Pairing(msgspec.Struct, frozen=True):
+    """Two executors side by side. `cancelled`: the right one was, and is compared as a prefix."""
+
+    left: str
+    right: str
+    comparison: Comparison
+    cancelled: bool = False
+
+
+class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check came to: the pairings, the findings, the traces by executor, and the faults that happened."""
+
+    pairings: tuple[Pairing, ...]
+    findings: tuple[Finding, ...] = ()
+    traces: Mapping[str, Trace] = {}
+    inputs: Inputs = ()
+    faults: tuple[Fault, ...] = ()
+    fired: tuple[Fault, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether all traces are equal and each of them keeps the rules."""
+        return not self.findings and all(pairing.comparison.equal for pairing in self.pairings)
+
+    @property
+    def boundaries(self) -> tuple[int, int]:
+        """How many boundaries stand equal, and how many there are, in the first pairing that differs, else the last."""
+        chosen = self._worst
+        return chosen.comparison.boundaries if chosen is not None else (0, 0)
+
+    @property
+    def first_difference(self) -> Difference | None:
+        """Where the first pairing that differs parts."""
+        chosen = self._worst
+        return chosen.comparison.first_difference if chosen is not None else None
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The rules that the differences and the findings name."""
+        parted = (pairing.comparison.first_difference for pairing in self.pairings)
+        return frozenset({found.rule for found in self.findings} | {each.rule for each in parted if each})
+
+    @property
+    def _worst(self) -> Pairing | None:
+        differing = (pairing for pairing in self.pairings if not pairing.comparison.equal)
+        return next(differing, self.pairings[-1] if self.pairings else None)
+
+    def render(self) -> str:
+        """The report for people, without a newline at its end: one line if all is well."""
+        return "\n".join(_lines(self))
+
+
+class ParityViolation(AssertionError):
+    """Executors do not agree, or one breaks a rule. `report` says where."""
+
+    def __init__(self, report: ParityReport) -> None:
+        super().__init__(report.render())
+        self.report = report
+
+
+class ParityOptions(TypedDict, total=False):
+    """What `check_parity` takes besides."""
+
+    executors: Sequence[ExecutorLike]
+    faults: FaultsLike
+    inputs: InputsLike
+    log: Log | None
+    shape: bool
+    registry: Registry | None
+    messages: Sequence[Mapping[str, Any]]
+    timeout_s: float
+
+
+async def assert_parity(
+    runnable: Agent[Any],
+    input: str | None = None,  # noqa: A002 - as in `start`
+    *,
+    script: ScriptLike,
+    **options: Unpack[ParityOptions],
+) -> ParityReport:
+    """As `check_parity`, and raises `ParityViolation` with the rendered report unless all is equal."""
+    report = await check_parity(runnable, input, script=script, **options)
+    if not report.equal:
+        raise ParityViolation(report)
+    return report
+
+
+async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are named at the call
+    runnable: Agent[Any],
+    input: str | None = None,  # noqa: A002 - as in `start`
+    *,
+    script: ScriptLike,
+    executors: Sequence[ExecutorLike] = ("local", "durable"),
+    faults: FaultsLike = None,
+    inputs: InputsLike = None,
+    log: Log | None = None,
+    shape: bool = False,
+    registry: Registry | None = None,
+    messages: Sequence[Mapping[str, Any]] = (),
+    timeout_s: float = 60.0,
+) -> ParityReport:
+    """Run an agent on each executor with the model of `script`, and compare what the log says of the runs.
+
+    `input` may stand in the script instead. `executors`: names (entry points `foldlog.executors`) or what makes one of
+    a `Host`; the first is the measure. `faults`: text (`crash@20,lost-ack@7,duplicate`) or faults of
+    `foldlog.eventlog.faults`, for the log of the worker that serves the durable side; when it dies, another stands by.
+    `inputs`: what reaches the run from outside; a `Cancel` among them is compared as a prefix of the whole. `log`: a
+    fresh `MemoryLog` if none; no other worker may serve the agent there. `shape` compares types and places only, for
+    tools that are not deterministic. `registry`: where the agent's tools and the agents that it runs are looked up.
+    `messages` are those of `start`. `timeout_s` bounds each run.
+
+    Raises `ConfigError` for what cannot be checked, and `UnsupportedByExecutor` for an executor that lacks what the
+    agent, the inputs or the measure's trace need: nothing is left out in silence.
+    """
+    read = read_script(script)
+    planned, given = parse_faults(faults), _inputs(inputs, read)
+    asked = input if input is not None else read.input
+    if asked is None:
+        raise ConfigError(f"{read.source} has no `input`, and none is given: what is the agent asked?")
+    with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
+        case = Case(
+            agent=runnable,
+            input=asked,
+            files=ScriptFiles(read, runnable.name, Path(directory)),
+            log=log if log is not None else MemoryLog(),
+            registry=registry,
+            messages=tuple(dict(message) for message in messages),
+            timeout_s=timeout_s,
+        )
+        check = _Check(case, [_Seat(each) for each in executors], planned, shape=shape)
+        return await check.run(given)
+
+
+def _inputs(inputs: InputsLike, script: Script) -> Inputs:
+    if inputs is None:
+        return script.inputs
+    if isinstance(inputs, Trace):
+        return inputs_of(inputs)
+    return parse_inputs([msgspec.to_builtins(item) for item in inputs], "inputs")
+
+
+class _Seat:
+    """One executor of a check."""
+
+    def __init__(self, like: ExecutorLike) -> None:
+        self.factory = _factory(like) if isinstance(like, str) else like
+        self.name = like if isinstance(like, str) else ""
+
+    def probe(self, case: Case) -> Executor:
+        """An executor that is only asked what it can do."""
+        executor = self.factory(
+            Host(log=case.log, registry=case.registry or Registry(), worker="parity-probe")
+        )
+        self.name = self.name or executor.name
+        return executor
+
+
+_BUILT_IN: dict[str, ExecutorFactory] = {"local": LocalExecutor, "durable": DurableExecutor}
+
+
+def _factory(name: str) -> ExecutorFactory:
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    found = {entry.name: entry for entry in entry_points(group=EXECUTORS)}
+    if name not in found:
+        known = ", ".join(sorted(_BUILT_IN.keys() | found.keys()))
+        raise ConfigError(f"there is no executor {name!r}; known: {known}")
+    return cast("ExecutorFactory", found[name].load())
+
+
+class _Check:
+    """One check: the measure first, then the others with its inputs."""
+
+    def __init__(self, case: Case, seats: list[_Seat], faults: tuple[Fault, ...], *, shape: bool) -> None:
+        self._case, self._seats, self._faults, self._shape = case, seats, faults, shape
+        self._plays: list[Played] = []
+
+    async def run(self, given: Inputs) -> ParityReport:
+        probes = self._probe(given)
+        uncancelled, cancels = (
+            without_cancels(given),
+            tuple(item for item in given if isinstance(item, Cancel)),
+        )
+        if cancels and self._shape:
+            raise ConfigError("a cancelled run is compared with a whole one by content; leave shape out")
+        first = self._seats[0]
+        measure = await self._play(first, uncancelled)
+        inputs = without_cancels(_with_recovery(inputs_of(measure.trace), uncancelled))
+        for probe in probes[1:]:
+            require(probe, _features(measure.trace))
+        others = self._seats if cancels else self._seats[1:]
+        pairings = [self._pair(measure, await self._play(seat, (*inputs, *cancels))) for seat in others]
+        return ParityReport(
+            pairings=tuple(pairings),
+            findings=tuple(finding for played in self._plays for finding in _findings(played)),
+            traces={played.executor: played.trace for played in self._plays},
+            inputs=(*inputs, *cancels),
+            faults=self._faults,
+            fired=tuple(fault for played in self._plays for fault in played.fired),
+        )
+
+    def _probe(self, given: Inputs) -> list[Executor]:
+        """All executors can do what is asked of them, before anything is started."""
+        case = self._case
+        probes = [seat.probe(case) for seat in self._seats]
+        names = [seat.name for seat in self._seats]
+        if len(set(names)) < max(len(names), 2):
+            raise ConfigError(
+                f"parity is between two or more executors of different names, not {', '.join(names)}"
+            )
+        if self._faults and not any(map(hands_to_workers, probes)):
+            raise ConfigError(
+                "faults are for the worker of the durable executor, which is not among those compared"
+            )
+        case.files.check()
+        needed = capabilities_needed(case.agent.config) | features_of(given) | {"detailed_events"}
+        needed |= {"messages"} if case.messages else set()
+        needed |= {"drafts"} if case.files.script.streams else set()
+        for seat, probe in zip(self._seats, probes, strict=True):
+            _require(probe, seat.name, frozenset(needed))
+        return probes
+
+    async def _play(self, seat: _Seat, inputs: Inputs) -> Played:
+        played = await play(self._case, seat.name, seat.factory, inputs, self._faults)
+        self._plays.append(played)
+        return played
+
+    def _pair(self, measure: Played, other: Played) -> Pairing:
+        cancelled = _is_cancelled(other.trace)
+        if cancelled and not _is_cancelled(measure.trace):
+            return Pairing(
+                measure.executor, other.executor, is_prefix(other.trace, measure.trace), cancelled=True
+            )
+        by = "shape" if self._shape else "content"
+        comparison = compare(measure.trace, other.trace, by=by)  # type: ignore[arg-type] # one of the two words
+        return Pairing(measure.executor, other.executor, comparison)
+
+
+def _require(executor: Executor, name: str, needed: frozenset[str]) -> None:
+    try:
+        require(executor, needed)
+    except UnsupportedByExecutor as error:
+        raise UnsupportedByExecutor(error.feature, name, error.remedy) from None
+
+
+def _with_recovery(found: Inputs, given: Inputs) -> Inputs:
+    """What the measure was told, and the answers that the script has for what may befall the others."""
+    recovery = tuple(item for item in given if getattr(item, "kind", "") == "unverifiable")
+    return (*found, *recovery)
+
+
+def _is_cancelled(trace: Trace) -> bool:
+    return any(
+        is_terminal(event) and getattr(event, "status", "") == "cancelled" and event.run_id == trace.root
+        for event in trace.events
+    )
+
+
+def _features(trace: Trace) -> frozenset[str]:
+    """The capabilities that a run made use of."""
+    events = trace.events
+    used = features_of(inputs_of(trace))
+    used |= {"children"} if any(isinstance(event, ChildStarted) for event in events) else set()
+    used |= {"progress"} if any(isinstance(event, McpProgress) for event in events) else set()
+    used |= {"approvals"} if any(isinstance(event, ApprovalRequested) for event in events) else set()
+    used |= {"artifacts"} if any(b'"$artifact"' in stored.data for stored in trace.stored) else set()
+    return frozenset(used)
+
+
+# --- one trace by itself ----------------------------------------------------------------------------------------------
+
+
+def _findings(played: Played) -> Iterator[Finding]:
+    if not played.over:
+        yield Finding(played.executor, "R6", "the run was not over in time; its log says no more")
+    for violation in check_trace(played.trace, ended=played.over):
+        earlier, own = violation.revisions
+        at = f"revisions {earlier} and {own}" if earlier else f"revision {own}"
+        yield Finding(played.executor, violation.rule, f"{violation.message} ({violation.run}, {at})")
+    yield from _repeated_tools(played)
+
+
+def _repeated_tools(played: Played) -> Iterator[Finding]:
+    """A tool that was really started more often than its trace accounts for (contract.md section 6)."""
+    calls = {call.key: call for call in _calls(played.trace.events)}
+    for key, times in played.starts.items():
+        call = calls.get(key)
+        if call is not None and times > call.allowed:
+            told = f"its trace accounts for {call.allowed}"
+            yield Finding(
+                played.executor,
+                "section 6",
+                f"{call.name} of step {call.step} was started {times} times, {told}",
+            )
+
+
+class _Call:
+    """How often the tool of a call may have been started, by what the log says."""
+
+    def __init__(self, key: str, step: int | None, name: str, *, repeatable: bool) -> None:
+        self.key, self.step, self.name, self._repeatable = key, step, name, repeatable
+        self.allowed, self.settled = 1, False
+
+    def see(self, event: Event) -> None:
+        """A later event of the call's run."""
+        match event:
+            case ToolAttemptFailed() | ApprovalResolved(outcome="retry"):
+                self.allowed += 1
+            case Claimed():
+                self.allowed += self._repeatable
+            case ToolResult():
+                self.settled = True
+            case _:
+                pass
+
+
+def _calls(events: Iterable[Event]) -> list[_Call]:
+    found: list[_Call] = []
+    open_calls: dict[str, dict[str, _Call]] = {}
+    effects: dict[tuple[str, str], str] = {}
+    indices: Counter[tuple[str, int | None]] = Counter()
+    for event in events:
+        run = open_calls.setdefault(event.run_id, {})
+        match event:
+            case Prepared():
+                effects |= {(event.run_id, spec.name): spec.effect for spec in event.tools}
+            case ToolCall():
+                key = f"{event.run_id}:{event.step}:{indices[event.run_id, event.step]}"
+                indices[event.run_id, event.step] += 1
+                repeatable = effects.get((event.run_id, event.tool_name), "unsafe") != "unsafe"
+                call = run[event.tool_call_id or ""] = _Call(
+                    key, event.step, event.tool_name, repeatable=repeatable
+                )
+                found.append(call)
+            case Claimed():
+                for each in run.values():
+                    each.see(event)
+            case _ if event.tool_call_id in run:
+                run[event.tool_call_id or ""].see(event)
+                if isinstance(event, ToolResult):
+                    del run[event.tool_call_id or ""]
+            case _:
+                pass
+    return found
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _lines(report: ParityReport) -> Iterator[str]:
+    for pairing in report.pairings:
+        yield from _pairing_lines(pairing)
+    if report.findings:
+        yield "broken rules:"
+        yield from (f"  {finding}" for finding in report.findings)
+    if report.faults:
+        missed = [fault for fault in report.faults if fault not in report.fired]
+        yield f"faults that happened: {', '.join(map(describe, report.fired)) or 'none'}"
+        if missed:
+            yield f"not reached: {', '.join(map(describe, missed))}"
+
+
+def _pairing_lines(pairing: Pairing) -> Iterator[str]:
+    equal, total = pairing.comparison.boundaries
+    sides = f"{pairing.left} and {pairing.right}"
+    if pairing.cancelled:
+        word = "a prefix" if pairing.comparison.equal else "no prefix"
+        yield f"parity: {pairing.right}, cancelled, is {word} of {pairing.left} ({equal} of {total} boundaries)"
+    else:
+        word = "equal" if pairing.comparison.equal else "different"
+        yield f"parity: {word} ({equal} of {total} boundaries), {sides}"
+    found = pairing.comparison.first_difference
+    if found is not None:
+        left, right = (pairing.right, pairing.left) if pairing.cancelled else (pairing.left, pairing.right)
+        width = max(len(left), len(right))
+        yield f"level {found.level}, rule {found.rule}: {found.why}"
+        yield f"  {left:{width}}  {_side(found.left)}"
+        yield f"  {right:{width}}  {_side(found.right)}"
+
+
+def _side(level: Iterable[Boundary]) -> str:
+    told = [f"{each.label} [{each.run}, revision {', '.join(map(str, each.revisions))}]" for each in level]
+    return "; ".join(told) or "nothing"
