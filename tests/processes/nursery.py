@@ -1,4 +1,4 @@
-"""Forks processes that need no time to start, since all they import is imported already: `python nursery.py`.
+"""Forks processes that need no time to start, since all they import is imported already: `python -m tests.processes.nursery`.
 
 It takes orders from its input, a JSON object a line, and answers each with the process id. When its input ends it
 kills what is left. Children are real processes with connections of their own.
@@ -9,15 +9,17 @@ import json
 import os
 import signal
 import sys
+import traceback
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import workshop
-from foldlog.eventlog import CommitWrite, Log, Write
+from foldlog.eventlog import CommitWrite, Delivery, Log, Write
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Runtime, Worker
 from foldlog.runtime.drive import Host
+
+from tests.processes import workshop
 
 
 class LethalEvents:
@@ -58,13 +60,24 @@ def lethal(log: JetStreamLog) -> Log:
     return log
 
 
+class ReadyWorker(Worker):
+    """A worker that tells the test when it serves."""
+
+    ready: str
+
+    async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
+        (workshop.directory() / f"{self.ready}.ready").touch()
+        await super()._receive(deliveries)
+
+
 async def work(order: dict[str, Any]) -> None:
     """Be a worker of the workshop until SIGTERM."""
     lease_s = order["lease_s"]
     opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
     async with opening as log:
         host = Host(log=lethal(log), registry=workshop.registry, worker=order["name"], lease_s=lease_s)
-        worker = Worker(host, grace_s=order["grace_s"])
+        worker = ReadyWorker(host, grace_s=order["grace_s"])
+        worker.ready = order["name"]
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.serve()
 
@@ -103,6 +116,8 @@ def main() -> None:
             try:
                 become(json.loads(line))
                 code = 0
+            except BaseException:  # noqa: BLE001  # to its log, since nobody else is left to tell it
+                traceback.print_exc()
             finally:
                 sys.stdout.flush()
                 os._exit(code)
@@ -115,5 +130,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    assert Path(workshop.__file__).parent == Path(__file__).parent
     main()

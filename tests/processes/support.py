@@ -79,8 +79,9 @@ class Nursery:
 
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
-        script = str(HERE / "nursery.py")
-        self._process = await asyncio.create_subprocess_exec(sys.executable, script, stdin=pipe, stdout=pipe)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.processes.nursery", cwd=HERE.parents[1], stdin=pipe, stdout=pipe
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -129,8 +130,13 @@ class Place:
     async def worker(
         self, name: str = "", *, lease_s: float = 30.0, grace_s: float = 5.0, **environment: str
     ) -> Process:
-        """Start a worker; its lease is so long that nothing in a test can be due to its end."""
-        return await self._make(name, "", lease_s, grace_s, environment)
+        """Start a worker that serves; its lease is so long that nothing in a test can be due to its end."""
+        worker = await self._make(name, "", lease_s, grace_s, environment)
+        async with asyncio.timeout(PATIENCE_S):
+            while not (self.directory / f"{worker.name}.ready").exists():
+                assert worker.is_alive(), (self.directory / f"{worker.name}.log").read_text()
+                await asyncio.sleep(0.005)
+        return worker
 
     async def local_process(self, agent: str, run_id: str, **environment: str) -> Process:
         """Start a process that runs an agent by the local executor."""

@@ -1,7 +1,7 @@
 """What the tests of whole processes run: agents and tools that keep a diary, wait at a gate, or die on command.
 
 The environment says where and how: `WORKSHOP` is a directory of the test, `WORKSHOP_KILL` a place at which the first
-process that comes there kills itself, `WORKSHOP_STALL` has the first model call of all stop behind its first piece.
+process that comes there kills itself, `WORKSHOP_STALL` has the first model call of all stop behind its first words.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.runtime import Agent, Registry, ToolContext, tool
-from foldlog.runtime.models import Delta, ModelRequest
+from foldlog.runtime.models import Delta, ModelRequest, TextDelta
 
 SCRIPTS = Path(__file__).parent / "scripts"
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -142,17 +143,25 @@ async def spawn(ctx: ToolContext) -> str:
     return "over"
 
 
+@tool(effect="pure")
+async def delegate(ctx: ToolContext) -> str:
+    """Have somebody else do it."""
+    return await ctx.run(teller, "tell me")
+
+
 class LethalProvider(ScriptedProvider):
     """The scripted provider, in whose streams a process may die."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """Answer, or die behind the first piece."""
+        """Answer, or die behind the first piece; where another process stalled, say something else."""
+        if os.environ.get("WORKSHOP_STALL") and (directory() / "first-stall").exists():
+            request = msgspec.structs.replace(request, attempt=2)
         number = 1 + sum(message.role == "assistant" for message in request.messages[request.history :])
         async for delta in super().stream(request):
             yield delta
             await asyncio.sleep(0)
             die_at(f"in model call {number}")
-            if os.environ.get("WORKSHOP_STALL") and first_to("stall"):
+            if isinstance(delta, TextDelta) and os.environ.get("WORKSHOP_STALL") and first_to("stall"):
                 await asyncio.Event().wait()
 
 
@@ -180,6 +189,7 @@ caller = agent(
 )
 talker = agent("talker", "talk.json")
 teller = agent("teller", "retold.json")
+chief = agent("chief", "delegate.json", delegate)
 quick = agent("quick", "short.json")
-AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, quick)
+AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, chief, quick)
 registry = Registry(agents=AGENTS, providers={"scripted": LethalProvider()})
