@@ -1,6 +1,6 @@
-"""Forks processes that need no time to start, since all they import is imported already: `python -m tests.processes.nursery`.
+"""Forks processes that need no time to start, since all they import is imported already.
 
-It takes orders from its input, a JSON object a line, and answers each with the process id. When its input ends it
+`python -m tests.processes.nursery` takes orders from its input, a JSON object a line, and answers each with the process id. When its input ends it
 kills what is left. Children are real processes with connections of their own.
 """
 

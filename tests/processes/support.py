@@ -45,21 +45,19 @@ class Process:
         return is_alive(self.pid)
 
     async def gone(self) -> None:
-        await until_gone(self.pid)
+        await until(lambda: not self.is_alive())
 
 
-async def until_gone(pid: int) -> None:
-    """Wait for the end of a process that is no child of ours."""
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what other processes do and no event tells of."""
     async with asyncio.timeout(PATIENCE_S):
-        while is_alive(pid):
+        while not condition():  # noqa: ASYNC110  # see above
             await asyncio.sleep(0.005)
 
 
 async def one_is_gone(processes: Sequence[Process]) -> None:
     """Wait until exactly one of them has ended."""
-    async with asyncio.timeout(PATIENCE_S):
-        while all(process.is_alive() for process in processes):
-            await asyncio.sleep(0.005)
+    await until(lambda: not all(process.is_alive() for process in processes))
     assert sum(not process.is_alive() for process in processes) == 1
 
 
@@ -132,10 +130,9 @@ class Place:
     ) -> Process:
         """Start a worker that serves; its lease is so long that nothing in a test can be due to its end."""
         worker = await self._make(name, "", lease_s, grace_s, environment)
-        async with asyncio.timeout(PATIENCE_S):
-            while not (self.directory / f"{worker.name}.ready").exists():
-                assert worker.is_alive(), (self.directory / f"{worker.name}.log").read_text()
-                await asyncio.sleep(0.005)
+        ready = self.directory / f"{worker.name}.ready"
+        await until(lambda: ready.exists() or not worker.is_alive())
+        assert worker.is_alive(), (self.directory / f"{worker.name}.log").read_text()
         return worker
 
     async def local_process(self, agent: str, run_id: str, **environment: str) -> Process:
@@ -227,4 +224,3 @@ def kinds(events: list[Event]) -> list[str]:
         status = getattr(event, "status", None)
         short.append(f"{event.type}({status})" if status and event.type in {"status", "step"} else event.type)
     return short
-

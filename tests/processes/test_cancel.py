@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 
-
 import psutil
 import pytest
 from foldlog.eventlog import (
@@ -22,7 +21,7 @@ from foldlog.replay import is_prefix
 from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import PATIENCE_S, Place, is_alive, kinds, observed, stored, undisturbed
+from tests.processes.support import PATIENCE_S, Place, is_alive, kinds, observed, stored, undisturbed, until
 
 EXECUTORS = ["local", "durable"]
 
@@ -76,7 +75,7 @@ async def test_in_a_tool_call_the_result_is_known_while_the_tool_still_blocks(pl
     await stored(run, McpProgress)
     assert await run.cancel("enough") == "cancelled"
     await assert_cancelled(run, "enough")
-    await until_told()
+    await until(workshop.read_diary)
     assert workshop.read_diary() == ["told to let go"]  # the rest follows when the gate is open
     workshop.open_gate()
     late = await stored(run, LateOutcome)
@@ -149,12 +148,6 @@ async def test_an_mcp_server_over_stdio_and_its_children_are_gone_with_the_late_
     await assert_cancelled(run)
     await stored(run, LateOutcome)
     assert members(leader) == []
-
-
-async def until_told() -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not workshop.read_diary():
-            await asyncio.sleep(0.005)
 
 
 def members(group: int) -> list[int]:

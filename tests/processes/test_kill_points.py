@@ -33,7 +33,9 @@ async def mark_succeeded(place: Place, run: RunHandle[str], approval_id: str) ->
 
 async def mark_succeeded_by_command(place: Place, run: RunHandle[str], approval_id: str) -> None:
     listed = await command(place, "approvals", "list", "--json")
-    assert [(row["approval_id"], row["kind"]) for row in json.loads(listed)] == [(approval_id, "unverifiable")]
+    assert [(row["approval_id"], row["kind"]) for row in json.loads(listed)] == [
+        (approval_id, "unverifiable")
+    ]
     await command(
         place, "approvals", "approve", approval_id, "--outcome", "succeeded", "--result", '"paid 12"'
     )
@@ -44,7 +46,7 @@ UNVERIFIABLE = {
     "in pay": mark_succeeded_by_command,
     "before append 8": mark_succeeded,
 }
-"""Between the stored start of the unsafe tool and its stored outcome nobody knows whether it ran; somebody has to say."""
+"""Between the stored start of the unsafe tool and its stored outcome nobody knows if it ran; somebody has to say."""
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-
 import pytest
 from foldlog.eventlog import Event, LogUnavailable, Shard, Stored
 from foldlog.eventlog.embedded import EphemeralServer
@@ -58,9 +57,7 @@ async def commits(place: Place, count: int) -> None:
 
 
 async def assert_nothing_acknowledged_is_lost(place: Place) -> None:
-    promised = [
-        line.split(" ", 2) for line in (place.directory / "acknowledged").read_text().splitlines()
-    ]
+    promised = [line.split(" ", 2) for line in (place.directory / "acknowledged").read_text().splitlines()]
     assert len(promised) > COMMITS_BEFORE_KILL / 2
     there = {
         (stored.subject.shard, stored.position): stored.data.decode()
@@ -83,7 +80,9 @@ async def assert_all_end_as_if_undisturbed(place: Place, runs: list[RunHandle[st
         assert compare(await place.form(run), whole).equal
 
 
-async def test_a_server_killed_under_load_loses_nothing_and_all_runs_end(place: Place, server: EphemeralServer):
+async def test_a_server_killed_under_load_loses_nothing_and_all_runs_end(
+    place: Place, server: EphemeralServer
+):
     runs = await started(place)
     for _ in range(3):
         await commits(place, COMMITS_BEFORE_KILL // 3)

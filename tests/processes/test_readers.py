@@ -43,7 +43,9 @@ def joined(events: Sequence[Event]) -> tuple[Shown, dict[tuple[str, int | None, 
     return rest, texts
 
 
-async def as_stored(place: Place, run: RunHandle[str]) -> tuple[Shown, dict[tuple[str, int | None, str], str]]:
+async def as_stored(
+    place: Place, run: RunHandle[str]
+) -> tuple[Shown, dict[tuple[str, int | None, str], str]]:
     return joined([event for event in (await place.trace(run)).events if isinstance(event, OBSERVABLE)])
 
 
@@ -80,7 +82,9 @@ async def test_a_live_reader_sees_the_text_in_pieces_before_it_is_stored(place: 
     live = asyncio.create_task(observed(run, detailed=True))
     await place.worker(WORKSHOP_STALL="1")
     async with asyncio.timeout(PATIENCE_S):
-        async for event in run.stream():  # a second reader, which comes later and gets the same from the start
+        async for (
+            event
+        ) in run.stream():  # a second reader, which comes later and gets the same from the start
             if isinstance(event, Text):
                 break
     assert (event.text, event.offset, event.revision) == ("Once upon ", 0, None)
@@ -101,7 +105,9 @@ async def test_a_model_call_that_is_retried_with_another_text_shows_one_reset(pl
             seen.append(event)
             if isinstance(event, Text) and event.offset == 0:
                 (await place.owner(run)).kill()
-    assert [(e.offset, e.channel, e.cause) for e in seen if isinstance(e, TextReset)] == [(5, "text", "retry")]
+    assert [(e.offset, e.channel, e.cause) for e in seen if isinstance(e, TextReset)] == [
+        (5, "text", "retry")
+    ]
     assert kinds(seen)[:3] == ["text", "text_reset", "text"]
     _, texts = joined(seen)
     assert texts == {(run.run_id, 1, "text"): "Once there was"}

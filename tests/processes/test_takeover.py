@@ -151,6 +151,8 @@ async def test_a_worker_told_to_end_finishes_short_work_and_gives_back_long_work
     await stored(long, Claimed, count=2)
     workshop.open_gate()
     assert (await long.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
-    results = [e for run in (short, long) for e in (await place.trace(run)).events if isinstance(e, ToolResult)]
+    results = [
+        e for run in (short, long) for e in (await place.trace(run)).events if isinstance(e, ToolResult)
+    ]
     assert [result.success for result in results] == [True, True]
     await place.form(long)

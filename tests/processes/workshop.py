@@ -130,7 +130,9 @@ async def wait(ctx: ToolContext, gate: str = "gate") -> str:
 @tool(effect="pure")
 async def spawn(ctx: ToolContext) -> str:
     """Wait for a child process with a child of its own, and end both if told to let go."""
-    grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    grandchild = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    )
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", grandchild, start_new_session=True, stdin=subprocess.DEVNULL
     )
