@@ -51,6 +51,16 @@ class _RawCommit(msgspec.Struct, frozen=True, kw_only=True):
     sum: str = ""
 
 
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit whose events were not decoded, for readers that need few of them."""
+
+    v: int
+    run: str
+    rev: int
+    prev: str
+    events: tuple[msgspec.Raw, ...]
+
+
 class Recorded(msgspec.Struct, frozen=True):
     """A commit that was read and verified. `digest` is its own hash, the `prev` of the next."""
 
@@ -82,6 +92,7 @@ _SUM_BYTES = len(_SUM_KEY) + _SUM_DIGITS + 2
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER = msgspec.json.Decoder(Commit)
 _RAW_DECODER = msgspec.json.Decoder(_RawCommit)
+_ENVELOPE_DECODER = msgspec.json.Decoder(Envelope)
 
 
 def encode(commit: Commit) -> bytes:
@@ -142,13 +153,34 @@ def _event(event: dict[str, Any]) -> StoredEvent | Unknown:
 
 def verify(stored: Stored, head: Head) -> Recorded:
     """Decode a commit and check that it is the one that follows `head`. Raises `LogCorrupted`."""
-    run, rev = stored.subject.id, head.rev + 1
     try:
         commit = decode(stored.data)
     except ValueError as error:
-        raise LogCorrupted(
-            run, rev, f"the commit at position {stored.position} is unreadable ({error})"
-        ) from error
+        raise _unreadable(stored, head, error) from error
+    _check_place(stored, head, commit)
+    return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
+
+
+def verify_envelope(stored: Stored, head: Head) -> tuple[Envelope, Head]:
+    """As `verify`, but its events stay bytes; and the head behind it. Raises `LogCorrupted`."""
+    try:
+        _check_sum(stored.data)
+        envelope = _ENVELOPE_DECODER.decode(stored.data)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise _unreadable(stored, head, error) from error
+    _check_place(stored, head, envelope)
+    last = envelope.rev + len(envelope.events) - 1
+    return envelope, Head(stored.position, last, digest_of_bytes(stored.data))
+
+
+def _unreadable(stored: Stored, head: Head, error: Exception) -> LogCorrupted:
+    return LogCorrupted(
+        stored.subject.id, head.rev + 1, f"the commit at position {stored.position} is unreadable ({error})"
+    )
+
+
+def _check_place(stored: Stored, head: Head, commit: Commit | Envelope) -> None:
+    run, rev = stored.subject.id, head.rev + 1
     if commit.run != run:
         raise LogCorrupted(run, rev, f"the commit that is stored there belongs to run {commit.run}")
     if commit.rev != rev:
@@ -157,7 +189,6 @@ def verify(stored: Stored, head: Head) -> Recorded:
         )
     if commit.prev != head.digest:
         raise LogCorrupted(run, rev, "its hash of the previous commit does not match what is stored there")
-    return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
 
 
 class Chain:

@@ -239,7 +239,27 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
     if event.agent_path:  # forwarded from an inner agent: it only counts as an event of its call
         _count_emitted(state, event.tool_call_id)
         return
-    match event:
+    match event:  # the most frequent first: a case is found by trying
+        case ToolCall():
+            _call(state, event)
+        case ToolResult():
+            call = _in_call(state, event.tool_call_id)
+            call.result, call.started, call.orphaned = event, 0, False
+        case Step(status="started"):
+            state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
+            state.model, state.calls = ModelCallState(), {}
+        case Step():
+            _complete_step(state)
+        case ModelRequested():
+            state.model.attempt, state.model.requested, state.model.retry_at = event.attempt, True, None
+            state.model.error_type = state.model.error = ""  # not final: a takeover must not take it so
+        case Usage():
+            state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
+            state.usage = state.usage + event.usage
+        case Text():
+            state.model.text = event.text
+        case McpProgress() | Custom():
+            _count_emitted(state, event.tool_call_id)
         case Submitted():
             _submit(state, event)
         case Claimed():
@@ -255,36 +275,16 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.tools = {tool.name: tool for tool in event.tools}
         case Status():
             _status(state, event)
-        case Step(status="started"):
-            state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
-            state.model, state.calls = ModelCallState(), {}
-        case Step():
-            _complete_step(state)
-        case ModelRequested():
-            state.model.attempt, state.model.requested, state.model.retry_at = event.attempt, True, None
-            state.model.error_type = state.model.error = ""  # not final: a takeover must not take it so
         case ModelFailed():
             state.model.requested, state.model.retry_at = False, event.retry_at
             state.model.failures += 1
             state.model.error_type, state.model.error = event.error_type, event.error
-        case Text():
-            state.model.text = event.text
-        case Usage():
-            state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
-            state.usage = state.usage + event.usage
-        case ToolCall():
-            _call(state, event)
         case ToolStarted():
             _in_call(state, event.tool_call_id).started = event.attempt
         case ToolAttemptFailed():
             call = _in_call(state, event.tool_call_id)
             call.started, call.retry_at = 0, event.retry_at
             call.failures += 1
-        case ToolResult():
-            call = _in_call(state, event.tool_call_id)
-            call.result, call.started, call.orphaned = event, 0, False
-        case McpProgress() | Custom():
-            _count_emitted(state, event.tool_call_id)
         case ApprovalRequested():
             state.approvals[event.approval_id] = ApprovalState(request=event)
             if event.tool_call_id in state.calls:
@@ -346,10 +346,11 @@ def _claim(state: RunState, event: Claimed) -> None:
 
 def _status(state: RunState, event: Status) -> None:
     if event.status == "paused":
-        state.paused, state.pause_requested = event.reason, False
+        state.paused = event.reason
+        if event.reason == "manual":  # one that was asked for waits behind an approval, and is not forgotten
+            state.pause_requested = False
     elif event.status == "resumed":
         state.paused = state.parked = None
-        state.pause_requested = False
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None
 

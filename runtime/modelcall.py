@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .drive import Driver
 
 Channel = Literal["text", "reasoning", "tool_calls"]
+IDLE_TOLERANCE = 0.01
+"""An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
 
 
 class _Answer:
@@ -104,11 +106,13 @@ def _failed(
 
 async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer) -> None:
     rules, loop = driver.journal.rules, asyncio.get_running_loop()
-    latest = loop.time() + rules.model_timeout_s
+    moved, latest = loop.time(), loop.time() + rules.model_timeout_s
     async with asyncio.timeout(rules.model_idle_timeout_s) as limit:
         try:
             async for delta in deltas:
-                limit.reschedule(min(latest, loop.time() + rules.model_idle_timeout_s))
+                if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:
+                    moved = loop.time()
+                    limit.reschedule(min(latest, moved + rules.model_idle_timeout_s))
                 draft = answer.add(delta)
                 if draft is not None:
                     await _publish(driver, effect, answer, *draft)

@@ -35,6 +35,7 @@ from ..eventlog.names import (
 )
 from ..eventlog.ports import NEW, CommitWrite, Log, Subject, WakeWrite
 from ..projections.messages import Message
+from ..projections.outcome import Outcome, fold_stored
 from ..projections.run_state import RunState
 from .agent import Agent
 from .agent_config import capabilities_needed
@@ -44,7 +45,7 @@ from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
 from .family import cancel_family
-from .journal import DECISIONS_MAX, Journal
+from .journal import DECISIONS_MAX, STALE_READ_S, Journal, following
 from .local import LocalExecutor
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
 OutputT = TypeVar("OutputT")
 Decision = Literal["approved", "rejected"]
-Outcome = Literal["retry", "succeeded", "failed"]
+CallOutcome = Literal["retry", "succeeded", "failed"]
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
@@ -228,7 +229,9 @@ class Runtime:
         self, key: str, shard: int, name: str, submitted: Submitted
     ) -> tuple[Subject, Submitted]:
         subject = key_subject(key, self.log.events.shards)
-        for _ in range(DECISIONS_MAX):
+        for attempt in range(DECISIONS_MAX):
+            if attempt > 1:  # a read may be stale: give it the time to be fresh
+                await self.log.clock.sleep(STALE_READ_S)
             stored = await self.log.events.head(subject)
             if stored is not None:
                 record = next(e for e in decode(stored.data).events if isinstance(e, KeyRecorded))
@@ -368,32 +371,32 @@ class RunHandle(Generic[OutputT]):
         Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, and what
         stopped this process from driving the run, if it does.
         """
+        outcome = Outcome()
         async with asyncio.timeout(timeout_s):
-            journal = await self._journal()
-            await self._runtime.watch(self.run_id, journal.follow_until(lambda state: state.over))
-        return self._as_result(journal.state)
+            subject = await self._located()
+            await self._runtime.watch(self.run_id, _until_over(self._runtime.log, subject, outcome))
+        return self._as_result(outcome)
 
-    def _as_result(self, state: RunState) -> RunResult[OutputT]:
-        terminal = state.terminal
+    def _as_result(self, outcome: Outcome) -> RunResult[OutputT]:
+        terminal, error = outcome.terminal, outcome.error
         if terminal is not None and terminal.status == "cancelled":
             raise RunCancelled(terminal.reason, run_id=self.run_id)
         if terminal is None or terminal.status == "error":
-            error = state.error
             raise RunFailed(
                 error.error_type if error else "unknown",
                 error.error if error else "",
                 run_id=self.run_id,
-                usage=state.usage,
-                steps=state.steps_completed,
+                usage=outcome.usage,
+                steps=outcome.steps_completed,
             )
-        output: Any = state.output
+        output: Any = outcome.output
         if self._agent is not None and self._agent.output_type is not None:
-            output = self._agent.parse_output(msgspec.json.decode(state.output))
+            output = self._agent.parse_output(msgspec.json.decode(outcome.output))
         return RunResult(
             run_id=self.run_id,
             output=output,
-            usage=state.usage,
-            steps=state.steps_completed,
+            usage=outcome.usage,
+            steps=outcome.steps_completed,
             reason=terminal.reason,
         )
 
@@ -419,7 +422,7 @@ class RunHandle(Generic[OutputT]):
         decision: Decision,
         note: str = "",
         arguments: Mapping[str, Any] | None = None,
-        outcome: Outcome | None = None,
+        outcome: CallOutcome | None = None,
         result: Any = None,
         *,
         by: str = "",
@@ -490,6 +493,14 @@ class RunHandle(Generic[OutputT]):
 
     def _finished(self, state: RunState) -> RunFinished:
         return RunFinished(f"run {self.run_id} is over ({state.status}): start a new one")
+
+
+async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
+    async with following(log, subject, outcome.head.position) as commits:
+        async for stored in commits:
+            fold_stored(outcome, stored)
+            if outcome.terminal is not None:
+                return
 
 
 def _text(what: str, value: object) -> str:

@@ -26,7 +26,8 @@ class JetStreamDrafts:
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
         """Send a piece to whoever follows. Raises `LogUnavailable` while there is no connection: the piece is lost."""
-        self._wire.publish(self._layout.draft(root, piece.run), _ENCODER.encode(piece))
+        unhurried = piece.channel == "tool_calls"  # nobody reads along; text leaves at once
+        self._wire.publish(self._layout.draft(root, piece.run), _ENCODER.encode(piece), unhurried=unhurried)
 
     @contextlib.asynccontextmanager
     async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:

@@ -25,6 +25,9 @@ Handler = Callable[[bytes, bytes, bytes, bytes], None]
 
 _log = logging.getLogger(__name__)
 
+UNHURRIED_S = 0.002
+"""How long a message that nobody waits for may wait for another one to share a system call with."""
+
 
 class Link(Client):
     """A connection; `connect` and `close` are nats-py's."""
@@ -35,6 +38,7 @@ class Link(Client):
         self._denied = denied
         self._handlers: dict[bytes, Handler] = {}
         self._flush_planned = False
+        self._late_flush: asyncio.TimerHandle | None = None
 
     @property
     def up(self) -> bool:
@@ -46,17 +50,22 @@ class Link(Client):
         """What the server said about itself when the connection was made."""
         return self._server_info
 
-    def send(self, command: bytes) -> None:
-        """Send with all else of this turn of the loop. Only while `up`."""
+    def send(self, command: bytes, *, unhurried: bool = False) -> None:
+        """Send with all else of this turn of the loop; `unhurried`, with what comes next. Only while `up`."""
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if not self._flush_planned:
+        if unhurried and not self._flush_planned and self._late_flush is None:
+            self._late_flush = asyncio.get_running_loop().call_later(UNHURRIED_S, self.flush_now)
+        elif not unhurried and not self._flush_planned:
             self._flush_planned = True
             asyncio.get_running_loop().call_soon(self.flush_now)
 
     def flush_now(self) -> None:
         """Hand everything that was sent so far to the operating system."""
         self._flush_planned = False
+        if self._late_flush is not None:
+            self._late_flush.cancel()
+            self._late_flush = None
         if self._pending and self.up and self._transport is not None:
             self._transport.write(b"".join(self._pending))
             self.forget_unsent()

@@ -279,11 +279,19 @@ class Wire:
             raise Refused(method, fault)
         return msgspec.json.decode(reply, type=answer)
 
-    def publish(self, subject: bytes, data: bytes = b"", header: bytes = b"", reply: bytes = b"") -> None:
+    def publish(
+        self,
+        subject: bytes,
+        data: bytes = b"",
+        header: bytes = b"",
+        reply: bytes = b"",
+        *,
+        unhurried: bool = False,
+    ) -> None:
         """Send and forget. Raises `LogUnavailable` while the connection is down."""
         if not self._link.up:
             raise self._unreachable()
-        self._link.send(_publication(subject, reply, header, data))
+        self._link.send(_publication(subject, reply, header, data), unhurried=unhurried)
 
     async def until_up(self) -> None:
         """Return when the connection stands, or raise `LogUnavailable` after `request_timeout_s`."""

@@ -14,6 +14,7 @@ import pytest
 from foldlog.eventlog import Event, Log
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.projections.outcome import Outcome, fold_stored
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker
 from foldlog.runtime.drive import Host
@@ -93,10 +94,20 @@ class Place:
         self._started[run.run_id] = run
         return run
 
+    async def _check_outcome(self, run: RunHandle[Any]) -> None:
+        """What a waiting caller folds is what the whole fold says."""
+        state, outcome = await run.state(), Outcome()
+        async for stored in self.log.events.read(await self.runtime.locate(run.run_id)):
+            fold_stored(outcome, stored)
+        assert (outcome.head, outcome.terminal, outcome.error) == (state.head, state.terminal, state.error)
+        assert (outcome.output, outcome.usage) == (state.output, state.usage)
+        assert outcome.steps_completed == state.steps_completed
+
     async def check_rules(self) -> None:
         """Every trace of every test keeps the ordering rules of the contract, and the core decides it once more."""
         for run in self._started.values():
             trace = await load_trace(self.log, run.run_id)
+            await self._check_outcome(run)
             assert check_trace(trace, ended=(await run.state()).over) == []
             assert replay(trace).divergence is None
 

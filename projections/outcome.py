@@ -1,0 +1,74 @@
+"""How a run ended: the part of its state that whoever waits for the result needs, folded from a few events alone.
+
+Waiting costs little beside the run itself: a commit's chain is verified, and only the events that matter are decoded.
+`RunState` is the reference; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..eventlog.commits import ORIGIN, Head, verify, verify_envelope
+from ..eventlog.events import Error, Status, Step, Text, TokenUsage, ToolCall, Usage, is_terminal
+from ..eventlog.ports import Stored
+from ..eventlog.upcasters import VERSION
+
+Telling = Status | Step | Text | Usage | ToolCall | Error
+_DECODER = msgspec.json.Decoder(Telling)
+_TYPES = frozenset(str(cls.__struct_config__.tag) for cls in Telling.__args__)
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_KIND = msgspec.json.Decoder(_Kind)
+
+
+class Outcome(msgspec.Struct):
+    """The end of a run, once `terminal` is there. `head` says up to where the log was read.
+
+    `text` and `called` are the current step's: what the model said, and whether it asked for tools.
+    """
+
+    head: Head = ORIGIN
+    terminal: Status | None = None
+    error: Error | None = None
+    output: str = ""
+    usage: TokenUsage = TokenUsage()
+    steps_completed: int = 0
+    text: str = ""
+    called: bool = False
+
+
+def fold_stored(outcome: Outcome, stored: Stored) -> None:
+    """Fold the next commit in place. Raises `LogCorrupted`."""
+    envelope, head = verify_envelope(stored, outcome.head)
+    if envelope.v != VERSION:
+        events = [event for event in verify(stored, outcome.head).commit.events if isinstance(event, Telling)]
+    else:
+        events = [_DECODER.decode(raw) for raw in envelope.events if _KIND.decode(raw).type in _TYPES]
+    outcome.head = head
+    for event in events:
+        _apply(outcome, event)
+
+
+def _apply(outcome: Outcome, event: Telling) -> None:
+    if event.agent_path:  # forwarded from an inner agent
+        return
+    match event:
+        case Text():
+            outcome.text = event.text
+        case Usage():
+            outcome.usage = outcome.usage + event.usage
+        case ToolCall():
+            outcome.called = True
+        case Step(status="started"):
+            outcome.text, outcome.called = "", False
+        case Step():
+            outcome.steps_completed += 1
+            outcome.output = outcome.output if outcome.called else outcome.text
+        case Error():
+            outcome.error = event
+        case Status():
+            outcome.terminal = event if is_terminal(event) else outcome.terminal
