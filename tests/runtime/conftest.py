@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from foldlog.eventlog import Event, Log
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog

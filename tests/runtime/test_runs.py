@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-
 from foldlog.eventlog import RunCancelled, RunConflict, RunFailed, RunFinished, RunNotFound
 from foldlog.runtime import Agent, Custom, Retryable, ToolContext, ToolFailed, tool
 
