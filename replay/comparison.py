@@ -113,15 +113,31 @@ def _explain(a: Canonical, b: Canonical, left: Level, right: Level, by: Compared
     """The rule, and a sentence, for a level's difference."""
     for x, y in _same_place(left, right):
         fields = differing_fields(x, y)
+        if fields == ("request",) and not (x.request and y.request):
+            side = "right" if x.request else "left"
+            return (
+                "R3",
+                f"step {x.step} of {x.run} has no usage in the {side} trace: no reply of the model is stored",
+            )
         if fields == ("request",):
             return "R12", f"step {x.step} of {x.run} sent another request to the model"
         return rule_of(x), f"{x.label} of {x.run} says otherwise in {', '.join(fields)}"
+    if left and right and left[0].label == right[0].label and left[0].run != right[0].run:
+        return rule_of(
+            left[0]
+        ), f"{left[0].label} is of {left[0].run}, and of {right[0].run} in the other trace"
     if left and right:
-        return rule_of(left[0]), f"{left[0].label} stands where {right[0].label} does in the other trace"
+        return _explain_place(left[0], right[0], b, by)
     (only, other, side) = (left[0], b, "left") if left else (right[0], a, "right")
     if any(_key(boundary, by) == _key(only, by) for boundary in other.boundaries):
         return rule_of(only), f"{only.label} of {only.run} stands at another place in the order"
     return rule_of(only), f"{only.label} of {only.run} is only in the {side} trace"
+
+
+def _explain_place(x: Boundary, y: Boundary, other: Canonical, by: Compared) -> tuple[str, str]:
+    if any(_key(boundary, by) == _key(x, by) for boundary in other.boundaries):
+        return rule_of(x), f"{x.label} stands where {y.label} does in the other trace"
+    return rule_of(x), f"{x.label} of {x.run} is only in the left trace; in the other {y.label} stands there"
 
 
 def _same_place(left: Level, right: Level) -> Iterator[tuple[Boundary, Boundary]]:

@@ -21,8 +21,6 @@ from ..eventlog.errors import (
     ConfigError,
     Conflict,
     LogUnavailable,
-    RunCancelled,
-    RunFailed,
     RunFinished,
 )
 from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, Status
@@ -159,8 +157,9 @@ class _Stage:
         return True
 
     async def _ended(self) -> None:
-        with contextlib.suppress(RunFailed, RunCancelled):
-            await self._runtime.get_run(self._run_id).result()
+        journal = Journal(self._log, await self._runtime.locate(self._run_id), wait_for_log=True)
+        await journal.load()
+        await self._runtime.watch(self._run_id, journal.follow_until(lambda state: state.over))
 
     # --- what is said from outside ------------------------------------------------------------------------------------
 

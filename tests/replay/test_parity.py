@@ -1,0 +1,327 @@
+"""The parity kit: what is equal is called equal, and every defect is found and named."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foldlog.eventlog import ConfigError, MemoryLog, UnsupportedByExecutor
+from foldlog.eventlog.faults import CrashAt, LostAck
+from foldlog.replay import load_trace
+from foldlog.replay.fault_spec import describe, parse_faults
+from foldlog.replay.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
+from foldlog.replay.parity import ParityViolation, assert_parity, check_parity
+from foldlog.runtime import CAPABILITIES, Agent, Registry, tool
+
+from .executors import (
+    DropsProgress,
+    EmitsAfterCancel,
+    ForgetsMessages,
+    HoldsProgressBack,
+    NeverEnds,
+    OwnExecutor,
+    ReordersResults,
+    RepeatsATool,
+    SwallowsUsage,
+)
+from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says
+
+pytestmark = pytest.mark.anyio
+INPUTS: list[Input] = [
+    Message(step=1, content="first"),
+    Message(step=2, content="hurry"),
+    Pause(step=3),
+    Message(step=5, content="go on"),
+    Answer(call="2.0", arguments={"to": "z"}, note="not x"),
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_equal_traces_are_equal_and_say_so_in_one_line() -> None:
+    report = await check_parity(AGENT, "question", script=TWO_CALLS)
+    assert report.equal
+    assert report.boundaries == (16, 16)
+    assert report.first_difference is None
+    assert report.render() == "parity: equal (16 of 16 boundaries), local and durable"
+    assert set(report.traces) == {"local", "durable"}
+
+
+async def test_every_kind_of_input_reaches_both_executors_at_its_place() -> None:
+    report = await check_parity(AGENT, "question", script=EVERYTHING, inputs=INPUTS)
+    assert report.equal, report.render()
+    assert sorted(map(repr, report.inputs)) == sorted(map(repr, INPUTS))
+    assert inputs_of(report.traces["durable"]) == inputs_of(report.traces["local"])
+
+
+async def test_the_inputs_can_be_taken_from_a_trace() -> None:
+    log = MemoryLog()
+    first = await check_parity(AGENT, "question", script=EVERYTHING, inputs=INPUTS, log=log)
+    trace = await load_trace(log, first.traces["durable"].root)
+    again = await check_parity(AGENT, "question", script=EVERYTHING, inputs=trace)
+    assert again.equal, again.render()
+    assert again.boundaries == first.boundaries
+
+
+@pytest.mark.parametrize("decision", ["approved", "rejected", "timed_out"])
+async def test_an_approval_is_answered_alike_whatever_the_answer(decision: Any) -> None:
+    inputs = [Answer(call="1.0", decision=decision)]
+    report = await check_parity(
+        AGENT, "question", script=[calls(call("deploy", to="x")), says("ok")], inputs=inputs
+    )
+    assert report.equal, report.render()
+    assert list(report.inputs) == inputs
+
+
+async def test_an_approval_without_an_answer_is_asked_for_by_its_place() -> None:
+    with pytest.raises(
+        ConfigError, match=r"approval 0 \(kind tool\) of call 1\.0, tool 'deploy', has no answer"
+    ):
+        await check_parity(AGENT, "question", script=[calls(call("deploy", to="x")), says("ok")])
+
+
+@pytest.mark.parametrize("after", [1, 4, 9, 14, 20, 1000])
+async def test_a_cancelled_run_is_a_prefix_of_the_whole_one(after: int) -> None:
+    inputs = [*INPUTS, Cancel(after=after, reason="enough")]
+    report = await check_parity(AGENT, "question", script=EVERYTHING, inputs=inputs)
+    assert report.equal, report.render()
+    assert report.render().count("a prefix of local") == (0 if after == 1000 else 2)
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", range(4))
+async def test_a_worker_that_dies_at_any_operation_leaves_a_trace_equal_to_the_undisturbed_one(
+    first: int,
+) -> None:
+    for number in range(1 + first, 90, 4):
+        for fault in (f"crash@{number}", f"crash-after@{number}"):
+            report = await check_parity(AGENT, "question", script=EVERYTHING, inputs=INPUTS, faults=fault)
+            assert report.equal, f"{fault}: {report.render()}"
+
+
+async def test_the_faults_that_happened_are_told_and_those_that_were_not_reached() -> None:
+    report = await check_parity(AGENT, "question", script=TWO_CALLS, faults="lost-ack@1,duplicate,crash@9999")
+    assert report.equal, report.render()
+    assert report.render().splitlines()[1:] == [
+        "faults that happened: duplicate@1, lost-ack@1",
+        "not reached: crash@9999",
+    ]
+
+
+@pytest.mark.parametrize(
+    "faults", ["lost-ack@2", "refused@2", "conflict@1,conflict@3", "outage@9", "late-append@2", "delay@2"]
+)
+async def test_a_log_that_misbehaves_does_not_change_what_is_seen(faults: str) -> None:
+    report = await check_parity(AGENT, "question", script=EVERYTHING, inputs=INPUTS, faults=faults)
+    assert report.equal, report.render()
+    assert report.fired == parse_faults(faults)
+
+
+def test_a_specification_reads_back_as_it_was_written() -> None:
+    spec = "crash@5,crash-after@6,lost-ack@7,duplicate@1,delay@2:events.read"
+    faults = parse_faults(spec)
+    assert faults[:3] == (CrashAt(5), CrashAt(6, after=True), LostAck(7))
+    assert ",".join(map(describe, faults)) == spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ("crush@5", "did you mean 'crash'"),
+        ("crash@soon", "not 'soon'"),
+        ("crash@0", "not '0'"),
+        ("crash@5,crash-after@5", "two faults"),
+    ],
+)
+def test_a_wrong_specification_is_named(spec: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        parse_faults(spec)
+
+
+# --- defects ----------------------------------------------------------------------------------------------------------
+
+HISTORY = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes?"}]
+
+
+@pytest.mark.parametrize(
+    ("defect", "inputs", "rules", "told"),
+    [
+        (DropsProgress, [], {"R4"}, r"mcp_progress\(1/2\) of helper is only in the left trace"),
+        (ReordersResults, [], {"R12"}, "step 2 of helper sent another request to the model"),
+        (HoldsProgressBack, [], {"R4"}, "mcp_progress"),
+        (EmitsAfterCancel, [Cancel(after=4)], {"R8"}, "own: R8: "),
+        (SwallowsUsage, [], {"R3"}, "step 1 of helper has no usage in the right trace"),
+        (RepeatsATool, [], {"section 6"}, "look of step 1 was started 2 times, its trace accounts for 1"),
+        (ForgetsMessages, [], {"R12"}, "step 1 of helper sent another request to the model"),
+        (NeverEnds, [], {"R6"}, "own: R6: the run was not over in time"),
+    ],
+)
+async def test_a_defect_of_an_executor_is_found_and_named(
+    defect: type[OwnExecutor], inputs: list[Input], rules: set[str], told: str
+) -> None:
+    executors = ("local", defect)
+    timeout_s = 0.3 if defect is NeverEnds else 30.0
+    report = await check_parity(
+        AGENT,
+        "question",
+        script=TWO_CALLS,
+        executors=executors,
+        inputs=inputs,
+        messages=HISTORY,
+        timeout_s=timeout_s,
+    )
+    assert not report.equal
+    assert rules <= report.rules
+    assert re.search(told, report.render()), report.render()
+
+
+async def test_the_same_executor_without_a_defect_is_equal() -> None:
+    for inputs in ([], [Cancel(after=4)]):
+        await assert_parity(
+            AGENT,
+            "question",
+            script=TWO_CALLS,
+            executors=("local", "durable", OwnExecutor),
+            inputs=inputs,
+            messages=HISTORY,
+        )
+
+
+async def test_a_violation_raises_with_the_report() -> None:
+    with pytest.raises(ParityViolation, match="mcp_progress") as violation:
+        await assert_parity(AGENT, "question", script=TWO_CALLS, executors=("local", DropsProgress))
+    assert violation.value.report.first_difference is not None
+    assert str(violation.value) == violation.value.report.render()
+
+
+async def test_a_tool_that_is_not_deterministic_differs_in_content_and_not_in_shape() -> None:
+    answers = iter(range(100))
+
+    @tool(effect="pure")
+    async def roll() -> int:
+        """Roll a die."""
+        return next(answers)
+
+    agent = Agent("gambler", model="openai:gpt-4o", tools=[roll])
+    script = [calls(call("roll")), says("done")]
+    report = await check_parity(agent, "question", script=script)
+    assert not report.equal
+    assert report.first_difference is not None
+    assert report.first_difference.rule == "R4"
+    assert (await check_parity(agent, "question", script=script, shape=True)).equal
+
+
+# --- capabilities -----------------------------------------------------------------------------------------------------
+
+BIG = "x" * 100_000
+DEEP = {"turns": [calls(call("delegate", question="?")), says("done")], "agents": {"inner": [says("inner")]}}
+
+
+@tool(effect="pure")
+async def big() -> str:
+    """Return much."""
+    return BIG
+
+
+NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "detailed_events": ({}, {"script": [says("x")]}),
+    "drafts": ({}, {"script": [says("in ", "pieces")]}),
+    "messages": ({}, {"script": [says("x")], "messages": HISTORY}),
+    "memory": ({"memory": {"scope": "session"}}, {"script": [says("x")]}),
+    "context": ({"budget_awareness": "limit:70"}, {"script": [says("x")]}),
+    "planning": ({"planning_enabled": True}, {"script": [says("x")]}),
+    "approvals": ({"hitl_tools": ["big"]}, {"script": [says("x")]}),
+    "progress": ({"tools": list(AGENT.tools.values())}, {"script": [calls(call("look", at="a")), says("x")]}),
+    "inject": ({}, {"script": [says("x"), says("y")], "inputs": [Message(step=2, content="more")]}),
+    "pause": ({}, {"script": [calls(call("big")), says("y")], "inputs": [Pause(step=2)]}),
+    "children": ({"tools": list(AGENT.tools.values())}, {"script": DEEP}),
+    "artifacts": ({}, {"script": [calls(call("big")), says("x")]}),
+}
+
+
+def test_there_is_a_case_for_each_capability() -> None:
+    assert set(NEEDS) == CAPABILITIES
+
+
+@pytest.mark.parametrize("feature", sorted(NEEDS))
+async def test_an_executor_that_lacks_what_the_run_needs_is_refused_by_name_and_not_driven(
+    feature: str,
+) -> None:
+    class Lacking(OwnExecutor):
+        name = "lacking"
+        capabilities = CAPABILITIES - {feature}
+
+        async def drive(self, subject: Any) -> None:
+            raise AssertionError("nothing may be driven")
+
+    class Complete(OwnExecutor):
+        name = "complete"
+
+    fields, options = NEEDS[feature]
+    agent = Agent("helper", model="openai:gpt-4o", **{"tools": [big], **fields})
+    with pytest.raises(UnsupportedByExecutor) as refusal:
+        await check_parity(agent, "question", executors=(Complete, Lacking), **options)
+    assert (refusal.value.feature, refusal.value.executor) == (feature, "lacking")
+    assert refusal.value.remedy
+
+
+# --- what cannot be checked -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"executors": ("local",)}, "two or more executors"),
+        ({"executors": ("local", "local")}, "different names"),
+        ({"executors": ("local", "cloud")}, "no executor 'cloud'"),
+        ({"executors": ("local", OwnExecutor), "faults": "crash@1"}, "durable"),
+        ({"script": [{"txt": "a"}]}, r"script: turn 1: .*txt"),
+        ({"script": {"turns": [], "input": 3}}, "input must be text"),
+        ({"script": {"turns": [], "extra": 3}}, "unknown key 'extra'"),
+        ({"script": "nowhere.json"}, r"nowhere\.json cannot be read"),
+        ({"inputs": [{"type": "message", "content": "x"}]}, "step"),
+        ({"inputs": [Cancel(after=1)], "shape": True}, "by content"),
+    ],
+)
+async def test_what_cannot_be_checked_is_a_clear_error(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        await check_parity(AGENT, "question", **{"script": TWO_CALLS, **options})
+
+
+async def test_the_question_may_stand_in_the_script_file(tmp_path: Path) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps({"turns": [says("x")], "input": "what?"}))
+    report = await check_parity(AGENT, script=path)
+    assert report.equal
+    with pytest.raises(ConfigError, match="has no `input`"):
+        await check_parity(AGENT, script=[says("x")])
+
+
+async def test_tools_and_agents_known_by_name_are_found_in_the_registry() -> None:
+    agent = Agent("helper", model="openai:gpt-4o", tools=["look", "delegate"])
+    registry = Registry(agents=[agent], tools=[AGENT.tools["look"], AGENT.tools["delegate"]])
+    report = await check_parity(agent, "question", script=DEEP, registry=registry)
+    assert report.equal, report.render()
+
+
+async def test_an_executor_of_a_plugin_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        name = "own"
+
+        @staticmethod
+        def load() -> Any:
+            return OwnExecutor
+
+    monkeypatch.setattr(
+        "foldlog.replay.parity.entry_points", lambda group: [Found] if group == "foldlog.executors" else []
+    )
+    report = await check_parity(AGENT, "question", script=TWO_CALLS, executors=("local", "own"))
+    assert report.equal, report.render()
