@@ -90,6 +90,7 @@ class ChildRuns:
         )
         await self._say(spawned, write)
         await child.journal.load()
+        await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
     async def _drive_to_end(self, driver: Driver, *, claimed: bool) -> None:
         """Drive, wait out what it waits for, claim and drive again, until the child is over."""
@@ -111,7 +112,8 @@ class ChildRuns:
         So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
         """
         parent = Journal(self._driver.host.log, self._driver.journal.subject, wait_for_log=True)
-        state = await parent.load()
+        await parent.load()
+        state = await parent.follow_until(lambda state: state.epoch >= self._driver.epoch)
         if (state.epoch, state.owner) != (self._driver.epoch, self._driver.host.worker):
             self._driver.told(state.head.position)
             await asyncio.get_running_loop().create_future()

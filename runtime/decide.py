@@ -95,18 +95,18 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
     if not state.step_open:
         return ()
     if not state.model.replied:
-        return _pending_model(state, now)
+        return _pending_model(state)
     ready = [c for c in _startable(state, now) if _tool(state, c).effect != "unsafe" or c.started]
     waits = [c.retry_at for c in state.calls.values() if c.result is None and c.retry_at and c.retry_at > now]
     calls = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.failures + 1) for c in ready)
     return calls + ((WaitUntil(min(waits)),) if waits else ())
 
 
-def _pending_model(state: RunState, now: float) -> tuple[Effect, ...]:
+def _pending_model(state: RunState) -> tuple[Effect, ...]:
     if state.model.requested:
         return (CallModel(step=state.step, attempt=state.model.attempt),)
-    retry_at = state.model.retry_at
-    return (WaitUntil(retry_at),) if retry_at and retry_at > now else ()
+    retry_at = state.model.retry_at  # maybe past already: storing the failure took its time
+    return (WaitUntil(retry_at),) if retry_at else ()
 
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:

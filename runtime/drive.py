@@ -35,7 +35,7 @@ from .commands import (
 from .decide import Turn, pending, tool_of, unsafe_starts
 from .effects import CallModel, CallTool, Effect, Prepare, WaitUntil
 from .family import cancel_family
-from .journal import Journal, through_outages
+from .journal import STALE_READ_S, Journal, through_outages
 from .modelcall import call_model
 from .toolcall import call_tool
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
@@ -211,6 +211,8 @@ class Driver:
             raise broken
         if self._told_position > self.state.head.position:
             await self.journal.catch_up()
+            if self._told_position > self.state.head.position:  # a stale read: there will be a fresher one
+                await self.clock.sleep(STALE_READ_S)
             return
         if self._releasing is not None:
             await self._turn([Posted(Release(self._releasing))])
@@ -309,7 +311,8 @@ class Driver:
             case CallTool():
                 await self._call_tool(effect)
             case WaitUntil(at=at):
-                await self.clock.sleep(at - self.clock.now())
+                while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
+                    await self.clock.sleep(left_s)
                 self.post(Tick())
 
     async def _prepare(self) -> Command:
@@ -336,7 +339,8 @@ class Driver:
             return self._ending() is None
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         await fresh.load()
-        state = fresh.state
+        known = self.state.head.position
+        state = await fresh.follow_until(lambda state: state.head.position >= known)  # a read may be stale
         self.told(state.head.position)
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
 

@@ -59,8 +59,8 @@ class DurableExecutor:
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the first commit and its wake-up in one batch (protocol rule 5)."""
         append = self._host.log.clock.new_id()
+        journal = Journal(self._host.log, subject)
         while True:
-            journal = Journal(self._host.log, subject)
             turn = open_turn(journal, submitted, agent.name)
             wakeup = Wakeup(
                 shard=subject.shard,
@@ -222,8 +222,8 @@ class Worker:
         """Rules 10 to 15. Acknowledged only with nothing left to do for this run; else back, with a delay."""
         wakeup = delivery.wakeup
         subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
+        journal = Journal(self._log, subject, wait_for_log=True)
         while True:
-            journal = Journal(self._log, subject, wait_for_log=True)
             try:
                 state = await journal.load()
             except LogCorrupted as error:
@@ -289,8 +289,8 @@ class Worker:
 
     async def _lane(self, journal: Journal, wakeup: Wakeup) -> bool | None:
         submitted = journal.state.submitted
-        if submitted is None or submitted.lane is None:
-            return True
+        if submitted is None or submitted.lane is None or journal.state.epoch > 0:
+            return True  # who was claimed once was at the head of its lane, and is until it is over
         return await at_head_of_lane(self._log, submitted.lane, journal.subject.id, wakeup.lane_cause)
 
     async def _drive(self, delivery: Delivery, journal: Journal, cause: Command | None) -> Ending | None:

@@ -9,7 +9,7 @@ from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFoun
 from ..eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
 from .decide import Turn
-from .journal import DECISIONS_MAX, Journal, hand_lane_on, load_family
+from .journal import DECISIONS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
 
 CLAIM_AFTER_CONFLICTS = 3
 BATCH_RUNS_MAX = 500
@@ -23,6 +23,8 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     """
     append = log.clock.new_id()
     for conflicts in range(DECISIONS_MAX):
+        if conflicts > 1:  # reads may be stale: give them the time to be fresh
+            await log.clock.sleep(STALE_READ_S)
         journals = await load_family(log, subject.shard, subject.root)
         named = journals.get(subject.id)
         if named is None or not named.state.exists:

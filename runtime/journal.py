@@ -81,14 +81,29 @@ class Journal:
 
     async def load(self) -> RunState:
         """Fold the run from its beginning. Raises `LogCorrupted`."""
+        await self._read_anew(lambda _: None)
+        return self.state
+
+    async def _read_anew(self, see: Callable[[Recorded], None]) -> None:
+        """Fold the run from its beginning, and show each commit.
+
+        A read may come from a replica that lags: what was known once stays known (protocol rule 10).
+        """
+        known = self.state.head.position
         state = RunState(run=self.subject.id, root=self.subject.root)
-        await self._persist(lambda: self._fold_onto(state))
-        self.adopt(state)
-        return state
+        for _ in range(REFUSALS_MAX):
+            await self._persist(lambda: self._fold_onto(state, see))
+            if state.head.position >= known:
+                self.adopt(state)
+                return
+            await self.log.clock.sleep(STALE_READ_S)
+        raise LogCorrupted(
+            self.subject.id, state.head.rev + 1, "the log does not show any more what it has shown before"
+        )
 
     async def catch_up(self) -> RunState:
         """Fold what was stored behind the known head."""
-        await self._persist(lambda: self._fold_onto(self.state))
+        await self._persist(lambda: self._fold_onto(self.state, lambda _: None))
         self.adopt(self.state)
         return self.state
 
@@ -98,9 +113,11 @@ class Journal:
             self.rules, self._rules_from = rules_of(state.submitted.config), state.submitted
         self.state = state
 
-    async def _fold_onto(self, state: RunState) -> None:
+    async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None]) -> None:
         async for stored in self.log.events.read(self.subject, state.head.position):
-            fold_commit(state, await self._restored(verify(stored, state.head)))
+            recorded = await self._restored(verify(stored, state.head))
+            see(recorded)
+            fold_commit(state, recorded)
 
     async def _restored(self, recorded: Recorded) -> Recorded:
         return await restored(recorded, self.log)
@@ -189,7 +206,7 @@ class Journal:
             more = await self._owed_at_end(events)
             positions = await self.log.events.append(write, *more, *extra)
         except Conflict:
-            await self._read_past(write.expected.position if not more and not extra else -1)
+            await self._read_past(write.expected.position, alone=not more and not extra)
             return append is not None and await self._find(append)
         except LogUnavailable as error:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:
@@ -198,13 +215,16 @@ class Journal:
         self.stored(write, commit, positions[0])
         return True
 
-    async def _read_past(self, position: int) -> None:
-        """Read what came first. It must become visible: a log that refuses a position and shows none newer lost it."""
+    async def _read_past(self, position: int, *, alone: bool) -> None:
+        """Read what came first. It must become visible: a log that refuses a position and shows none newer lost it.
+
+        `alone`: no other subject can have been what was refused.
+        """
         if (await self.load()).head.position > position:
             self._refusals = 0
             return
         self._refusals += 1
-        if self._refusals > REFUSALS_MAX:
+        if alone and self._refusals > REFUSALS_MAX:
             raise LogCorrupted(
                 self.subject.id,
                 self.state.head.rev + 1,
@@ -224,19 +244,9 @@ class Journal:
 
     async def _find(self, append: str) -> bool:
         """Protocol rules 2 and 3: read everything, look for the own append id, fold first and answer then."""
-        state = RunState(run=self.subject.id, root=self.subject.root)
-        found = False
-
-        async def scan() -> None:
-            nonlocal found
-            async for stored in self.log.events.read(self.subject, state.head.position):
-                recorded = verify(stored, state.head)
-                found = found or recorded.commit.append == append
-                fold_commit(state, await self._restored(recorded))
-
-        await self._persist(scan)
-        self.adopt(state)
-        return found
+        appends: set[str] = set()
+        await self._read_anew(lambda recorded: appends.add(recorded.commit.append))
+        return append in appends
 
     async def _owed_at_end(self, events: Sequence[StoredEvent]) -> list[Write]:
         """Protocol rule 6: a terminal hands the lane on in the same batch."""
@@ -318,11 +328,12 @@ async def _lane_write(
 
 
 async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
-    """The writes that take a run out of its lane and wake the next one, if the run was at its head."""
+    """The writes that take a run out of its lane and wake the next one, if the run was at its head.
+
+    A run that is not over is in its lane: where it is not seen there, the read is stale and the write conflicts.
+    """
     write, before, after, revision = await _lane_write(log, lane, lambda q: [e for e in q if e.run != run])
-    if len(before) == len(after):
-        return []
-    if before[0].run == run and after:
+    if before and before[0].run == run and after:
         head = after[0]
         wakeup = Wakeup(
             shard=write.subject.shard,

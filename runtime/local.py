@@ -17,7 +17,7 @@ from .commands import TimerDue
 from .drive import Driver, Host
 from .executor import BUILT
 from .heart import Heart
-from .journal import OUTAGE_POLL_S, Journal, at_head_of_lane, join_lane, read_lane
+from .journal import OUTAGE_POLL_S, STALE_READ_S, Journal, at_head_of_lane, join_lane, read_lane
 from .mourning import mourn
 from .owed import news_or_timer, pay_owed, watch_timer
 from .submission import open_turn
@@ -49,10 +49,10 @@ class LocalExecutor:
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
         append = self._host.log.clock.new_id()
+        journal = Journal(self._host.log, subject)
+        # The agent as given, for this run alone: another of its name may have other tools.
+        host = msgspec.structs.replace(self._host, agents={agent.name: agent})
         while True:
-            journal = Journal(self._host.log, subject)
-            # The agent as given, for this run alone: another of its name may have other tools.
-            host = msgspec.structs.replace(self._host, agents={agent.name: agent})
             driver: Driver | None = Driver(host, journal)
             turn = open_turn(journal, submitted, agent.name)
             extra: list[Write] = []
@@ -202,15 +202,23 @@ class LocalExecutor:
         """Whether the run is at the head of its lane; else wait for the one before it to end."""
         submitted = journal.state.submitted
         lane = submitted.lane if submitted is not None else None
-        if lane is None or await at_head_of_lane(self._host.log, lane, journal.subject.id, 0):
+        if (
+            lane is None
+            or journal.state.epoch > 0
+            or await at_head_of_lane(self._host.log, lane, journal.subject.id, 0)
+        ):
             return True
-        subject, _position, _revision, _digest, queue = await read_lane(self._host.log, lane)
+        subject, position, _revision, _digest, queue = await read_lane(self._host.log, lane)
         names = [entry.run for entry in queue]
         if journal.subject.id in names[1:]:
             before = names[names.index(journal.subject.id) - 1]
             await _until_over(
                 Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True)
             )
+        if (await read_lane(self._host.log, lane))[
+            1
+        ] == position:  # over, but still in what is read of the lane
+            await self._host.log.clock.sleep(STALE_READ_S)
         await journal.catch_up()
         return False
 

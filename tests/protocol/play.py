@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-
 from foldlog.eventlog.faults import Crash, Fault, Plan
+
 from tests.protocol.loop import SimulatedLoop, simulate
 from tests.protocol.properties import left_over, violations
 from tests.protocol.scenarios import SCENARIOS, forms, submit, undisturbed
@@ -94,5 +94,6 @@ def differences(name: str, played: Played) -> list[str]:
     expected, got = undisturbed(name), {key: form.digest for key, form in forms(played.world).items()}
     found = [f"{key} differs from its undisturbed trace" for key in got if got[key] != expected[key]]
     lost_with_its_submitter = played.executor == "local" and played.victim.dead.is_set()
-    missing = set() if lost_with_its_submitter else expected.keys() - got.keys()
+    missing = expected.keys() - got.keys() - set(played.world.told_no)
+    missing = set() if lost_with_its_submitter else missing
     return found + [f"{key} is missing" for key in missing]

@@ -22,6 +22,7 @@ from foldlog.eventlog.events import (
 )
 from foldlog.eventlog.ports import Stored
 from foldlog.replay import check_trace, trace_of
+
 from tests.protocol.world import World
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-
 from foldlog.replay import Canonical, canonical, trace_of
 from foldlog.runtime import Agent
+
 from tests.protocol.loop import simulate
 from tests.protocol.world import Process, Reply, World
 

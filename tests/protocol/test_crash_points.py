@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from foldlog.eventlog.faults import (
     CrashAt,
     Delay,
@@ -21,6 +20,7 @@ from foldlog.eventlog.faults import (
     SpuriousConflict,
     StaleRead,
 )
+
 from tests.protocol.play import Played, differences, play, problems
 from tests.protocol.scenarios import SCENARIOS
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from typing import Any
 
 import msgspec
-
 from foldlog.eventlog import Log
 from foldlog.eventlog.commits import Commit, decode
 from foldlog.eventlog.errors import ApprovalError, FoldlogError, RunFinished
@@ -27,6 +26,7 @@ from foldlog.runtime.models import (
     TextDelta,
     TransientModelError,
 )
+
 from tests.protocol.loop import OWNER, SimulatedClock, SimulatedLoop
 
 LEASE_S = 10.0
@@ -97,6 +97,8 @@ class World:
         self.outcome = "retry"
         """How people settle what is unverifiable."""
         self.answers: list[str] = []
+        self.told_no: list[str] = []
+        """Submissions that were refused: agent and input."""
         self.operations: list[str] = []
 
     # --- what can be run ----------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class World:
         """Set as soon as a `wait` of this name was entered."""
         return self.entered.setdefault(name, asyncio.Event())
 
-    def tools(self) -> list[Any]:  # noqa: C901 - a list
+    def tools(self) -> list[Any]:
         world = self
 
         @tool(effect="pure")
@@ -202,7 +204,9 @@ class World:
 
     def people(self) -> Runtime:
         """A runtime in a process in which nothing ever goes wrong."""
-        return Runtime(self.log, self.registry(), Host(log=self.log, registry=self.registry(), worker="people"))
+        return Runtime(
+            self.log, self.registry(), Host(log=self.log, registry=self.registry(), worker="people")
+        )
 
     def outside(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let something happen in no process that could die."""
@@ -358,6 +362,7 @@ class Process:
         try:
             handle: RunHandle[Any] | None = await self.does(self.runtime().start(agent, text, **options))
         except FoldlogError:
+            self.world.told_no.append(f"{agent.config.name}: {text}")
             return None
         return handle
 
