@@ -1,7 +1,7 @@
 """Forks processes that need no time to start, since all they import is imported already.
 
-`python -m tests.processes.nursery` takes orders from its input, a JSON object a line, and answers each with the process id. When its input ends it
-kills what is left. Children are real processes with connections of their own.
+`python -m tests.processes.nursery` takes orders from its input, a JSON object a line, and answers each with the process
+id. When its input ends it kills what is left. Children are real processes with connections of their own.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ async def work(order: dict[str, Any]) -> None:
     lease_s = order["lease_s"]
     opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
     async with opening as log:
-        host = Host(log=lethal(log), registry=workshop.registry, worker=order["name"], lease_s=lease_s)
+        registry = workshop.serving(order["serves"])
+        host = Host(log=lethal(log), registry=registry, worker=order["name"], lease_s=lease_s)
         worker = ReadyWorker(host, grace_s=order["grace_s"])
         worker.ready = order["name"]
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

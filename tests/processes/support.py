@@ -126,10 +126,17 @@ class Place:
                     process.kill()
 
     async def worker(
-        self, name: str = "", *, lease_s: float = 30.0, grace_s: float = 5.0, **environment: str
+        self,
+        name: str = "",
+        *,
+        serves: Sequence[str] = (),
+        lease_s: float = 30.0,
+        grace_s: float = 5.0,
+        **environment: str,
     ) -> Process:
         """Start a worker that serves; its lease is so long that nothing in a test can be due to its end."""
-        worker = await self._make(name, "", lease_s, grace_s, environment)
+        order = {"agent": "", "serves": serves, "lease_s": lease_s, "grace_s": grace_s}
+        worker = await self._make(name, order, environment)
         ready = self.directory / f"{worker.name}.ready"
         await until(lambda: ready.exists() or not worker.is_alive())
         assert worker.is_alive(), (self.directory / f"{worker.name}.log").read_text()
@@ -137,20 +144,16 @@ class Place:
 
     async def local_process(self, agent: str, run_id: str, **environment: str) -> Process:
         """Start a process that runs an agent by the local executor."""
-        return await self._make(run_id, agent, 30.0, 5.0, environment)
+        return await self._make(run_id, {"agent": agent, "lease_s": 30.0}, environment)
 
-    async def _make(
-        self, name: str, agent: str, lease_s: float, grace_s: float, environment: dict[str, str]
-    ) -> Process:
+    async def _make(self, name: str, order: dict[str, Any], environment: dict[str, str]) -> Process:
         process = await self._nursery.make(
             {
                 "url": self.url,
                 "namespace": self.namespace,
                 "name": name,
-                "agent": agent,
-                "lease_s": lease_s,
-                "grace_s": grace_s,
                 "environment": {"WORKSHOP": str(self.directory), **environment},
+                **order,
             }
         )
         self.processes[process.name] = process

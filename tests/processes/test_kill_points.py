@@ -69,7 +69,10 @@ async def test_the_points_below_are_all_that_the_run_has(place: Place, whole: Ca
 async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
     place: Place, whole: Canonical, point: str
 ):
-    workers = [await place.worker(WORKSHOP_KILL=point, lease_s=LEASES_S.get(point, 30.0)) for _ in range(2)]
+    workers = [
+        await place.worker(serves=["clerk"], lease_s=LEASES_S.get(point, 30.0), WORKSHOP_KILL=point)
+        for _ in range(2)
+    ]
     run = await place.runtime.start(workshop.clerk, "question", executor="durable")
     if point in UNVERIFIABLE:
         approval = await stored(run, ApprovalRequested)

