@@ -110,11 +110,14 @@ class Project:
         ) as process:
             os.close(end)
             written = b""
-            with suppress(OSError):  # Linux: the other end was closed
-                while piece := os.read(terminal, 65_536):
-                    written += piece
-            os.close(terminal)
-            assert process.wait(WAIT_S) == 0
+            try:
+                with suppress(OSError):  # Linux: the other end was closed
+                    while piece := os.read(terminal, 65_536):
+                        written += piece
+                assert process.wait(WAIT_S) == 0
+            finally:
+                process.kill()
+                os.close(terminal)
         return written.decode().replace("\r\n", "\n")
 
     def start(self, *args: str, **environ: str) -> "Running":

@@ -185,10 +185,26 @@ def test_a_worker_without_agents_is_refused(project: Project) -> None:
     assert "has no agents" in done.error
 
 
-def test_a_worker_that_cannot_reach_the_log_exits_3(project: Project) -> None:
-    done = project.run("worker", "project_agents:registry", "--server", "nats://127.0.0.1:1")
-    assert done.code == 3
-    assert "cannot reach" in done.error
+def test_a_server_that_cannot_be_reached_is_exit_code_3_of_every_command(start: Start) -> None:
+    nowhere = ("--server", "nats://127.0.0.1:1")
+    doctor = start("doctor", *nowhere)
+    commands = [
+        start(*command, *nowhere)
+        for command in (
+            ("run", "project_agents:helper", "question"),
+            ("worker", "project_agents:registry"),
+            ("runs", "list"),
+            ("approvals", "approve", "ap-1"),
+        )
+    ]
+    for command in commands:
+        ended = command.end()
+        assert (ended.code, ended.out) == (3, "")
+        assert "cannot reach the NATS server at nats://127.0.0.1:1" in ended.error
+    diagnosis = doctor.end()
+    assert diagnosis.code == 1
+    assert "✗ server" in diagnosis.out
+    assert "foldlog log up" in diagnosis.out
 
 
 def test_what_does_not_exist_exits_1_in_one_line(project: Project) -> None:

@@ -73,13 +73,6 @@ def test_doctor_finds_a_healthy_project_healthy(own: Project) -> None:
     assert "made-up" not in done.out
 
 
-def test_doctor_says_what_is_wrong_with_a_server_and_exits_1(alone: Project) -> None:
-    done = alone.run("doctor", "--server", "nats://127.0.0.1:1")
-    assert done.code == 1
-    assert "✗ server" in done.out
-    assert "foldlog log up" in done.out
-
-
 def test_doctor_names_a_key_that_a_configured_provider_needs(alone: Project, tmp_path: Path) -> None:
     config = tmp_path / "foldlog.toml"
     config.write_text(
