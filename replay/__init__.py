@@ -1,5 +1,6 @@
 """The proof: traces and archives, their canonical form, comparison, monitor and replay."""
 
+from .alignment import Diff, Row, align, diff
 from .archive import (
     Archive,
     Checked,
@@ -17,6 +18,7 @@ from .comparison import Comparison, Difference, compare, differing_fields, is_pr
 from .monitor import Monitor, Violation, check_trace
 from .replaying import Divergence, Point, Replay, replay, state_at
 from .trace import Trace, find_run, load_trace, trace_of
+from .watching import Watch
 
 __all__ = [
     "Archive",
@@ -24,19 +26,24 @@ __all__ = [
     "Canonical",
     "Checked",
     "Comparison",
+    "Diff",
     "Difference",
     "Divergence",
     "Imported",
     "Monitor",
     "Point",
     "Replay",
+    "Row",
     "Trace",
     "Violation",
+    "Watch",
+    "align",
     "canonical",
     "check",
     "check_log",
     "check_trace",
     "compare",
+    "diff",
     "differing_fields",
     "export",
     "find_run",

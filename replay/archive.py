@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..eventlog.commits import Chain, Recorded, decode, digest_of_bytes
+from ..eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
 from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogCorrupted, RunConflict, RunNotFound
 from ..eventlog.events import Event, Unknown, is_terminal
 from ..eventlog.names import parse_subject_token, shard_of, subject_token
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """Families as they were stored, checked when they were read. `artifacts` are the large values that came along."""
+    """Families as they were stored; whatever reads their events checks them. `artifacts` came along as large values."""
 
     stored: tuple[Stored, ...]
     artifacts: dict[str, bytes] = {}
@@ -46,6 +46,14 @@ class Archive(msgspec.Struct, frozen=True):
         for stored in self.stored:
             families.setdefault(stored.subject.root, []).append(stored)
         return {root: self._restored(trace_of(commits)) for root, commits in families.items()}
+
+    def events(self, root: str) -> Iterator[Event]:
+        """The events of one family as they read, one after the other. Raises `LogCorrupted`."""
+        chain = Chain()
+        for stored in self.stored:
+            if stored.subject.root == root:
+                for event in as_read(chain.verify(stored)):
+                    yield _at_once(self._restored_event(event)) if self.artifacts else event
 
     def _restored(self, trace: Trace) -> Trace:
         if not self.artifacts:
@@ -176,10 +184,16 @@ def _artifact_line(digest: str, data: bytes) -> bytes:
 
 def read_archive(data: bytes) -> Archive:
     """The archive in these bytes, checked. Raises `ConfigError` for other text, `LogCorrupted` for damage."""
-    archive = Archive(*_parse(data))
+    archive = parse_archive(data)
     chain = Chain()
     for stored in archive.stored:
         chain.verify(stored)
+    return archive
+
+
+def parse_archive(data: bytes) -> Archive:
+    """As `read_archive`, but the commits are checked only when they are used, which they are once then."""
+    archive = Archive(*_parse(data))
     for digest, content in archive.artifacts.items():
         if digest_of_bytes(content) != digest:
             raise LogCorrupted("(artifact)", 0, f"the bytes of artifact {digest} do not match its digest")

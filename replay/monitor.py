@@ -61,20 +61,36 @@ Finding = tuple[str, int]
 
 
 class Monitor:
-    """Watches any number of families."""
+    """Watches any number of families.
 
-    def __init__(self) -> None:
+    With `finished_max` it forgets all but the last so many families of which every run is over, so that its memory
+    stays bounded; what is stored of a forgotten family later (late outcomes) is then not judged any more.
+    """
+
+    def __init__(
+        self, finished_max: int | None = None, on_forget: Callable[[str], object] | None = None
+    ) -> None:
         self._runs: dict[str, RunFacts] = {}
         self._children: dict[str, Child] = {}
+        self._finished_max, self._on_forget = finished_max, on_forget
+        self._families: dict[str, set[str]] = {}
+        self._open: dict[str, int] = {}
+        self._finished: dict[str, None] = {}
 
     def feed(self, event: Event) -> list[Violation]:
         """The rules that the next event breaks. Drafts break none."""
         if event.revision is None:
             return []
         facts = self._runs.get(event.run_id)
+        if facts is None and self._finished_max is not None and event.revision > 1:
+            return []
         found = list(self._check_new_run(event)) if facts is None else []
         if facts is None:
             facts = self._runs[event.run_id] = RunFacts(event)
+            self._families.setdefault(event.root_id, set()).add(event.run_id)
+            self._open[event.root_id] = self._open.get(event.root_id, 0) + 1
+            self._finished.pop(event.root_id, None)
+        was_over = facts.terminal is not None
         found += [
             Violation(rule, message, event.run_id, (earlier, event.revision))
             for rule, check in _RULES
@@ -83,7 +99,28 @@ class Monitor:
         found += self._check_family(facts, event)
         facts.fold(event)
         self._adopt(facts, event)
+        if facts.terminal is not None and not was_over:
+            self._end(facts.root)
         return found
+
+    def forget(self, root: str) -> None:
+        """Forget the family of this root, and tell `on_forget`."""
+        for run in self._families.pop(root, ()):
+            for child in self._runs.pop(run).children:
+                self._children.pop(child, None)
+        self._open.pop(root, None)
+        self._finished.pop(root, None)
+        if self._on_forget is not None:
+            self._on_forget(root)
+
+    def _end(self, root: str) -> None:
+        """One more run of the family is over."""
+        self._open[root] -= 1
+        if self._open[root]:
+            return
+        self._finished[root] = None
+        if self._finished_max is not None and len(self._finished) > self._finished_max:
+            self.forget(next(iter(self._finished)))
 
     def finish(self) -> list[Violation]:
         """What is wrong if nothing follows any more: each run should have ended."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import approvals, demo, doctor, log, run, runs, schema, worker
+from . import approvals, demo, diff, doctor, events, log, monitor, parity, replay, run, runs, schema, worker
 from .exits import INTERRUPTED, report
 from .settings import Settings
 
@@ -144,6 +144,11 @@ app.add_typer(approvals.app, name="approvals")
 app.add_typer(log.app, name="log")
 app.command("doctor")(doctor.doctor)
 app.add_typer(schema.app, name="schema")
+app.add_typer(events.app, name="events")
+app.command("diff")(diff.diff)
+app.command("monitor")(monitor.monitor)
+app.command("replay")(replay.replay)
+app.command("parity")(parity.parity)
 app.command("demo")(demo.demo)
 
 

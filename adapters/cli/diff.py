@@ -1,0 +1,201 @@
+"""`foldlog diff`: two runs side by side, and the first point where they part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .exits import NO, OK
+from .settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ...replay import Boundary, Diff
+    from .terminal import Part, Screen
+
+CONTEXT = 3
+"""So many equal rows are shown before and behind each difference."""
+ROWS_MAX = 400
+_MARKS = {"same": (" ", "dim"), "changed": ("≠", "yellow"), "left": ("<", "red"), "right": (">", "green")}
+
+
+def diff(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, a file, or golden:NAME.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    *,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
+    ] = None,
+    golden: Annotated[Path, typer.Option("--golden", metavar="DIR", help="Where golden:NAME lies.")] = Path(
+        "golden"
+    ),
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> int:
+    """Compare two runs as their contract has it: by their canonical forms. Exit 0: equal, 1: they differ.
+
+    They may be of different lengths, of different agents, or still going on.
+    """
+    from .loops import run_async
+
+    return run_async(_diff(settings_of(context), a, b, golden, html, json=json))
+
+
+async def _diff(settings: Settings, a: str, b: str, golden: Path, html: Path | None, *, json: bool) -> int:
+    import gc
+
+    from ...replay import diff as diff_of
+    from .terminal import Screen
+    from .traces import load_form
+
+    gc.disable()  # a short process over very many values without a cycle: looking for some takes as long as the work
+    (left, right) = forms = [await load_form(settings, name, golden) for name in (a, b)]
+    found, roots = diff_of(*(form for _, form in forms)), (left[0], right[0])
+    screen = Screen(settings)
+    if html is not None:
+        _write_page(html, found, (a, b), roots)
+        screen.say(f"page: {html}")
+    if json:
+        screen.json(document(found, roots))
+    else:
+        _show(screen, found, (a, b))
+    return OK if found.equal else NO
+
+
+def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> None:
+    from ...eventlog.errors import ConfigError
+    from .diff_page import page
+
+    try:
+        path.write_text(page(found, names, roots), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _show(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
+    if not found.equal:
+        rows = list(_rows(found))
+        screen.table(("", names[0], names[1], "differs in"), rows[:ROWS_MAX])
+        if len(rows) > ROWS_MAX:
+            screen.say((f"… {len(rows) - ROWS_MAX} more lines; --html or --json has them", "dim"))
+        screen.tell("")
+        for line in reasons(found):
+            screen.tell(line)
+    equal, total = found.boundaries
+    word, style = ("equal", "green") if found.equal else ("different", "bold red")
+    screen.tell((word, style), f" ({equal} of {total} boundaries)")
+
+
+def _rows(found: Diff) -> list[tuple[Part, ...]]:
+    lines: list[tuple[Part, ...]] = []
+    for row in excerpt(found):
+        if isinstance(row, int):
+            lines.append((" ", (f"… {row} equal", "dim"), ("", "dim"), ""))
+            continue
+        mark, style = _MARKS[row.kind]
+        cells = [(_cell(boundary), style if row.kind != "same" else "") for boundary in (row.left, row.right)]
+        lines.append(((mark, style), *cells, (", ".join(row.fields), style)))
+    return lines
+
+
+def _cell(boundary: Boundary | None) -> str:
+    if boundary is None:
+        return ""
+    where = "" if boundary.step is None else f"{boundary.step} "
+    below = f"{boundary.run.partition('/')[2]}: " if "/" in boundary.run else ""
+    return f"{where}{below}{boundary.label}"
+
+
+def excerpt(found: Diff) -> list[Any]:
+    """The rows around differences; a number stands for so many equal ones left out."""
+    near = set[int]()
+    for number, row in enumerate(found.rows):
+        if row.kind != "same":
+            near.update(range(number - CONTEXT, number + CONTEXT + 1))
+    shown: list[Any] = []
+    for number, row in enumerate(found.rows):
+        if number in near:
+            shown.append(row)
+        elif shown and isinstance(shown[-1], int):
+            shown[-1] += 1
+        else:
+            shown.append(1)
+    return shown
+
+
+def reasons(found: Diff) -> list[str]:
+    """Where the two part first, and why, in lines."""
+    from .escaping import shown
+
+    first = found.comparison.first_difference
+    if first is None:
+        return []
+    lines = [f"first difference: level {first.level}, rule {first.rule}: {first.why}"]
+    for side, level, revisions in zip(
+        ("left", "right"), (first.left, first.right), first.revisions, strict=True
+    ):
+        at = ", ".join(f"{run} revision {revision}" for run, revision in revisions) or "nothing at this level"
+        lines.append(f"  {side}: {', '.join(boundary.label for boundary in level)} ({at})")
+    row = next((row for row in found.rows if row.kind == "changed"), None)
+    if row is not None and any(row.left is boundary for boundary in first.left):
+        for name, (left, right) in row.values.items():
+            lines.append(f"  {name}: {shown(left, 200)} → {shown(right, 200)}")
+    return lines
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
+    """All of it but the equal rows."""
+    equal, total = found.boundaries
+    first = found.comparison.first_difference
+    return {
+        "equal": found.equal,
+        "boundaries_equal": equal,
+        "boundaries": total,
+        "left": {"run": roots[0], "digest": found.left.digest, "boundaries": found.left.size},
+        "right": {"run": roots[1], "digest": found.right.digest, "boundaries": found.right.size},
+        "first_difference": None
+        if first is None
+        else {
+            "level": first.level,
+            "rule": first.rule,
+            "why": first.why,
+            "left": [_boundary(boundary) for boundary in first.left],
+            "right": [_boundary(boundary) for boundary in first.right],
+        },
+        "rows": [
+            {
+                "kind": row.kind,
+                "left": _boundary(row.left),
+                "right": _boundary(row.right),
+                "fields": list(row.fields),
+                "values": {name: list(pair) for name, pair in row.values.items()},
+            }
+            for row in found.rows
+            if row.kind != "same"
+        ],
+    }
+
+
+def _boundary(boundary: Boundary | None) -> dict[str, Any] | None:
+    if boundary is None:
+        return None
+    from ...replay.canonical import payload_of
+
+    return {
+        "type": boundary.type,
+        "label": boundary.label,
+        "run": boundary.run,
+        "agent_path": boundary.agent_path,
+        "step": boundary.step,
+        "call": boundary.call,
+        "run_id": boundary.run_id,
+        "revisions": list(boundary.revisions),
+        "payload": payload_of(boundary),
+    }

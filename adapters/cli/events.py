@@ -1,0 +1,167 @@
+"""`foldlog events`: runs as files that keep every byte, and the check that nothing was changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .exits import NO, OK
+from .settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ...replay import Checked
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Runs as files that keep every byte, and their check."
+)
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    *,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; its whole family is taken.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Instead of stdout.")
+    ] = None,
+    artifacts: Annotated[
+        bool, typer.Option("--artifacts", help="With the large values, so that it is complete.")
+    ] = False,
+) -> int:
+    """Write a run, or all, as JSON Lines: one stored commit a line, byte for byte. Also of a run that is going on."""
+    from .loops import run_async
+
+    if (run is None) != every:
+        raise typer.BadParameter("name a RUN, or say --all")
+    return run_async(_export(settings_of(context), run, output, artifacts=artifacts))
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What `events export` wrote; - for stdin.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Store a file's runs in this namespace, after a check of every chain and sum.
+
+    Runs that are there already are skipped; one that is there with other commits refuses the whole file. Imported runs
+    are a record: nothing drives the open ones on by itself.
+    """
+    from .loops import run_async
+
+    return run_async(_import(settings_of(context), file, json=json))
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    what: Annotated[str | None, typer.Argument(metavar="RUN|FILE", help="A run or a file.")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
+    json: Json = False,
+) -> int:
+    """Check every sum, chain, revision and artifact. Exit 1 if something is missing or was changed."""
+    from .loops import run_async
+
+    if (what is None) != every:
+        raise typer.BadParameter("name a RUN or a FILE, or say --all")
+    return run_async(_verify(settings_of(context), what, json=json))
+
+
+async def _export(settings: Settings, run: str | None, output: Path | None, *, artifacts: bool) -> int:
+    import sys
+
+    from ...replay import export as lines_of
+    from .opening import opened
+    from .terminal import Screen
+
+    count = 0
+    async with opened(settings) as runtime:
+        lines = lines_of(runtime.log, run, artifacts=artifacts)
+        if output is None:
+            async for line in lines:
+                sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+            return OK
+        with _created(output) as file:
+            async for line in lines:
+                file.write(line)
+                count += 1
+    Screen(settings).say(f"{count} lines in {output}")
+    return OK
+
+
+def _created(path: Path) -> Any:
+    from ...eventlog.errors import ConfigError
+
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+async def _import(settings: Settings, file: str, *, json: bool) -> int:
+    import msgspec
+
+    from ...replay import import_archive
+    from .opening import opened
+    from .terminal import Screen
+    from .traces import read_file
+
+    archive = read_file(file)
+    async with opened(settings) as runtime:
+        found = await import_archive(archive, runtime.log)
+    screen = Screen(settings)
+    if json:
+        screen.json(msgspec.to_builtins(found))
+    else:
+        for run in found.runs:
+            screen.tell("imported  ", run)
+        for run in found.skipped:
+            screen.tell(("skipped   ", "dim"), run)
+    return OK
+
+
+async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
+    import msgspec
+
+    from ...replay import check, check_log
+    from .opening import opened
+    from .terminal import Screen
+    from .traces import is_file, read_file
+
+    if what is not None and is_file(what):
+        found = check(read_file(what))
+    else:
+        async with opened(settings) as runtime:
+            found = await check_log(runtime.log, what)
+    screen = Screen(settings)
+    if json:
+        screen.json({**msgspec.to_builtins(found), "whole": not found.missing})
+    else:
+        screen.tell(*_summary(found))
+        for digest in found.missing:
+            screen.tell(("missing artifact ", "red"), digest)
+    return NO if found.missing else OK
+
+
+def _summary(found: Checked) -> list[tuple[str, str]]:
+    parts = [
+        f"{found.families} families",
+        f"{found.runs} runs ({len(found.open)} still open)",
+        f"{found.commits} commits",
+        f"{found.events} events",
+        f"{found.artifacts} artifacts",
+    ]
+    newer = [f"{found.newer} events of a newer release"] if found.newer else []
+    return [
+        ("whole: " if not found.missing else "incomplete: ", "green" if not found.missing else "red"),
+        (", ".join([*parts, *newer]), ""),
+    ]

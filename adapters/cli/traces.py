@@ -1,0 +1,84 @@
+"""What a command compares or replays: traces named by a run's id, by a file, or as `golden:NAME`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from ...replay import Archive, Canonical, Trace
+
+GOLDEN = "golden:"
+
+
+def is_file(name: str) -> bool:
+    """Whether a name on the command line means a file (`-`: standard input) and not a run."""
+    return name == "-" or name.endswith(".jsonl") or "/" in name or Path(name).is_file()
+
+
+def read_file(name: str) -> Archive:
+    """The archive in a file; its commits are checked by whoever uses them. Raises `ConfigError`, `LogCorrupted`."""
+    from ...eventlog.errors import ConfigError
+    from ...replay.archive import parse_archive
+
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name}: {error.strerror or error}") from None
+    try:
+        return parse_archive(data)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def golden_file(name: str, directory: Path) -> str:
+    """The file of `golden:NAME`. Raises `ConfigError` that names those there are."""
+    from ...eventlog.errors import ConfigError
+
+    wanted = directory / f"{name.removeprefix(GOLDEN)}.jsonl"
+    if wanted.is_file():
+        return str(wanted)
+    known = ", ".join(sorted(path.stem for path in directory.glob("*.jsonl"))) or "none"
+    raise ConfigError(
+        f"there is no {wanted}; golden histories there: {known} (--golden DIR names another place)"
+    )
+
+
+async def load_form(settings: Settings, name: str, golden: Path) -> tuple[str, Canonical]:
+    """The root and the canonical form of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
+    from ...replay import canonical, load_trace
+    from .opening import opened
+
+    if name.startswith(GOLDEN):
+        return _form_in(golden_file(name, golden))
+    if is_file(name):
+        return _form_in(name)
+    async with opened(settings) as runtime:
+        trace = await load_trace(runtime.log, name)
+    return trace.root, canonical(trace)
+
+
+def _form_in(file: str) -> tuple[str, Canonical]:
+    from ...eventlog.errors import ConfigError
+    from ...replay import canonical
+
+    archive = read_file(file)
+    roots = {stored.subject.root for stored in archive.stored}
+    if len(roots) != 1:
+        raise ConfigError(f"{file} holds {len(roots)} families, and a comparison takes one")
+    (root,) = roots
+    return root, canonical(archive.events(root))
+
+
+async def load_traces(settings: Settings, name: str) -> list[Trace]:
+    """The family of a run, or all of a file; the log is opened only for a run."""
+    from ...replay import load_trace
+    from .opening import opened
+
+    if is_file(name):
+        return list(read_file(name).traces.values())
+    async with opened(settings) as runtime:
+        return [await load_trace(runtime.log, name)]
