@@ -23,7 +23,7 @@ from tests.processes import workshop
 
 
 class LethalEvents:
-    """The log's events, around whose k-th append of commits this process may die; keeps what was acknowledged."""
+    """The log's events, around whose k-th append to runs this process may die; keeps what was acknowledged."""
 
     def __init__(self, inner: Any) -> None:
         self._inner, self._count = inner, 0
@@ -32,8 +32,8 @@ class LethalEvents:
         return getattr(self._inner, name)
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
-        commits = sum(isinstance(write, CommitWrite) for write in writes)
-        self._count += bool(commits)
+        commits = any(isinstance(write, CommitWrite) and write.subject.kind == "run" for write in writes)
+        self._count += commits
         place = f"append {self._count}"
         if commits:
             workshop.die_at(f"before {place}")

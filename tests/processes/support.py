@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import psutil
-from foldlog.eventlog import Chain, Claimed, Event, Log, as_read
+from foldlog.eventlog import Chain, Claimed, Event, Log, RunNotFound, as_read
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import Canonical, Trace, canonical, check_trace, load_trace
 from foldlog.runtime import Agent, RunHandle, Runtime
@@ -142,9 +142,11 @@ class Place:
         assert worker.is_alive(), (self.directory / f"{worker.name}.log").read_text()
         return worker
 
-    async def local_process(self, agent: str, run_id: str, **environment: str) -> Process:
+    async def local_process(
+        self, agent: str, run_id: str, *, lease_s: float = 30.0, **environment: str
+    ) -> Process:
         """Start a process that runs an agent by the local executor."""
-        return await self._make(run_id, {"agent": agent, "lease_s": 30.0}, environment)
+        return await self._make(run_id, {"agent": agent, "lease_s": lease_s}, environment)
 
     async def _make(self, name: str, order: dict[str, Any], environment: dict[str, str]) -> Process:
         process = await self._nursery.make(
@@ -203,6 +205,18 @@ async def command(place: Place, *arguments: str) -> str:
     output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 0, errors.decode()
     return output.decode()
+
+
+async def submitted(place: Place, run_id: str) -> RunHandle[str]:
+    """A run that another process is about to start."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await place.runtime.locate(run_id)
+            except RunNotFound:
+                await asyncio.sleep(0.005)
+            else:
+                return place.runtime.get_run(run_id)
 
 
 async def undisturbed(agent: Agent[Any], text: str = "question") -> Trace:

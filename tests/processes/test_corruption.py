@@ -183,7 +183,7 @@ async def test_a_commit_of_an_executor_that_holds_no_claim_is_refused_by_who_fol
     head = (await commits(place, run))[-1]
     await publish(place, head, forged(head, epoch=7))
     workshop.open_gate()
-    for read in (run.result, run.state, run.history, lambda: run.inject("hello")):
+    for read in (run.state, run.history, run.pause, lambda: run.inject("hello")):
         with pytest.raises(LogCorrupted, match="an executor of epoch 7 wrote while epoch 1 was in force"):
             await asyncio.wait_for(read(), PATIENCE_S)
     await assert_worker_serves_others(place)

@@ -9,7 +9,7 @@ from foldlog.replay import Canonical, canonical, compare
 from foldlog.runtime import RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import PATIENCE_S, Place, command, one_is_gone, stored, undisturbed
+from tests.processes.support import PATIENCE_S, Place, command, one_is_gone, stored, submitted, undisturbed
 
 APPENDS = 9
 """How many appends an executor makes in the clerk's run."""
@@ -19,8 +19,6 @@ REPEATED = {
     "look": ("before append 3", "after append 3", "in look", "before append 4"),
     "put": ("before append 5", "after append 5", "in put", "before append 6"),
 }
-LEASES_S = {"before append 1": 1.0}
-"""Who was killed before it claimed had no lease that its death could end: its wake-up comes again by itself."""
 
 
 async def retry(place: Place, run: RunHandle[str], approval_id: str) -> None:
@@ -69,11 +67,29 @@ async def test_the_points_below_are_all_that_the_run_has(place: Place, whole: Ca
 async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
     place: Place, whole: Canonical, point: str
 ):
-    workers = [
-        await place.worker(serves=["clerk"], lease_s=LEASES_S.get(point, 30.0), WORKSHOP_KILL=point)
-        for _ in range(2)
-    ]
+    lease_s = (
+        1.0 if point == "before append 1" else 30.0
+    )  # without a claim there is no lease to be ended by a death
+    for _ in range(2):
+        await place.worker(serves=["clerk"], lease_s=lease_s, WORKSHOP_KILL=point)
     run = await place.runtime.start(workshop.clerk, "question", executor="durable")
+    await assert_ends_as_if_undisturbed(place, run, whole, point)
+
+
+@pytest.mark.parametrize("point", [*BOUNDARIES[1:], *EFFECTS])
+async def test_a_killed_process_leaves_a_local_run_that_a_worker_ends_as_if_undisturbed(
+    place: Place, whole: Canonical, point: str
+):
+    lease_s = 1.0 if point == "after append 1" else 30.0  # not told yet: the watch in the log covers it
+    await place.worker(serves=["clerk"])
+    await place.local_process("clerk", "mine", lease_s=lease_s, WORKSHOP_KILL=point)
+    run = await submitted(place, "mine")
+    await assert_ends_as_if_undisturbed(place, run, whole, point)
+
+
+async def assert_ends_as_if_undisturbed(
+    place: Place, run: RunHandle[str], whole: Canonical, point: str
+) -> None:
     if point in UNVERIFIABLE:
         approval = await stored(run, ApprovalRequested)
         assert (approval.kind, approval.tool_call_id) == ("unverifiable", "pay-1")
@@ -81,7 +97,7 @@ async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
         assert workshop.read_diary().count("pay") == (0 if point == "after append 7" else 1)
         await UNVERIFIABLE[point](place, run, approval.approval_id)
     assert (await run.result(timeout_s=PATIENCE_S)).output == "All three done"
-    await one_is_gone(workers)
+    await one_is_gone(list(place.processes.values()))
     assert compare(await place.form(run), whole).equal
     diary = workshop.read_diary()
     assert {name: diary.count(name) for name in ("look", "put")} == {

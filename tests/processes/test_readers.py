@@ -11,6 +11,7 @@ from foldlog.eventlog import (
     Event,
     Reasoning,
     Status,
+    Step,
     Text,
     TextReset,
     ToolCallDelta,
@@ -19,7 +20,7 @@ from foldlog.eventlog import (
 from foldlog.runtime import RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import PATIENCE_S, Place, command, kinds, observed
+from tests.processes.support import PATIENCE_S, Place, command, kinds, observed, stored
 
 Shown = list[dict[str, Any]]
 
@@ -85,6 +86,12 @@ async def test_a_live_reader_sees_the_text_in_pieces_before_it_is_stored(place: 
         async for (
             event
         ) in run.stream():  # a second reader, which comes later and gets the same from the start
+            if isinstance(event, Text):
+                break
+    assert (event.text, event.offset, event.revision) == ("Once upon ", 0, None)
+    step = await stored(run, Step)
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in run.stream(after=step.cursor):  # one that comes back within the step
             if isinstance(event, Text):
                 break
     assert (event.text, event.offset, event.revision) == ("Once upon ", 0, None)

@@ -13,7 +13,7 @@ from foldlog.replay import compare
 from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import HERE, PATIENCE_S, Place, stored, undisturbed
+from tests.processes.support import HERE, PATIENCE_S, Place, stored, submitted, undisturbed
 
 SHORT_OF_LEASE_S = 10.0
 """Leases are 30 s here: what happens within this time is not due to their end."""
@@ -74,7 +74,7 @@ async def test_a_standby_goes_on_after_the_lease_when_the_owner_only_falls_silen
 async def test_a_worker_finishes_the_local_run_of_a_killed_process(place: Place):
     process = await place.local_process("waiter", "mine")
     await place.worker()
-    run = await until_submitted(place, "mine")
+    run = await submitted(place, "mine")
     await stored(run, McpProgress)
     process.kill()
     await stored(run, Claimed, count=2)
@@ -85,7 +85,7 @@ async def test_a_worker_finishes_the_local_run_of_a_killed_process(place: Place)
 
 async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Place):
     process = await place.local_process("waiter", "mine")
-    run = await until_submitted(place, "mine")
+    run = await submitted(place, "mine")
     await stored(run, McpProgress)
     process.kill()
     await process.gone()
@@ -93,20 +93,6 @@ async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Pl
     await place.runtime.drive("mine")
     assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
     await place.form(run)
-
-
-async def until_submitted(place: Place, run_id: str) -> RunHandle[str]:
-    """A run that another process is about to start."""
-    from foldlog.eventlog import RunNotFound
-
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                await place.runtime.locate(run_id)
-            except RunNotFound:
-                await asyncio.sleep(0.005)
-            else:
-                return place.runtime.get_run(run_id)
 
 
 @asynccontextmanager
