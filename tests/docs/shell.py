@@ -1,7 +1,8 @@
 """A shell that types the `$ ` lines of a document, and a comparison that knows what differs from run to run.
 
-In an expected output `...` stands for anything. Run ids and approval ids, times and durations may differ; but an id
-keeps its meaning: what a document calls `00-01kf...` is the same run in all its blocks, also in later commands.
+In an expected output `...` stands for anything within a line, or for any lines if it is one. Run ids and approval ids,
+times and durations may differ; but an id keeps its meaning: what a document calls `00-01kf...` is the same run in all
+its blocks, also in later commands.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ RUN_ID = r"[0-9a-f]{2}-[0-9a-hjkmnp-tv-z]{26}"
 APPROVAL_ID = r"ap-[0-9a-f]{16}"
 _IDS = re.compile(rf"{RUN_ID}|{APPROVAL_ID}")
 _VARIES = re.compile(
-    r"(?P<anything>\.\.\.)"
+    r"(?P<lines>^\.\.\.\n)|(?P<anything>\.\.\.)"
     rf"|(?P<run>{RUN_ID})|(?P<approval>{APPROVAL_ID})"
     r"|(?P<date>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?)"
     r"|(?P<time>\d\d:\d\d:\d\d(\.\d+)?)"
     r"|(?P<duration>\d+(\.\d+)?(?P<space> ?)(?P<unit>ms|s)\b)"
     r"|(?P<address>127\.0\.0\.1:\d+)"
-    r"|(?P<process>(process|worker|server|keeper) \d+)"
+    r"|(?P<process>(process|worker|server|keeper) \d+)",
+    re.MULTILINE,
 )
 _TRAILING_SPACE = re.compile(" +$", re.MULTILINE)
 _COLUMN_SPACE = re.compile(" {2,}")
@@ -90,8 +92,10 @@ class Ids:
     def _pattern(self, found: re.Match[str], new: dict[str, str]) -> str:
         written = found[0]
         match found.groupdict():
+            case {"lines": str()}:
+                return r"(?:[^\n]*\n)*?"
             case {"anything": str()}:
-                return ".*?"
+                return r"[^\n]*?"
             case {"run": str()} | {"approval": str()}:
                 return self._pattern_of_id(written, new, RUN_ID if found["run"] else APPROVAL_ID)
             case {"date": str()}:

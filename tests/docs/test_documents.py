@@ -22,7 +22,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "$ make demo",
     ): "it would install .venv; the demo itself is run below and in tests/cli/test_demo.py",
     ("README.md", "$ . .venv/bin/activate"): "the tests choose their interpreter themselves",
-    ("docs/speed.md", "$ make bench"): "it measures for half a minute, on a machine that should do nothing else",
+    (
+        "docs/speed.md",
+        "$ make bench",
+    ): "it measures for half a minute, on a machine that should do nothing else",
     ("docs/how-to/workers.md", "$ docker compose up --build --detach"): "needs images; its file is held by "
     "tests/unit/test_compose.py, and by a test below",
 }
