@@ -103,12 +103,13 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
-        wide = not self.out.is_terminal
+        cells = [[Text.assemble(_harmless(cell)) for cell in row] for row in rows]
+        first = max((row[0].cell_len for row in cells), default=0)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for number, column in enumerate(columns):
-            table.add_column(column, no_wrap=True, overflow="ignore" if wide or number == 0 else "ellipsis")
-        for row in rows:
-            table.add_row(*(Text.assemble(_harmless(cell)) for cell in row))
+            table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=0 if number else first)
+        for row in cells:
+            table.add_row(*row)
         self.out.print(table, soft_wrap=False)
 
 

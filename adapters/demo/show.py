@@ -272,7 +272,12 @@ def _tell(screen: Screen, proof: Proof) -> None:
     screen.table(
         ("", "local executor", "durable executor", "driven by"), [_cells(line) for line in proof.lines()]
     )
+    takeover = proof.takeover
     screen.tell("")
+    screen.tell(
+        f"takeover: {takeover.killed} was killed in the middle of the tool call, "
+        f"{takeover.by} took over after {takeover.after_ms:.0f} ms (epoch {takeover.epoch})"
+    )
     screen.tell((proof.verdict, "bold green" if proof.comparison.equal else "bold red"))
     if proof.difference:
         screen.tell((proof.difference, "red"))
@@ -280,8 +285,12 @@ def _tell(screen: Screen, proof: Proof) -> None:
 
 def _cells(line: Line) -> list[Part]:
     if line.takeover is not None:
-        told = f"{line.takeover.killed} killed, {line.takeover.by} took over after {line.takeover.after_ms:.0f} ms"
-        return ["", "", (f"✂ {told}", "bold yellow"), (line.takeover.by, "yellow")]
+        return [
+            "",
+            "",
+            (f"✂ {line.takeover.killed} killed", "bold yellow"),
+            (f"→ {line.takeover.by}", "bold yellow"),
+        ]
     style = "" if line.equal else "red"
     sides: list[Part] = [
         (side.label if side is not None else "—", style) for side in (line.local, line.durable)

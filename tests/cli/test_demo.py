@@ -43,9 +43,10 @@ def test_the_demo_kills_a_worker_and_both_traces_are_equal(demo: Project) -> Non
     assert done.out.splitlines()[-1] == "parity: equal (13 of 13 boundaries)"
     table = done.out.splitlines()
     assert [line.split()[0] for line in table if line[:1].isdigit()] == [str(n) for n in range(1, 14)]
-    (takeover,) = [line for line in table if "✂" in line]
-    assert "killed" in takeover
-    assert "took over after" in takeover
+    (mark,) = [line.split() for line in table if "✂" in line]
+    assert mark == ["✂", mark[1], "killed", "→", mark[4]]
+    assert {mark[1], mark[4]} == {"worker-1", "worker-2"}
+    assert f"{mark[1]} was killed in the middle of the tool call, {mark[4]} took over after" in done.out
     assert "SIGKILL to worker-" in done.err
     assert "this process" in done.err
 
