@@ -50,8 +50,9 @@ class _NoSelector:
 class SimulatedLoop(asyncio.BaseEventLoop):
     """The loop. `unhandled` lists what no task retrieved, as the loop's exception handler is told it."""
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, *, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
+        self._steps_max = steps_max
         self._now_s = 0.0
         self._steps = 0
         self._rng = random.Random(seed) if seed is not None else None
@@ -63,6 +64,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now_s
+
+    def forget_steps(self) -> None:
+        """Count the steps anew."""
+        self._steps = 0
 
     def advance(self, delay_s: float) -> None:
         """Let time pass."""
@@ -89,8 +94,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         self._steps += 1
-        if self._steps > STEPS_MAX:
-            raise TooLong(f"{STEPS_MAX} steps, at {self._now_s:.3f} s of simulated time")
+        if self._steps > self._steps_max:
+            raise TooLong(f"{self._steps_max} steps, at {self._now_s:.3f} s of simulated time")
         ready: Any = self._ready  # type: ignore[has-type]
         if self._rng is None or len(ready) < 2:
             super()._run_once()  # type: ignore[misc]
@@ -128,9 +133,11 @@ def _base32(value: int, length: int) -> str:
     return "".join(_ALPHABET[(value >> (5 * i)) & 31] for i in range(length - 1, -1, -1))
 
 
-def simulate(main: Callable[[], Coroutine[Any, Any, T]], *, seed: int | None = None) -> T:
+def simulate(
+    main: Callable[[], Coroutine[Any, Any, T]], *, seed: int | None = None, steps_max: int = STEPS_MAX
+) -> T:
     """Run `main` on a loop of its own to its end, and forget what is still running then."""
-    loop = SimulatedLoop(seed)
+    loop = SimulatedLoop(seed, steps_max=steps_max)
     try:
         return loop.run_until_complete(main())
     finally:
@@ -139,6 +146,7 @@ def simulate(main: Callable[[], Coroutine[Any, Any, T]], *, seed: int | None = N
 
 def _forget(loop: SimulatedLoop) -> None:
     """End what is left without letting it say goodbye for long."""
+    loop.forget_steps()
     try:
         for _ in _rounds():
             left = asyncio.all_tasks(loop)

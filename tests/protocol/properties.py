@@ -51,7 +51,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
         elif stored.subject.kind == "run":
             run = runs.setdefault(stored.subject.id, _Run())
             found += _commit(stored, commit, run, runs, lanes)
-    found += _family_cancels(runs)
+    found += _families(runs)
     found += _starts(world)
     if ended:
         found += [f"P3 lost run {run}" for run, facts in runs.items() if not facts.over]
@@ -69,7 +69,8 @@ def _commit(
     if commit.epoch and not run.over:
         in_force = run.epoch + 1 if claims else run.epoch
         if commit.epoch != in_force or not (claims or run.owner):
-            yield f"P5 fork: {name} revision {commit.rev} of epoch {commit.epoch}, in force {run.epoch} of {run.owner!r}"
+            in_force_now = f"{run.epoch} of {run.owner!r}"
+            yield f"P5 fork: {name} revision {commit.rev} of epoch {commit.epoch}, in force {in_force_now}"
         head = next((queue[0] for queue in lanes.values() if name in queue), name)
         if head != name and run.revision > len(commit.events):
             yield f"P6 {name} executes while {head} is at the head of its lane"
@@ -97,9 +98,11 @@ def _fold(run: _Run, event: object) -> None:
             pass
 
 
-def _family_cancels(runs: dict[str, _Run]) -> Iterator[str]:
+def _families(runs: dict[str, _Run]) -> Iterator[str]:
     for name, run in runs.items():
-        if run.parent is not None and "family" in run.cancels and not runs[run.parent].over:
+        if run.parent is not None and runs[run.parent].over and not run.over:
+            yield f"P7 {name} outlives its parent {run.parent}"
+        if run.parent is not None and "family" in run.cancels - runs[run.parent].cancels:
             yield f"P8 half a family: {name} is cancelled, its parent {run.parent} is not"
 
 

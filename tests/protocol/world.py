@@ -1,18 +1,17 @@
-"""A small world to break: a log in memory on virtual time, processes that crash, people who answer, tools that count."""
+"""A small world to break: a log in memory on virtual time, processes that crash, people who answer, tools."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
-from foldlog.eventlog import Log
 from foldlog.eventlog.commits import Commit, decode
 from foldlog.eventlog.errors import ApprovalError, FoldlogError, RunFinished
 from foldlog.eventlog.events import ApprovalRequested, StoredEvent, TokenUsage, is_terminal
-from foldlog.eventlog.faults import CrashAt, Fault, FaultyLog, Plan, plan_of
+from foldlog.eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Shard, Stored, Subject
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
@@ -325,8 +324,12 @@ class Process:
         return Runtime(self.handle, host.registry, host)
 
     def serve(self) -> None:
-        """Be a worker."""
-        self.spawn(Worker(self.host).serve())
+        """Be a worker, of the agents that there are when it gets to run."""
+
+        async def serve() -> None:
+            await Worker(self.host).serve()
+
+        self.spawn(serve())
 
     def spawn(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let a coroutine, and all tasks it makes, be part of this process."""
@@ -367,11 +370,27 @@ class Process:
         return handle
 
 
-def crash_plan(number: int, *, after: bool) -> Sequence[Fault]:
-    """Die at the n-th operation, just before or just after it takes effect."""
-    return (CrashAt(number, after=after),)
+class Steer:
+    """A plan that a test changes while it is in force: faults of named calls, and stalls of the whole process."""
 
+    def __init__(self, *faults: Fault) -> None:
+        self.once: dict[str, Fault] = {}
+        """What happens to the next call of an operation."""
+        self.stalls: dict[tuple[str, int], float] = {}
+        """At this call the process stands still for so many seconds: just behind its effect."""
+        self._until_s = 0.0
+        self._plan = plan_of(faults)
 
-def log_of(process: Process) -> Log:
-    """The process' own handle on the log."""
-    return process.handle
+    def stall(self, for_s: float) -> None:
+        """Stand still from now on, as a stopped process does: nothing reaches the log, and nothing comes from it."""
+        self._until_s = asyncio.get_running_loop().time() + for_s
+
+    def __call__(self, operation: str, call: int, number: int) -> Fault | None:
+        """The plan."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._until_s:
+            return Delay(call, operation, self._until_s - now_s)
+        if (operation, call) in self.stalls:
+            self.stall(self.stalls[operation, call])
+            return Delay(call, operation, self.stalls[operation, call], after=True)
+        return self.once.pop(operation, None) or self._plan(operation, call, number)
