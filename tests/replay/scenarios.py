@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import msgspec
+from foldlog.eventlog.clock import SystemClock
 from foldlog.eventlog.commits import Chain, Commit, decode, encode
 from foldlog.eventlog.errors import RunCancelled, RunFailed
 from foldlog.eventlog.events import Event, Text, TokenUsage
@@ -81,11 +82,21 @@ class Model:
         pass
 
 
+class ShiftedClock(SystemClock):
+    """The system's clock, which can be put forward."""
+
+    ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_s
+
+
 class World:
     """A log, a model, tools, and as many processes as a scenario opens."""
 
     def __init__(self) -> None:
-        self.log = MemoryLog()
+        self.clock = ShiftedClock()
+        self.log = MemoryLog(clock=self.clock)
         self.model = Model()
         self.agents: list[Agent[Any]] = []
         self.entered, self.go = asyncio.Event(), asyncio.Event()
@@ -255,20 +266,65 @@ async def approvals(world: World) -> None:
 
 
 async def waiting(world: World) -> None:
-    """Two runs that are still going: one waits for an answer, one for its turn to try again."""
+    """Runs that are still going: they wait for an answer, for a second answer, and for their turn to try again."""
     ops = world.agent("ops", calls(("deploy", {"service": "web"})), hitl_tools=["deploy"])
+    twice = world.agent("twice", calls(*[("deploy", {"service": s}) for s in "ab"]), hitl_tools=["deploy"])
     limited = world.agent("limited", says("x", fails=1, error="rate_limit"))
+    half = ""
     async with world.runtime() as rt:
-        for agent in (ops, limited):
+        for agent in (ops, twice, limited):
             run = await rt.start(agent, "question")
             await parked(world, run)
+            if agent is ops:
+                await run.inject("hurry up")
+            if agent is twice:
+                half = run.run_id
+    async with world.runtime() as rt:  # which drives nothing by itself
+        run = rt.get_run(half)
+        await run.resolve(next(iter((await run.state()).approvals)), "approved", by="ann")
 
 
 async def parked(world: World, run: RunHandle[Any]) -> None:
+    await stored(world, run, "parked")
+
+
+async def stored(world: World, run: RunHandle[Any], kind: str) -> None:
+    """Wait until the run's log has an event of this kind."""
     async with asyncio.timeout(WAIT_S):
-        async for stored in world.log.events.follow(await find_run(world.log, run.run_id)):
-            if any(event.type == "parked" for event in decode(stored.data).events):
+        async for each in world.log.events.follow(await find_run(world.log, run.run_id)):
+            if any(event.type == kind for event in decode(each.data).events):
                 return
+
+
+async def timers(world: World) -> None:
+    """Nobody drives two runs until they are due: one tries again, the approval of the other has expired."""
+    limited = world.agent("limited", says("done", fails=1, error="rate_limit"))
+    ops = world.agent(
+        "ops", calls(("deploy", {"service": "web"})), says("not deployed"), hitl_tools=["deploy"]
+    )
+    runs: list[str] = []
+    async with world.runtime() as rt:
+        for agent in (limited, ops):
+            run = await rt.start(agent, "question")
+            await parked(world, run)
+            runs.append(run.run_id)
+    for run_id, later_s in zip(runs, (61.0, 8 * 24 * 3600.0), strict=True):
+        world.clock.ahead_s = later_s
+        async with world.runtime() as rt:
+            await rt.drive(run_id)
+            await end(rt.get_run(run_id))
+
+
+async def revoked(world: World) -> None:
+    """A run is cancelled while an approval is pending; what its other call turned out to be is kept."""
+    turn = calls(("deploy", {"service": "web"}), ("wait", {}))
+    agent = world.agent("ops", turn, hitl_tools=["deploy"])
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        await world.entered.wait()
+        await run.cancel("enough", by="ann")
+        await end(run)
+        await stored(world, run, "late_outcome")
 
 
 async def cancelled(world: World) -> None:
@@ -398,6 +454,8 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         output_schema,
         approvals,
         waiting,
+        timers,
+        revoked,
         cancelled,
         child,
         lanes,

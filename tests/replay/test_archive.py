@@ -141,5 +141,5 @@ def test_every_kind_of_damage_to_a_file_is_named() -> None:
 
 async def test_a_run_that_is_still_going_is_exported_up_to_now() -> None:
     world, archive = played("waiting")
-    assert len(check(archive).open) == 2
+    assert len(check(archive).open) == 3
     assert (await check_log(world.log)).open == check(archive).open

@@ -102,7 +102,7 @@ def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_shorter_wait_before_parking_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "PARK_RETRY_S", 3600.0)
-    found = diverged(only("waiting", 1))
+    found = diverged(only("waiting", 2))
     assert found.recorded is not None
     assert found.recorded.type == "parked"
     assert "does not decide it" in found.why

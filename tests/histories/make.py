@@ -1,0 +1,56 @@
+"""Golden histories: plays each scenario that has no file yet, and writes it down with what must be read from it.
+
+    python -m tests.histories.make
+
+It only adds. A file that exists is never touched: it holds what a release wrote, and every later release has to read,
+replay and fold it as this one did. A scenario that changes gets a new name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from hashlib import sha256
+from pathlib import Path
+
+from foldlog.replay import export, read_archive
+from foldlog.replay.observed import expectation
+
+from tests.replay.scenarios import SCENARIOS, World
+
+V1 = Path(__file__).parent / "v1"
+
+
+async def history(name: str) -> bytes:
+    """All that the log of a scenario holds."""
+    world = World()
+    await SCENARIOS[name](world)
+    return b"".join([line async for line in export(world.log, artifacts=True)])
+
+
+def _note(*paths: Path) -> None:
+    """Add the sums by which a test sees that no file was edited."""
+    with (V1 / "SHA256SUMS").open("a") as sums:
+        for path in paths:
+            sums.write(f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
+
+
+def main() -> None:
+    """Write the histories that are missing."""
+    V1.mkdir(exist_ok=True)
+    for name in SCENARIOS:
+        path = V1 / f"{name}.jsonl"
+        if path.exists():
+            continue
+        data = asyncio.run(history(name))
+        expected = expectation(read_archive(data))
+        path.with_suffix(".expected.json").write_text(
+            json.dumps(expected, indent=1, ensure_ascii=False) + "\n"
+        )
+        path.write_bytes(data)
+        _note(path, path.with_suffix(".expected.json"))
+        print(f"added {path.name}")  # noqa: T201 - a script
+
+
+if __name__ == "__main__":
+    main()
