@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import secrets
 import time
 from typing import Protocol
@@ -28,13 +29,6 @@ class Clock(Protocol):
         ...
 
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-
-
-def _base32(value: int, length: int) -> str:
-    return "".join(_ALPHABET[(value >> (5 * i)) & 31] for i in range(length - 1, -1, -1))
-
-
 class SystemClock:
     """The machine's clock and its source of randomness."""
 
@@ -51,5 +45,6 @@ class SystemClock:
         await asyncio.sleep(max(0.0, delay_s))
 
     def new_id(self) -> str:
-        """A ULID in lower case (48 bits of milliseconds, 80 random bits)."""
-        return _base32(int(time.time() * 1000), 10) + _base32(secrets.randbits(80), 16)
+        """48 bits of milliseconds and 80 random bits, in base32hex, whose digits sort as their values do."""
+        milliseconds = int(time.time() * 1000).to_bytes(6, "big")
+        return base64.b32hexencode(milliseconds + secrets.token_bytes(10))[:26].decode().lower()

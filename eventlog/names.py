@@ -38,7 +38,7 @@ def shard_of(key: str, shards: int) -> int:
 
 
 def new_run_id(shard: int, clock: Clock) -> str:
-    """A fresh run id: two hex digits of shard, `-`, a ULID."""
+    """A fresh run id: two hex digits of shard, `-`, an id of the clock."""
     return f"{shard:02x}-{clock.new_id()}"
 
 
