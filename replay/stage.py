@@ -25,13 +25,13 @@ from ..eventlog.errors import (
 )
 from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, Status
 from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
-from ..eventlog.ports import Family, Log, WakeWrite
+from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
+from ..projections.run_state import RunState
 from ..runtime import Agent, DurableExecutor, Executor, Registry, Runtime, Worker
 from ..runtime.commands import TimerDue
 from ..runtime.decide import APPROVAL_TIMER, Turn
 from ..runtime.drive import Host
 from ..runtime.journal import Journal, following
-from ..runtime.mourning import mourn
 from ..runtime.owed import wakeup_for
 from .casts import Cast, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
@@ -39,7 +39,7 @@ from .scripts import ScriptFiles, StageModel
 from .trace import Trace, find_run, load_trace
 
 LEASE_S = 1.0
-"""How long a crashed worker's claim holds on a log that does not notice its death."""
+"""How long a claim of these workers holds without a sign of life."""
 RELEASE_S = 0.05
 """How long an append is late, and a read stale."""
 LATE_EVENTS_S = 0.02
@@ -125,6 +125,14 @@ class _Stage:
         """Somebody has to go on with the run of a worker that is gone."""
         with contextlib.suppress(LogUnavailable):
             await self._runtime.drive(self._run_id, "durable")
+
+    async def located(self) -> Subject:
+        """The subject of the run."""
+        return await self._runtime.locate(self._run_id)
+
+    async def state(self) -> RunState:
+        """What the log says of the run now."""
+        return await self._runtime.get_run(self._run_id).state()
 
     async def _submit(self, executor: Executor) -> None:
         """Start the run; what its first step carries is said before anybody can claim it."""
@@ -322,7 +330,7 @@ def _unmourned_crashes(log: FaultyLog) -> Iterator[None]:
         yield
     finally:
         if log.crashed:
-            gc.collect()  # what the dead worker left behind is reported when it is collected
+            gc.collect(1)  # what the dead worker left behind is reported when it is collected
         loop.set_exception_handler(before)
 
 
@@ -352,32 +360,37 @@ class _Workers:
 
     async def _serve(self, worker: Worker) -> None:
         """The first worker until it dies, then the one that stands by."""
-        async with self._log.leases.deaths() as deaths:
-            serving = asyncio.create_task(worker.serve())
-            crash = asyncio.create_task(self._faulty.wait_until_crashed())
-            releasing = asyncio.create_task(self._release())
-            try:
-                await asyncio.wait({serving, crash}, return_when=asyncio.FIRST_COMPLETED)
-                if not self._faulty.crashed:
-                    serving.result()
-                await _kill(serving)
-                await self._bury("parity-worker-1", deaths)
-            finally:
-                for task in (crash, releasing):
-                    task.cancel()
-                await _stop(worker, serving)
+        serving = asyncio.create_task(worker.serve())
+        crash = asyncio.create_task(self._faulty.wait_until_crashed())
+        releasing = asyncio.create_task(self._release())
+        try:
+            await asyncio.wait({serving, crash}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._faulty.crashed:
+                serving.result()
+            await _kill(serving)
+        finally:
+            for task in (crash, releasing):
+                task.cancel()
+            await _stop(worker, serving)
+        await self._bury("parity-worker-1")
         await self._stand_by()
 
-    async def _bury(self, name: str, deaths: AsyncIterator[Any]) -> None:
-        """Make the death known at once where the log can do that; elsewhere the lease has to end."""
-        disconnect = getattr(self._log, "disconnect", None)
-        if disconnect is None:
+    async def _bury(self, name: str) -> None:
+        """Make the death known at once, as a server does that sees a connection end: the dead vouches no more."""
+        state = await self._stage.state()
+        if state.owner != name:
             return
-        disconnect(name)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.005):
-                async for lease in deaths:
-                    await mourn(self._log, lease)
+        subject = await self._stage.located()
+        lease = Lease(
+            shard=subject.shard,
+            agent=state.agent,
+            root=state.root,
+            run=state.run,
+            epoch=state.epoch,
+            worker=name,
+            revision=state.head.rev,
+        )
+        await self._log.leases.end(lease)
 
     async def _stand_by(self) -> None:
         worker = self._worker("parity-worker-2", self._log)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-
+from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.faults import Fault
+from foldlog.eventlog.jetstream.log import JetStreamLog
 from foldlog.replay import Trace, canonical, check_trace
 from foldlog.replay.strategies import Scenario, faults, scenarios, traces
+from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = settings(
     max_examples=150,
@@ -34,7 +36,7 @@ def test_local_and_durable_traces_are_equal_whatever_befalls_the_worker(
     prove(scenario, planned)
 
 
-@EXAMPLES
+@settings(EXAMPLES, max_examples=100)
 @given(scenarios(cancelled=True), faults())
 def test_a_cancelled_trace_is_a_prefix_whatever_befalls_the_worker(
     scenario: Scenario, planned: tuple[Fault, ...]
@@ -65,3 +67,38 @@ def test_thousands_of_scripts_are_equal_on_both_executors(
 @given(scenarios(cancelled=True), faults())
 def test_thousands_of_cancelled_runs_are_prefixes(scenario: Scenario, planned: tuple[Fault, ...]) -> None:
     prove(scenario, planned)
+
+
+# --- on a real server -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def log(anyio_backend: str) -> AsyncIterator[JetStreamLog]:
+    async with EphemeralServer() as server, JetStreamLog.open(server.url, ack_wait_s=1.0) as opened:
+        yield opened
+
+
+@pytest.mark.timeout(180)
+@settings(EXAMPLES, max_examples=24)
+@given(scenario=scenarios(), planned=faults())
+async def test_executors_agree_on_a_real_server(
+    log: JetStreamLog, scenario: Scenario, planned: tuple[Fault, ...]
+) -> None:
+    report = await scenario.check(faults=planned, log=log, timeout_s=20.0)
+    assert report.equal, report.render()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@settings(MANY, max_examples=300)
+@given(scenario=scenarios(), planned=faults())
+async def test_hundreds_of_scripts_are_equal_on_a_real_server(
+    log: JetStreamLog, scenario: Scenario, planned: tuple[Fault, ...]
+) -> None:
+    report = await scenario.check(faults=planned, log=log, timeout_s=20.0)
+    assert report.equal, report.render()
