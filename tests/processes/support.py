@@ -199,6 +199,7 @@ async def command(place: Place, *arguments: str) -> str:
         foldlog,
         *("--server", place.url, "--namespace", place.namespace),
         *arguments,
+        cwd=HERE.parents[1],
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -13,7 +13,7 @@ from foldlog.replay import compare
 from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import HERE, PATIENCE_S, Place, stored, submitted, undisturbed
+from tests.processes.support import HERE, PATIENCE_S, Place, command, stored, submitted, undisturbed
 
 SHORT_OF_LEASE_S = 10.0
 """Leases are 30 s here: what happens within this time is not due to their end."""
@@ -83,14 +83,18 @@ async def test_a_worker_finishes_the_local_run_of_a_killed_process(place: Place)
     await place.form(run)
 
 
-async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Place):
+@pytest.mark.parametrize("by", ["call", "command"])
+async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Place, by: str):
     process = await place.local_process("waiter", "mine")
     run = await submitted(place, "mine")
     await stored(run, McpProgress)
     process.kill()
     await process.gone()
     workshop.open_gate()
-    await place.runtime.drive("mine")
+    if by == "call":
+        await place.runtime.drive("mine")
+    else:
+        await command(place, "runs", "drive", "mine", "tests.processes.workshop:registry")
     assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
     await place.form(run)
 
