@@ -381,7 +381,7 @@ class _Guided(Turn):
             if submitted.config.get(key, default.get(key)) != now.get(key, default.get(key))
         }
         if values:
-            self._differ(submitted, f"agent {name!r} has another {', '.join(values)} now", values)
+            self._differ(submitted, f"agent {name!r} is another one now: {', '.join(values)}", values)
 
     def _check_tools(self, prepared: Prepared) -> None:
         """The tools in Python as they are now against those that the run was prepared with."""
@@ -398,7 +398,9 @@ class _Guided(Turn):
                 return
             values = _changes(recorded, expose(tool.spec, self.rules.injected_tool_args))
             if values:
-                self._differ(prepared, f"tool {recorded.name!r} has another {', '.join(values)} now", values)
+                self._differ(
+                    prepared, f"tool {recorded.name!r} is another one now: {', '.join(values)}", values
+                )
         added = now.keys() - {tool.name for tool in prepared.tools}
         if added:
             self._differ(prepared, f"agent {name!r} has a tool {min(added)!r} now that it had not")

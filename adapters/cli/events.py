@@ -153,15 +153,15 @@ async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
 
 
 def _summary(found: Checked) -> list[tuple[str, str]]:
-    parts = [
-        f"{found.families} families",
-        f"{found.runs} runs ({len(found.open)} still open)",
-        f"{found.commits} commits",
-        f"{found.events} events",
-        f"{found.artifacts} artifacts",
+    counts = [
+        (found.families, "family", "families"),
+        (found.runs, "run", "runs"),
+        (found.commits, "commit", "commits"),
+        (found.events, "event", "events"),
+        (found.artifacts, "artifact", "artifacts"),
     ]
-    newer = [f"{found.newer} events of a newer release"] if found.newer else []
-    return [
-        ("whole: " if not found.missing else "incomplete: ", "green" if not found.missing else "red"),
-        (", ".join([*parts, *newer]), ""),
-    ]
+    parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
+    parts += [f"{len(found.open)} still open"] if found.open else []
+    parts += [f"{found.newer} of the events of a newer release"] if found.newer else []
+    word, style = ("incomplete: ", "red") if found.missing else ("whole: ", "green")
+    return [(word, style), (", ".join(parts) or "nothing", "")]

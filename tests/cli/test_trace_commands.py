@@ -63,7 +63,7 @@ def test_a_run_goes_into_a_file_and_into_another_namespace_and_back(
     )
     assert other.run("runs", "show", "first").code == 0
     assert project.run("events", "verify", "--all", "--json").document["runs"] == 2
-    assert project.run("events", "verify", "first").out.startswith("whole: 1 families, 1 runs (0 still open)")
+    assert project.run("events", "verify", "first").out.startswith("whole: 1 family, 1 run, 4 commits, ")
     conflict = other.run("events", "import", changed(project, file, "forged", "Final answer", "Other answer"))
     assert conflict.code == 1
     assert "first" in conflict.error
@@ -133,7 +133,7 @@ def test_the_code_agrees_with_its_runs_and_another_prompt_is_found(
     junit = project.place / "junit.xml"
     done = project.run("replay", other, "--agents", "project_agents:registry", "--junit", str(junit))
     assert done.code == 1
-    assert "agent 'helper' has another max_steps now" in done.out
+    assert "agent 'helper' is another one now: max_steps" in done.out
     suite = ET.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     failure = suite.find("testcase/failure")

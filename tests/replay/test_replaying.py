@@ -193,7 +193,7 @@ async def test_a_changed_tool_schema_is_found_and_the_tool_named() -> None:
 
     found = diverged(trace, Registry(agents=[looker(tools=[look_harder])]))
     assert found.fields == ("parameters",)
-    assert found.why == "tool 'look' has another parameters now"
+    assert found.why == "tool 'look' is another one now: parameters"
 
 
 async def test_an_agent_that_is_not_registered_is_left_alone() -> None:
