@@ -1,12 +1,12 @@
 """SIGKILL of the owner at each commit boundary and within each model and tool call: nobody sees it in the end."""
 
 import json
-from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from foldlog.eventlog import ApprovalRequested
+from foldlog.eventlog import ApprovalRequested, ChildStarted
 from foldlog.replay import Canonical, canonical, compare
-from foldlog.runtime import RunHandle
+from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
 from tests.processes.support import PATIENCE_S, Place, command, one_is_gone, stored, submitted, undisturbed
@@ -48,10 +48,19 @@ UNVERIFIABLE = {
 
 
 @pytest.fixture(scope="module")
-async def whole(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Canonical]:
+async def whole(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> Canonical:
+    return await undisturbed_form(tmp_path_factory.mktemp("alone"), workshop.clerk)
+
+
+@pytest.fixture(scope="module")
+async def whole_family(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> Canonical:
+    return await undisturbed_form(tmp_path_factory.mktemp("family"), workshop.boss)
+
+
+async def undisturbed_form(directory: Path, agent: Agent[str]) -> Canonical:
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("WORKSHOP", str(tmp_path_factory.mktemp("undisturbed")))
-        yield canonical(await undisturbed(workshop.clerk))
+        environment.setenv("WORKSHOP", str(directory))
+        return canonical(await undisturbed(agent))
 
 
 async def test_the_points_below_are_all_that_the_run_has(place: Place, whole: Canonical):
@@ -87,16 +96,68 @@ async def test_a_killed_process_leaves_a_local_run_that_a_worker_ends_as_if_undi
     await assert_ends_as_if_undisturbed(place, run, whole, point)
 
 
+FAMILY_APPENDS = 14
+BEFORE_CHILD = 2
+"""The boss appends claim and reply; the third append announces the clerk's run, and is also the clerk's first."""
+
+
+async def test_the_points_of_the_family_are_all_that_it_has(place: Place, whole_family: Canonical):
+    await place.worker(serves=["boss"])
+    run = await place.runtime.start(workshop.boss, "question", executor="durable")
+    await run.result(timeout_s=PATIENCE_S)
+    commits = [recorded.commit for recorded in (await place.trace(run)).commits]
+    assert sum(commit.epoch > 0 for commit in commits) == FAMILY_APPENDS + 1  # two of them are one append
+    assert compare(await place.form(run), whole_family).equal
+
+
+FAMILY_POINTS = [
+    f"{side} append {number}" for number in range(2, FAMILY_APPENDS + 1) for side in ("before", "after")
+]
+
+
+@pytest.mark.parametrize("point", [*FAMILY_POINTS, "in pay"])
+async def test_a_killed_owner_leaves_a_family_that_ends_as_if_undisturbed(
+    place: Place, whole_family: Canonical, point: str
+):
+    for _ in range(2):
+        await place.worker(serves=["boss"], WORKSHOP_KILL=point)
+    run = await place.runtime.start(workshop.boss, "question", executor="durable")
+    of_clerk = in_clerks_words(point)
+    if of_clerk in UNVERIFIABLE:
+        child = await stored(run, ChildStarted)
+        await answer(place, place.runtime.get_run(child.child_run), of_clerk)
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "Seen to"
+    await assert_undisturbed(place, run, whole_family, of_clerk)
+    started = [event for event in (await place.trace(run)).events if isinstance(event, ChildStarted)]
+    assert len(started) == 1
+
+
+def in_clerks_words(point: str) -> str:
+    """The point of the clerk's run that a point of the family is."""
+    side, _, number = point.rpartition(" append ")
+    return f"{side} append {int(number) - BEFORE_CHILD}" if side else point
+
+
 async def assert_ends_as_if_undisturbed(
     place: Place, run: RunHandle[str], whole: Canonical, point: str
 ) -> None:
     if point in UNVERIFIABLE:
-        approval = await stored(run, ApprovalRequested)
-        assert (approval.kind, approval.tool_call_id) == ("unverifiable", "pay-1")
-        assert (await run.state()).paused == "unverifiable"
-        assert workshop.read_diary().count("pay") == (0 if point == "after append 7" else 1)
-        await UNVERIFIABLE[point](place, run, approval.approval_id)
+        await answer(place, run, point)
     assert (await run.result(timeout_s=PATIENCE_S)).output == "All three done"
+    await assert_undisturbed(place, run, whole, point)
+
+
+async def answer(place: Place, run: RunHandle[str], point: str) -> None:
+    """Say what became of the unsafe call; until then the run is paused."""
+    approval = await stored(run, ApprovalRequested)
+    assert (approval.kind, approval.tool_call_id) == ("unverifiable", "pay-1")
+    assert (await run.state()).paused == "unverifiable"
+    assert workshop.read_diary().count("pay") == (0 if point == "after append 7" else 1)
+    await UNVERIFIABLE[point](place, run, approval.approval_id)
+
+
+async def assert_undisturbed(place: Place, run: RunHandle[str], whole: Canonical, point: str) -> None:
+    """One died, and neither the trace nor the world tells of it."""
     await one_is_gone(list(place.processes.values()))
     assert compare(await place.form(run), whole).equal
     diary = workshop.read_diary()

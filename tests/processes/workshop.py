@@ -151,6 +151,12 @@ async def delegate(ctx: ToolContext) -> str:
     return await ctx.run(teller, "tell me")
 
 
+@tool(effect="pure")
+async def manage(ctx: ToolContext) -> str:
+    """Send the clerk."""
+    return await ctx.run(clerk, "three errands")
+
+
 class LethalProvider(ScriptedProvider):
     """The scripted provider, in whose streams a process may die."""
 
@@ -192,8 +198,9 @@ caller = agent(
 talker = agent("talker", "talk.json")
 teller = agent("teller", "retold.json")
 chief = agent("chief", "delegate.json", delegate)
+boss = agent("boss", "manage.json", manage)
 quick = agent("quick", "short.json")
-AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, chief, quick)
+AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, chief, boss, quick)
 
 
 def serving(names: Sequence[str]) -> Registry:
