@@ -1,0 +1,165 @@
+"""pytest fixtures for agents: a log, a runtime, a real server, and parity as an assertion.
+
+    async def test_an_order_is_refunded(assert_parity):
+        await assert_parity(AGENT, script="refund.json", faults="crash@12")
+
+    async def test_an_answer(foldlog_runtime):
+        async with foldlog_runtime(AGENT) as runtime:
+            assert (await runtime.run(AGENT, "question")).output == "answer"
+
+With `--foldlog-golden DIR` the traces of `assert_parity` are kept, and later ones have to equal them. All fixtures are
+synchronous: they work under anyio and pytest-asyncio alike. Nothing of foldlog is loaded before a fixture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..eventlog.memory import MemoryLog
+    from ..eventlog.ports import Log
+    from ..runtime import Agent, Registry, Runtime
+    from .parity import ParityReport
+
+    RuntimeFactory = Callable[..., AbstractAsyncContextManager[Runtime]]
+    AssertParity = Callable[..., Awaitable[ParityReport]]
+
+GOLDEN = "--foldlog-golden"
+SERVER_S_MAX = 30.0
+"""How long a server may take to start and to stop."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the plugin."""
+    group = parser.getgroup("foldlog", "agents on foldlog")
+    group.addoption(
+        GOLDEN,
+        metavar="DIR",
+        default=None,
+        help="keep the traces of assert_parity here, one file a test, and compare with those that are there",
+    )
+
+
+@pytest.fixture
+def foldlog_log() -> MemoryLog:
+    """A fresh log in memory."""
+    from ..eventlog.memory import MemoryLog
+
+    return MemoryLog()
+
+
+@pytest.fixture
+def foldlog_runtime(foldlog_log: MemoryLog) -> RuntimeFactory:
+    """What opens a runtime, as in `async with foldlog_runtime(AGENT, workers=1) as runtime`.
+
+    On `foldlog_log` unless another `log` is given, over a `registry` if one is. `workers` of this process serve `executor="durable"`.
+    """
+
+    def opened(
+        *agents: Agent[Any], workers: int = 0, registry: Registry | None = None, log: Log | None = None
+    ) -> AbstractAsyncContextManager[Runtime]:
+        from ..runtime import Registry
+
+        known = registry if registry is not None else Registry(agents=agents)
+        return _opened(log if log is not None else foldlog_log, known, workers)
+
+    return opened
+
+
+@asynccontextmanager
+async def _opened(log: Log, registry: Registry, workers: int) -> AsyncIterator[Runtime]:
+    from ..runtime import Runtime
+
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(Runtime.open(log=log, registry=registry))
+        for number in range(workers):
+            await stack.enter_async_context(_serving(log, registry, f"pytest-worker-{number + 1}"))
+        yield runtime
+
+
+@asynccontextmanager
+async def _serving(log: Log, registry: Registry, name: str) -> AsyncIterator[None]:
+    import asyncio
+
+    from ..runtime import Worker
+    from ..runtime.drive import Host
+
+    worker = Worker(Host(log=log, registry=registry, worker=name), grace_s=1.0)
+    serving = asyncio.create_task(worker.serve())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await serving
+
+
+class Server:
+    """A nats-server with JetStream that lasts for the session. Give each test a namespace of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+@pytest.fixture(scope="session")
+def foldlog_server() -> Iterator[Server]:
+    """A real server in a temporary directory: `Runtime.open(foldlog_server.url, namespace=...)`."""
+    import asyncio
+    from concurrent.futures import Future
+    from threading import Event, Thread
+
+    from ..eventlog.embedded import EphemeralServer
+
+    url, ended = Future[str](), Event()
+
+    async def serve() -> None:
+        async with EphemeralServer() as server:
+            url.set_result(server.url)
+            await asyncio.to_thread(ended.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if url.done():
+                raise
+            url.set_exception(error)
+
+    thread = Thread(target=run, name="foldlog-server", daemon=True)
+    thread.start()
+    try:
+        yield Server(url.result(timeout=SERVER_S_MAX))
+    finally:
+        ended.set()
+        thread.join(timeout=SERVER_S_MAX)
+
+
+@pytest.fixture
+def assert_parity(request: pytest.FixtureRequest) -> AssertParity:
+    """`foldlog.replay.parity.assert_parity`; with `--foldlog-golden` its trace is held against the golden one."""
+    directory: str | None = request.config.getoption(GOLDEN)
+    count = 0
+
+    async def checked(runnable: Agent[Any], *args: Any, **options: Any) -> ParityReport:
+        from .parity import assert_parity
+
+        nonlocal count
+        count += 1
+        report = await assert_parity(runnable, *args, **options)
+        if directory is not None:
+            _hold(report, request, directory, count)
+        return report
+
+    return checked
+
+
+def _hold(report: ParityReport, request: pytest.FixtureRequest, directory: str, count: int) -> None:
+    from .golden import hold_golden
+
+    number = "" if count == 1 else f"-{count}"
+    module = request.node.path.stem
+    trace = next(iter(report.traces.values()))
+    hold_golden(trace, request.config.rootpath / directory, f"{module}.{request.node.name}{number}")
