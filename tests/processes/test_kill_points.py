@@ -165,3 +165,21 @@ async def assert_undisturbed(place: Place, run: RunHandle[str], whole: Canonical
         name: 2 if point in points else 1 for name, points in REPEATED.items()
     }
     assert diary.count("pay") == 1
+
+
+@pytest.mark.parametrize("point", BOUNDARIES[-2:])
+async def test_the_next_run_of_a_session_follows_when_the_owner_dies_at_the_hand_over(
+    place: Place, whole: Canonical, point: str
+):
+    first, second = [
+        await place.runtime.start(agent, "question", executor="durable", session="talk")
+        for agent in (workshop.clerk, workshop.quick)
+    ]
+    for _ in range(
+        2
+    ):  # who dies may have been handed the second run and not have claimed it: the time for that is short
+        await place.worker(serves=["clerk", "quick"], lease_s=1.0, WORKSHOP_KILL=point)
+    assert (await second.result(timeout_s=PATIENCE_S)).output == "Done"
+    await assert_undisturbed(place, first, whole, point)
+    over, begun = (await place.trace(first)).commits[-1], (await place.trace(second)).commits[1]
+    assert over.position < begun.position
