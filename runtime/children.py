@@ -21,7 +21,7 @@ from .toolport import ToolFailed
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .drive import Driver
+    from .drive import Driver, Host
 
 
 class ChildRuns:
@@ -60,7 +60,7 @@ class ChildRuns:
         journal = Journal(self._driver.host.log, subject, wait_for_log=True)
         agents = {**self._driver.host.agents, agent.name: agent}
         host = msgspec.structs.replace(self._driver.host, agents=agents)
-        driver = type(self._driver)(host, journal)
+        driver = self._new_driver(host, journal)
         if ordinal < len(known):
             await journal.load()
             await self._drive_to_end(driver, claimed=False)
@@ -103,19 +103,20 @@ class ChildRuns:
             due = None if journal.state.runnable else await news_or_timer(journal)
             if journal.state.runnable or due is not None:
                 await self._must_own_parent()
-                driver = type(driver)(driver.host, journal)
+                driver = self._new_driver(driver.host, journal)
                 mine = await driver.claim(*([due] if due is not None else []))
+
+    def _new_driver(self, host: Host, journal: Journal) -> Driver:
+        driver = type(self._driver)(host, journal)
+        driver.guard = self._driver.guard
+        return driver
 
     async def _must_own_parent(self) -> None:
         """Who owns the parent drives its children (rule 19): a fenced driver takes no child, and waits for its end.
 
         So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
         """
-        parent = Journal(self._driver.host.log, self._driver.journal.subject, wait_for_log=True)
-        await parent.load()
-        state = await parent.follow_until(lambda state: state.epoch >= self._driver.epoch)
-        if (state.epoch, state.owner) != (self._driver.epoch, self._driver.host.worker):
-            self._driver.told(state.head.position)
+        if not await self._driver.is_in_force():
             await asyncio.get_running_loop().create_future()
 
     async def _say(self, command: Command, *writes: Write) -> None:

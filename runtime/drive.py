@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -82,8 +82,12 @@ class Driver:
     def __init__(self, host: Host, journal: Journal) -> None:
         self.host, self.journal, self.clock = host, journal, host.log.clock
         self.epoch = 0
-        self.lease_since, self.lease_deadline = math.inf, -math.inf
-        self._announced_at = -math.inf
+        self.lease_number, self.lease_deadline = 0, -math.inf
+        self._proven_under, self._proven_position = 0, 0
+        self.guard = self
+        """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (rule 19)."""
+        self.renew: Callable[[], Awaitable[None]] | None = None
+        """Sends the lease; there while somebody beats for this driver."""
         self._inbox: list[Posted] = []
         self._bell: asyncio.Future[None] | None = None
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
@@ -123,9 +127,13 @@ class Driver:
 
         One that lapsed before vouches for nothing that was begun before it came back.
         """
-        if since > self.lease_deadline:
-            self.lease_since = self.clock.monotonic()
+        self.lease_number += since > self.lease_deadline
         self.lease_deadline = since + self.host.lease_s
+
+    @property
+    def lease_in_force(self) -> int:
+        """The number of the lease, 0 for none: the same number means that it was never let go in between."""
+        return self.lease_number if self.clock.monotonic() < self.lease_deadline else 0
 
     def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
@@ -222,7 +230,7 @@ class Driver:
         if starts:
             turn = self.turn()
             turn.add(*starts)
-            self._announced_at = self.clock.monotonic()
+            self._proven_under = self.guard.lease_in_force
             await self.journal.store(turn.events, epoch=self.epoch)
             return
         await self._turn(await self._gather())
@@ -333,14 +341,36 @@ class Driver:
         self.post(await call_tool(self, effect, call))
 
     async def _may_start(self) -> bool:
-        """Rule 20: an unsafe tool starts under a lease that held all the time, or after reading that nobody came."""
-        held = self.lease_since <= self._announced_at and self.clock.monotonic() < self.lease_deadline
-        if held and self._told_position <= self.state.head.position:
-            return self._ending() is None
-        fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
+        """Rule 20: an unsafe tool starts under a lease that held ever since the log showed the run to be ours.
+
+        Nothing is awaited between the last look at the clock and the start.
+        """
+        if self.guard.renew is None:  # nobody beats for it
+            return await self._prove()
+        while self._ending() is None:
+            known = max(self.state.head.position, self._proven_position)
+            if self._proven_under == self.guard.lease_in_force > 0 and self._told_position <= known:
+                return True
+            if not await self._prove():
+                return False
+        return False
+
+    async def _prove(self) -> bool:
+        """Get the lease, then look into the log: who claims now has seen the lease, or is seen."""
+        if not self.guard.lease_in_force and self.guard.renew is not None:
+            await through_outages(self.clock, self.guard.renew)
+        self._proven_under = self.guard.lease_in_force
+        return all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
+
+    async def is_in_force(self) -> bool:
+        """Whether the log says that the run is still this driver's."""
+        fresh, known = (
+            Journal(self.host.log, self.journal.subject, wait_for_log=True),
+            self.state.head.position,
+        )
         await fresh.load()
-        known = self.state.head.position
         state = await fresh.follow_until(lambda state: state.head.position >= known)  # a read may be stale
+        self._proven_position = state.head.position
         self.told(state.head.position)
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
 

@@ -44,6 +44,7 @@ class Heart:
         """Vouch for the drive while the context is open."""
         beating = Beating(driver, token)
         self._beating[id(driver)] = beating
+        driver.renew = lambda: self._vouch(beating)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         self._later(lambda: self._vouch(beating))
@@ -51,6 +52,7 @@ class Heart:
             yield
         finally:
             del self._beating[id(driver)]
+            driver.renew = None
             self._later(lambda: self._host.log.leases.end(self._lease(beating)))
 
     async def aclose(self) -> None:

@@ -57,7 +57,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._steps = 0
         self._rng = random.Random(seed) if seed is not None else None
         self._selector = _NoSelector(self)
-        self._clock_resolution = 1e-6
+        self._clock_resolution = 1e-9
         self._owned: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
         self.unhandled: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.unhandled.append(context))
@@ -72,6 +72,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def advance(self, delay_s: float) -> None:
         """Let time pass."""
         self._now_s += delay_s
+
+    def _reach_next_timer(self) -> None:
+        """A timer that is due within the rounding of floats is due now, also for those who look at the time."""
+        scheduled: Any = self._scheduled  # type: ignore[attr-defined]
+        if scheduled and 0 < scheduled[0]._when - self._now_s < self._clock_resolution:
+            self._now_s = scheduled[0]._when
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = super().create_task(coro, **options)
@@ -96,6 +102,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._steps += 1
         if self._steps > self._steps_max:
             raise TooLong(f"{self._steps_max} steps, at {self._now_s:.3f} s of simulated time")
+        self._reach_next_timer()
         ready: Any = self._ready  # type: ignore[has-type]
         if self._rng is None or len(ready) < 2:
             super()._run_once()  # type: ignore[misc]

@@ -91,8 +91,10 @@ def problems(played: Played) -> list[str]:
 
 def differences(name: str, played: Played) -> list[str]:
     """Families that are not what they are when nothing goes wrong; those whose submission died are not there."""
-    expected, got = undisturbed(name), {key: form.digest for key, form in forms(played.world).items()}
-    found = [f"{key} differs from its undisturbed trace" for key in got if got[key] != expected[key]]
+    expected, got = undisturbed(name), forms(played.world)
+    found = [
+        f"{key} differs from its undisturbed trace" for key in got if got[key].digest != expected[key].digest
+    ]
     lost_with_its_submitter = played.executor == "local" and played.victim.dead.is_set()
     missing = expected.keys() - got.keys() - set(played.world.told_no)
     missing = set() if lost_with_its_submitter else missing

@@ -93,10 +93,10 @@ def forms(world: World) -> dict[str, Canonical]:
 
 
 @functools.cache
-def undisturbed(name: str) -> dict[str, str]:
-    """The digests of the scenario's canonical forms as the local executor writes them when nothing goes wrong."""
+def undisturbed(name: str) -> dict[str, Canonical]:
+    """The scenario's canonical forms as the local executor writes them when nothing goes wrong."""
 
-    async def play() -> dict[str, str]:
+    async def play() -> dict[str, Canonical]:
         world = World()
         jobs = SCENARIOS[name](world)
         people = world.process("answering").spawn(world.answer_approvals())
@@ -104,6 +104,6 @@ def undisturbed(name: str) -> dict[str, str]:
         await world.settle()
         people.cancel()
         assert not world.open_runs()
-        return {key: form.digest for key, form in forms(world).items()}
+        return forms(world)
 
     return simulate(play)
