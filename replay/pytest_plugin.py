@@ -54,9 +54,10 @@ def foldlog_log() -> MemoryLog:
 
 @pytest.fixture
 def foldlog_runtime(foldlog_log: MemoryLog) -> RuntimeFactory:
-    """What opens a runtime, as in `async with foldlog_runtime(AGENT, workers=1) as runtime`.
+    """What opens a runtime over agents: a function whose result is an asynchronous context manager.
 
-    On `foldlog_log` unless another `log` is given, over a `registry` if one is. `workers` of this process serve `executor="durable"`.
+    On `foldlog_log` unless another `log` is given, over a `registry` if one is. `workers` (default 0) of this process
+    serve `executor="durable"`.
     """
 
     def opened(
