@@ -18,6 +18,8 @@ _UNSEEN = re.compile(
 )
 VALUE_MAX = 4000
 """Longer values are cut on the page."""
+ROWS_MAX = 3000
+"""More lines than a browser shows at ease are left out."""
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d8dee4; --dim: #636c76; --bad: #cf222e; --good: #1a7f37; --ask: #9a6700;
@@ -77,8 +79,11 @@ def _lines(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> Itera
     yield from _first(found)
     yield '<table>\n<colgroup><col class="mark"><col><col></colgroup>'
     yield f"<thead><tr><th></th><th>{text(names[0])}</th><th>{text(names[1])}</th></tr></thead>\n<tbody>"
-    for row in excerpt(found):
-        yield _gap(row) if isinstance(row, int) else _row(row)
+    rows = excerpt(found)
+    for row in rows[:ROWS_MAX]:
+        yield _gap(f"{row} equal") if isinstance(row, int) else _row(row)
+    if len(rows) > ROWS_MAX:
+        yield _gap(f"{len(rows) - ROWS_MAX} more lines, left out here; --json has them")
     yield "</tbody>\n</table>\n</body>\n</html>"
 
 
@@ -94,8 +99,8 @@ def _first(found: Diff) -> Iterator[str]:
     yield "</div>"
 
 
-def _gap(count: int) -> str:
-    return f'<tr class="gap"><td></td><td colspan="2">{count} equal</td></tr>'
+def _gap(told: str) -> str:
+    return f'<tr class="gap"><td></td><td colspan="2">{told}</td></tr>'
 
 
 _MARKS = {"same": "", "changed": "≠", "left": "&minus;", "right": "+"}

@@ -79,7 +79,22 @@ def test_a_field_that_differs_is_shown_with_both_values() -> None:
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
-OURS = {"html", "head", "meta", "title", "style", "body", "h1", "span", "div", "strong", "br", "dl", "dt", "dd"}
+OURS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "h1",
+    "span",
+    "div",
+    "strong",
+    "br",
+    "dl",
+    "dt",
+    "dd",
+}
 OURS |= {"table", "colgroup", "col", "thead", "tbody", "tr", "th", "td", "code", "pre", "details", "summary"}
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -148,3 +163,10 @@ def test_escaped_text_holds_nothing_that_a_browser_would_obey(string: str) -> No
     escaped = text(string)
     assert not set(escaped) & set("<>\"'\x00\x1b\u202e\u2066\u2028\ud800")
     assert escaped.encode()
+
+
+def test_a_page_of_very_long_runs_says_what_it_leaves_out() -> None:
+    found = diff(steps(list(range(2000))), steps(list(range(5000, 7000))))
+    document = page(found, ("a", "b"), ("a", "b"))
+    assert f"{len(found.rows) - 3000} more lines" in document
+    assert document.count("<tr") < 3010
