@@ -70,10 +70,11 @@ class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt at a call ended. Times are Unix seconds."""
+    """An attempt (1, 2, ...) at a call ended. Times are Unix seconds."""
 
     step: int
     call_id: str
+    attempt: int
     status: Literal["success", "error", "timed_out"]
     result: Any = None
     error: str | None = None

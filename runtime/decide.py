@@ -352,7 +352,7 @@ class Turn:
 
     def _tool_returned(self, returned: ToolReturned) -> None:
         call = self._open_call(returned.step, returned.call_id)
-        if call is None or call.orphaned:
+        if call is None or call.orphaned or returned.attempt != call.failures + 1:
             return
         if returned.status != "success" and self._retries(call, returned):
             wait_s = returned.retry_after_s or backoff_s(self.rules.retry, call.failures + 1, call.id)

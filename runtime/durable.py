@@ -106,7 +106,7 @@ class DurableExecutor:
             return [write]
         return [write, WakeWrite(_with_lane(wakeup, revision))]
 
-    async def drive(self, subject: Subject) -> None:
+    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
         """Send a wake-up: harmless if somebody drives the run already (rule 27)."""
         journal = Journal(self._host.log, subject)
         await journal.load()

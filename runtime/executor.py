@@ -50,8 +50,8 @@ class Executor(Protocol):
         """Store the run's first commit and get it driven. False: the run exists already, and nothing was done."""
         ...
 
-    async def drive(self, subject: Subject) -> None:
-        """Get a run that exists driven on, if nobody drives it."""
+    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
+        """Get a run that exists driven on, as soon as nobody drives it; by this agent, if it is given as an object."""
         ...
 
 

@@ -12,6 +12,7 @@ import msgspec
 from ..eventlog.errors import LogUnavailable
 from ..eventlog.ports import Lease
 from .drive import Driver, Host
+from .journal import OUTAGE_POLL_S
 from .owed import watch_timer
 
 logger = logging.getLogger("foldlog.lease")
@@ -63,12 +64,17 @@ class Heart:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
+        """Beat on time; after an outage at once, before others take the silence for the end of the drives."""
+        away = False
         while True:
-            await self._host.log.clock.sleep(self._host.lease_s / BEATS_PER_LEASE)
-            for beating in list(self._beating.values()):
-                await self._beat(beating)
+            await self._host.log.clock.sleep(OUTAGE_POLL_S if away else self._host.lease_s / BEATS_PER_LEASE)
+            heard = [await self._beat(beating) for beating in list(self._beating.values())]
+            if not all(heard) and not away:
+                logger.warning("the log is away: the leases of %d runs are not renewed", len(heard))
+            away = not all(heard)
 
-    async def _beat(self, beating: Beating) -> None:
+    async def _beat(self, beating: Beating) -> bool:
+        """Say once more that the drive is running; whether the log heard it."""
         since = self._host.log.clock.monotonic()
         try:
             if beating.token:
@@ -78,9 +84,9 @@ class Heart:
                 await self._host.log.timers.set(watch_timer(beating.driver.journal, due_at))
             await self._host.log.leases.vouch(self._lease(beating), self._host.lease_s)
         except LogUnavailable:
-            logger.warning("run %s: the log is away, its lease is not renewed", beating.driver.state.run)
-        else:
-            beating.driver.renewed(since)
+            return False
+        beating.driver.renewed(since)
+        return True
 
     async def _vouch(self, beating: Beating) -> None:
         since = self._host.log.clock.monotonic()

@@ -73,13 +73,15 @@ class LocalExecutor:
             if journal.state.exists:
                 return False
 
-    async def drive(self, subject: Subject) -> None:
-        """Drive an existing run on in a task of its own, if this process does not do so already."""
+    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
+        """Drive an existing run on in a task of its own, as soon as nobody else does."""
         journal = Journal(self._host.log, subject, wait_for_log=True)
         await journal.load()
         if not journal.state.over and subject.id not in self._tasks:
-            self._host.agent(journal.state.agent)
-            self._spawn(journal, self._host, None, take_over=True)
+            given = {} if agent is None else {agent.name: agent}
+            host = msgspec.structs.replace(self._host, agents={**self._host.agents, **given})
+            host.agent(journal.state.agent)
+            self._spawn(journal, host, None, take_over=True)
 
     def task(self, run_id: str) -> asyncio.Task[None] | None:
         """The task that drives the run in this process, if there is one."""

@@ -176,7 +176,8 @@ class Runtime:
     ) -> RunHandle[OutputT]:
         """Store the run's first commit and get it driven; returns once it is stored.
 
-        The same `run_id` or `idempotency_key` with the same agent and input returns the same run. Raises `RunConflict`
+        The same `run_id` or `idempotency_key` with the same agent and input returns the same run, which is not driven
+        twice, but driven on if its first submitter is gone. Raises `RunConflict`
         for another input, `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
@@ -193,6 +194,7 @@ class Runtime:
         subject, recorded = await self._place(submitted, run_id)
         if not await chosen.submit(subject, recorded, agent):
             await self._same_run(subject, submitted)
+            await chosen.drive(subject, agent)  # its first submitter may be gone
         return RunHandle(self, subject.id, agent, subject)
 
     def _check(self, agent: Agent[Any], executor: Executor, asked: frozenset[str]) -> None:

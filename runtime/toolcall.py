@@ -58,6 +58,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     return ToolReturned(
         step=effect.step,
         call_id=call.id,
+        attempt=effect.attempt,
         status=status,
         result=result,
         error=message,

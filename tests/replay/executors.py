@@ -46,7 +46,7 @@ class OwnExecutor:
     def as_submitted(self, submitted: Submitted) -> Submitted:
         return submitted
 
-    async def drive(self, subject: Subject) -> None:
+    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
         self._tasks.add(asyncio.create_task(self._drive(Journal(self._host.log, subject, wait_for_log=True))))
 
     async def _drive(self, journal: Journal) -> None:
@@ -207,5 +207,5 @@ class ForgetsMessages(OwnExecutor):
 class NeverEnds(OwnExecutor):
     """The run is stored, and nobody drives it."""
 
-    async def drive(self, subject: Subject) -> None:
+    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
         pass

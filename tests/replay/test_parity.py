@@ -259,7 +259,7 @@ async def test_an_executor_that_lacks_what_the_run_needs_is_refused_by_name_and_
         name = "lacking"
         capabilities = CAPABILITIES - {feature}
 
-        async def drive(self, subject: Any) -> None:
+        async def drive(self, subject: Any, agent: Any = None) -> None:
             raise AssertionError("nothing may be driven")
 
     class Complete(OwnExecutor):
@@ -321,7 +321,7 @@ async def test_an_executor_of_a_plugin_is_found_by_its_entry_point(monkeypatch: 
             return OwnExecutor
 
     monkeypatch.setattr(
-        "foldlog.replay.parity.entry_points", lambda group: [Found] if group == "foldlog.executors" else []
+        "foldlog.replay.stage.entry_points", lambda group: [Found] if group == "foldlog.executors" else []
     )
     report = await check_parity(AGENT, "question", script=TWO_CALLS, executors=("local", "own"))
     assert report.equal, report.render()

@@ -68,7 +68,7 @@ class Lacking:
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
         raise AssertionError("nothing may be submitted")
 
-    async def drive(self, subject: Subject) -> None:
+    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
         raise AssertionError("nothing may be driven")
 
 

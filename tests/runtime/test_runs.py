@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from foldlog.eventlog import RunCancelled, RunConflict, RunFailed, RunFinished, RunNotFound
-from foldlog.runtime import Agent, Custom, Retryable, ToolContext, ToolFailed, tool
+from foldlog.eventlog import Log, RunCancelled, RunConflict, RunFailed, RunFinished, RunNotFound
+from foldlog.runtime import Agent, Custom, Retryable, Runtime, ToolContext, ToolFailed, tool
 
 from .conftest import Place, call, calls, names, says
 
@@ -410,6 +410,27 @@ async def test_the_same_key_gives_the_same_run_also_at_once(place: Place, script
     assert ran == [1]
     with pytest.raises(RunConflict):
         await place.start(agent, "another question", idempotency_key="k")
+
+
+async def test_who_submits_an_abandoned_run_again_drives_it_on(log: Log, script: Script) -> None:
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        """Wait."""
+        entered.set()
+        await go.wait()
+        return "waited"
+
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[wait])
+    async with Runtime.open(log=log) as first:
+        run = await first.start(agent, "question", idempotency_key="k")
+        await entered.wait()
+    go.set()
+    async with Runtime.open(log=log) as second:
+        again = await second.start(agent, "question", idempotency_key="k")
+        assert again.run_id == run.run_id
+        assert (await again.result(timeout_s=10)).output == "done"
 
 
 async def test_a_run_id_of_ones_own_is_taken_once(place: Place, script: Script) -> None:
