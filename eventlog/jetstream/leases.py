@@ -60,6 +60,11 @@ class JetStreamLeases:
 
     def __init__(self, wire: Wire, layout: Layout, namespace: Namespace) -> None:
         self._wire, self._layout, self._namespace = wire, layout, namespace
+        self._patient_until = 0.0
+        wire.on_up.add(self._be_patient)
+
+    def _be_patient(self) -> None:
+        self._patient_until = asyncio.get_running_loop().time() + GRACE_S
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
         """The lease holds for the next `ttl_s` seconds (at least 1). Raises `LogUnavailable`."""
@@ -74,10 +79,16 @@ class JetStreamLeases:
         await self._insist(lambda: store(self._wire, subject, b"", header))
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Whether this holder vouches for this run and epoch; up to 0.3 s late. Raises `LogUnavailable`."""
+        """Whether this holder vouches for this run and epoch; up to 0.3 s late. Raises `LogUnavailable`.
+
+        Right after a reconnect, silence may mean that the holder has not had the time to say it again: it counts as
+        alive, unless it has said that it ended.
+        """
         subject = self._layout.lease_of(run, worker, epoch)
         last = await self._insist(lambda: read_last(self._wire, self._layout.leases, subject))
-        return last is not None and last.data != b""
+        if last is None:
+            return asyncio.get_running_loop().time() < self._patient_until
+        return last.data != b""
 
     async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Once more if the stream was forgotten."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
-from foldlog.eventlog import Event, LogUnavailable, Shard, Stored
+from foldlog.eventlog import Claimed, Event, LogUnavailable, Shard, Stored
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.replay import canonical, compare
 from foldlog.runtime import RunHandle
@@ -25,11 +25,11 @@ async def server(anyio_backend: str) -> AsyncIterator[EphemeralServer]:
         yield server
 
 
-async def started(place: Place) -> list[RunHandle[str]]:
+async def started(place: Place, lease_s: float = 30.0) -> list[RunHandle[str]]:
     """Half of them are driven by this process, half by two others; all remember what the log said it has."""
     lethal(place.log)
     for _ in range(2):
-        await place.worker()
+        await place.worker(lease_s=lease_s)
     executors = ["local" if number % 2 else "durable" for number in range(RUNS)]
     starting = [place.runtime.start(workshop.walker, "question", executor=each) for each in executors]
     return list(await asyncio.gather(*starting))
@@ -95,7 +95,8 @@ async def test_a_server_killed_under_load_loses_nothing_and_all_runs_end(
 async def test_an_outage_fails_no_run_and_followers_go_on_without_a_gap(
     place: Place, server: EphemeralServer, outage_s: float
 ):
-    runs = await started(place)
+    """It outlasts all leases; still nobody takes a run from a driver that lives."""
+    runs = await started(place, lease_s=2.0)
     begun = [asyncio.Event() for _ in runs]
     watching = [asyncio.create_task(watched(*each)) for each in zip(runs, begun, strict=True)]
     for each in begun:
@@ -105,6 +106,9 @@ async def test_an_outage_fails_no_run_and_followers_go_on_without_a_gap(
     await server.restart()
     await assert_all_end_as_if_undisturbed(place, runs)
     await assert_nothing_acknowledged_is_lost(place)
+    for run in runs:
+        claims = [event for event in (await place.trace(run)).events if isinstance(event, Claimed)]
+        assert len(claims) == 1
     for run, live in zip(runs, await asyncio.gather(*watching), strict=True):
         late = await watched(run, asyncio.Event())
         assert kinds(live) == kinds(late)
