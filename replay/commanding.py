@@ -186,6 +186,7 @@ def _attempt_failed(state: RunState, event: ToolAttemptFailed, now: float) -> To
     return ToolReturned(
         step=event.step or 0,
         call_id=event.tool_call_id or "",
+        attempt=event.attempt,
         status="error",
         error=event.error,
         retryable=event.attempt >= tries,
@@ -207,6 +208,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
     return ToolReturned(
         step=event.step or 0,
         call_id=event.tool_call_id or "",
+        attempt=int(event.metadata.get("attempt", 0)),
         status=status,
         result=event.result,
         error=event.error,

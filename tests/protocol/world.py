@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from foldlog.eventlog.commits import Commit, decode
 from foldlog.eventlog.errors import ApprovalError, FoldlogError, RunFinished
-from foldlog.eventlog.events import ApprovalRequested, StoredEvent, TokenUsage, is_terminal
+from foldlog.eventlog.events import ApprovalRequested, Status, StoredEvent, TokenUsage, is_terminal
 from foldlog.eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Shard, Stored, Subject
@@ -184,7 +184,7 @@ class World:
         for event in self.events_of(ctx.run_id):
             if event.type == "tool_started" and event.tool_call_id == ctx.tool_call_id:
                 late = False
-            elif event.type in {"claimed", "parked"} or is_terminal(event):
+            elif event.type in {"claimed", "parked"} or _ended_by_itself(event):
                 late = True
         self.starts.append(Start(ctx.run_id, ctx.tool_call_id, OWNER.get(), late))
 
@@ -286,6 +286,11 @@ class World:
             return sum(e.type == event_type for _, c in self.commits() for e in c.events) >= count
 
         await self.until(holds)
+
+
+def _ended_by_itself(event: StoredEvent) -> bool:
+    """A cancel settles nothing: it may overtake a start."""
+    return isinstance(event, Status) and event.status in {"completed", "error"}
 
 
 class Process:
