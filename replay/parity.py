@@ -13,9 +13,8 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -36,21 +35,19 @@ from ..eventlog.events import (
 from ..eventlog.faults import Fault
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
-from ..runtime import Agent, DurableExecutor, Executor, LocalExecutor, Registry
+from ..runtime import Agent, Executor, Registry
 from ..runtime.agent_config import capabilities_needed
 from ..runtime.drive import Host
 from ..runtime.executor import require
 from .canonical import Boundary
+from .casts import Cast
 from .comparison import Comparison, Difference, compare, is_prefix
 from .fault_spec import FaultsLike, describe, parse_faults
 from .inputs import Cancel, Input, Inputs, features_of, inputs_of, parse_inputs, without_cancels
 from .monitor import check_trace
-from .scripts import Script, ScriptFiles, ScriptLike, read_script
-from .stage import Case, ExecutorFactory, Played, hands_to_workers, play
+from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
+from .stage import Case, ExecutorFactory, Played, executor_factory, hands_to_workers, play
 from .trace import Trace
-
-EXECUTORS = "foldlog.executors"
-"""The entry points that name executors: each is called with a `Host`."""
 
 ExecutorLike = str | ExecutorFactory
 """The name of an executor, or what makes one of a `Host`."""
@@ -189,16 +186,18 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     if asked is None:
         raise ConfigError(f"{read.source} has no `input`, and none is given: what is the agent asked?")
     with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
+        files = ScriptFiles(read, runnable.name, Path(directory))
+        files.check()
         case = Case(
             agent=runnable,
             input=asked,
-            files=ScriptFiles(read, runnable.name, Path(directory)),
+            cast=lambda called: Cast(runnable, registry, StageModel(files, called)),
             log=log if log is not None else MemoryLog(),
-            registry=registry,
             messages=tuple(dict(message) for message in messages),
             timeout_s=timeout_s,
         )
-        check = _Check(case, [_Seat(each) for each in executors], planned, shape=shape)
+        needed = frozenset({"drafts"}) if read.streams else frozenset()
+        check = _Check(case, [_Seat(each) for each in executors], planned, needed, shape=shape)
         return await check.run(given)
 
 
@@ -214,36 +213,29 @@ class _Seat:
     """One executor of a check."""
 
     def __init__(self, like: ExecutorLike) -> None:
-        self.factory = _factory(like) if isinstance(like, str) else like
+        self.factory = executor_factory(like) if isinstance(like, str) else like
         self.name = like if isinstance(like, str) else ""
 
     def probe(self, case: Case) -> Executor:
         """An executor that is only asked what it can do."""
-        executor = self.factory(
-            Host(log=case.log, registry=case.registry or Registry(), worker="parity-probe")
-        )
+        executor = self.factory(Host(log=case.log, registry=Registry(), worker="parity-probe"))
         self.name = self.name or executor.name
         return executor
-
-
-_BUILT_IN: dict[str, ExecutorFactory] = {"local": LocalExecutor, "durable": DurableExecutor}
-
-
-def _factory(name: str) -> ExecutorFactory:
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
-    found = {entry.name: entry for entry in entry_points(group=EXECUTORS)}
-    if name not in found:
-        known = ", ".join(sorted(_BUILT_IN.keys() | found.keys()))
-        raise ConfigError(f"there is no executor {name!r}; known: {known}")
-    return cast("ExecutorFactory", found[name].load())
 
 
 class _Check:
     """One check: the measure first, then the others with its inputs."""
 
-    def __init__(self, case: Case, seats: list[_Seat], faults: tuple[Fault, ...], *, shape: bool) -> None:
-        self._case, self._seats, self._faults, self._shape = case, seats, faults, shape
+    def __init__(
+        self,
+        case: Case,
+        seats: list[_Seat],
+        faults: tuple[Fault, ...],
+        needed: frozenset[str],
+        *,
+        shape: bool,
+    ) -> None:
+        self._case, self._seats, self._faults, self._needed, self._shape = case, seats, faults, needed, shape
         self._plays: list[Played] = []
 
     async def run(self, given: Inputs) -> ParityReport:
@@ -283,10 +275,10 @@ class _Check:
             raise ConfigError(
                 "faults are for the worker of the durable executor, which is not among those compared"
             )
-        case.files.check()
-        needed = capabilities_needed(case.agent.config) | features_of(given) | {"detailed_events"}
+        needed = (
+            self._needed | capabilities_needed(case.agent.config) | features_of(given) | {"detailed_events"}
+        )
         needed |= {"messages"} if case.messages else set()
-        needed |= {"drafts"} if case.files.script.streams else set()
         for seat, probe in zip(self._seats, probes, strict=True):
             _require(probe, seat.name, frozenset(needed))
         return probes

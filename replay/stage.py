@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any
+from importlib.metadata import entry_points
+from typing import Any, cast
 
 import msgspec
 
@@ -27,7 +28,7 @@ from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, Status
 from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
-from ..runtime import Agent, DurableExecutor, Executor, Registry, Runtime, Worker
+from ..runtime import Agent, DurableExecutor, Executor, LocalExecutor, Registry, Runtime, Worker
 from ..runtime.commands import TimerDue
 from ..runtime.decide import APPROVAL_TIMER, Turn
 from ..runtime.drive import Host
@@ -35,7 +36,7 @@ from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
 from .casts import Cast, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
-from .scripts import ScriptFiles, StageModel
+from .scripts import Told
 from .trace import Trace, find_run, load_trace
 
 LEASE_S = 1.0
@@ -45,17 +46,22 @@ RELEASE_S = 0.05
 LATE_EVENTS_S = 0.02
 """How long an executor may take to write behind a cancel what it must not, before its trace is read."""
 
+EXECUTORS = "foldlog.executors"
+"""The entry points that name executors: each is called with a `Host`."""
+
 ExecutorFactory = Callable[[Host], Executor]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run, the same for every executor."""
+    """What is run, the same for every executor.
+
+    `cast` gives the registry of one run; its models have to say, before they answer, that they were called.
+    """
 
     agent: Agent[Any]
     input: str
-    files: ScriptFiles
+    cast: Callable[[Told], Registry]
     log: Log
-    registry: Registry | None = None
     messages: tuple[dict[str, Any], ...] = ()
     timeout_s: float = 60.0
 
@@ -86,11 +92,7 @@ class _Stage:
 
     def __init__(self, case: Case, name: str, inputs: Inputs) -> None:
         self._case, self._name, self._inputs, self._log = case, name, inputs, case.log
-        self.cast = Cast(
-            case.agent,
-            case.registry,
-            StageModel(case.files, self._called),
-        )
+        self.cast = case.cast(self._called)
         self._said: dict[int, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}
         self._events: list[Event] = []
@@ -116,7 +118,7 @@ class _Stage:
         return Played(
             executor=self._name,
             trace=await load_trace(self._log, self._run_id),
-            starts=self.cast.starts,
+            starts=self.cast.starts if isinstance(self.cast, Cast) else Starts(),
             fired=tuple(workers.fired) if workers is not None else (),
             over=over,
         )
@@ -287,6 +289,20 @@ class _Stage:
             wakes = [WakeWrite(wakeup_for(journal, cause=cause))] if journal.state.runnable else []
             if await journal.store(turn.events, epoch=0, extra=wakes):
                 return
+
+
+_BUILT_IN: dict[str, ExecutorFactory] = {"local": LocalExecutor, "durable": DurableExecutor}
+
+
+def executor_factory(name: str) -> ExecutorFactory:
+    """What makes the executor of this name, built in or of a plugin. Raises `ConfigError`."""
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    found = {entry.name: entry for entry in entry_points(group=EXECUTORS)}
+    if name not in found:
+        known = ", ".join(sorted(_BUILT_IN.keys() | found.keys()))
+        raise ConfigError(f"there is no executor {name!r}; known: {known}")
+    return cast("ExecutorFactory", found[name].load())
 
 
 def hands_to_workers(executor: Executor) -> bool:

@@ -1,0 +1,508 @@
+"""A run again, with the model's answers and the tools' results from a trace: no network, no cost, no effects.
+
+    trace = await rerun(recorded)                       # strict: a request that differs fails, and says where
+    trace = await rerun(recorded, agent=AGENT, strict=False)
+
+A request is found by its R12 digest, under the name of the model that was recorded. Where none fits, a strict run
+fails with the first difference to the recorded request that comes nearest; a lenient one takes that one's answer. A
+tool shows and returns what the call at its place (agent, step, index) did; children are run again, recorded themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..eventlog.errors import ConfigError
+from ..eventlog.events import (
+    ChildStarted,
+    Custom,
+    Event,
+    McpProgress,
+    ModelFailed,
+    ModelRequested,
+    Prepared,
+    Reasoning,
+    Submitted,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Usage,
+)
+from ..eventlog.memory import MemoryLog
+from ..eventlog.ports import Log
+from ..projections.messages import Message, Place, canonical_json, chain, sha256_hex
+from ..projections.run_state import RunState, apply
+from ..runtime import Agent, Registry
+from ..runtime.models import (
+    AuthenticationFailed,
+    CallDelta,
+    ContextOverflow,
+    Delta,
+    Finished,
+    InvalidRequest,
+    ModelError,
+    ModelProvider,
+    ModelRequest,
+    QuotaExceeded,
+    RateLimited,
+    ReasoningDelta,
+    TextDelta,
+    TransientModelError,
+)
+from ..runtime.rules import Rules, rules_of
+from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
+from .archive import from_jsonl
+from .inputs import inputs_of, without_cancels
+from .scripts import Told
+from .stage import Case, executor_factory, play
+from .trace import Trace
+
+SHOWN_MAX = 60
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded model call: its request as R12 sees it, and the reply."""
+
+    digest: str
+    rules: Rules
+    messages: tuple[Message, ...]
+    history: int
+    tools: tuple[ToolSpec, ...]
+    reply: tuple[Delta, ...] = ()
+    failure: ModelFailed | None = None
+
+
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded tool call: what was seen of it (children it started among them) in order, and its result."""
+
+    call: ToolCall
+    shown: tuple[Event, ...]
+    result: ToolResult
+
+
+class Recording:
+    """What a family's models and tools said."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.answers: list[Answered] = []
+        self.calls: dict[tuple[str, int | None, int], list[Called]] = {}
+        self.submitted: dict[str, Submitted] = {}
+        self.tools: dict[str, tuple[ToolSpec, ...]] = {}
+        runs: dict[str, list[Event]] = {}
+        for event in trace.events:
+            runs.setdefault(event.run_id, []).append(event)
+            if isinstance(event, Submitted):
+                self.submitted[event.run_id] = event
+            elif isinstance(event, Prepared):
+                self.tools[event.agent] = tuple(event.tools)
+        for events in runs.values():
+            self.answers += _answers(events)
+            for key, called in _calls(events):
+                self.calls.setdefault(key, []).append(called)
+
+    @property
+    def root(self) -> Submitted:
+        """How the root run was submitted. Raises `ConfigError` for a trace without one."""
+        found = self.submitted.get(self.trace.root)
+        if found is None:
+            raise ConfigError("the trace does not hold the first commit of its root run")
+        return found
+
+
+def _answers(events: list[Event]) -> Iterator[Answered]:
+    """The model calls of one run whose replies were stored."""
+    path = events[0].agent_path
+    state = RunState()
+    asked: Asked | None = None
+    reply: list[Delta] = []
+    for event in events:
+        if len(event.agent_path) > len(path):
+            continue
+        match event:
+            case ModelRequested():
+                asked = event.digest, tuple(state.messages), tuple(state.tools.values())
+                reply = []
+            case Reasoning():
+                reply.append(ReasoningDelta(event.text))
+            case Text() if event.step is not None:
+                reply.append(TextDelta(event.text))
+            case ModelFailed(retry_at=None) if asked is not None and state.submitted is not None:
+                yield _answered(state, asked, failure=event)
+            case Usage() if asked is not None and state.submitted is not None:
+                calls = list(_deltas(events, event.step))
+                end = Finished(
+                    reason="tool_calls" if calls else "stop",
+                    usage=event.usage if event.source == "provider" else None,
+                    model=event.model,
+                )
+                yield _answered(state, asked, reply=(*reply, *calls, end))
+            case _:
+                pass
+        apply(state, _own(event), event.at)  # type: ignore[arg-type] # an event as it is stored
+
+
+Asked = tuple[str, tuple[Message, ...], tuple[ToolSpec, ...]]
+"""A model call as it was decided on: digest, messages, tools."""
+
+
+def _answered(
+    state: RunState, asked: Asked, *, reply: tuple[Delta, ...] = (), failure: ModelFailed | None = None
+) -> Answered:
+    return Answered(
+        digest=asked[0],
+        rules=rules_of(state.submitted.config if state.submitted is not None else {}),
+        messages=asked[1],
+        history=state.history_count,
+        tools=asked[2],
+        reply=reply,
+        failure=failure,
+    )
+
+
+def _own(event: Event) -> Event:
+    """The event as stored: without its path, by which a fold tells forwarded ones."""
+    return msgspec.structs.replace(event, agent_path="")
+
+
+def _deltas(events: list[Event], step: int | None) -> Iterator[CallDelta]:
+    calls = [event for event in events if isinstance(event, ToolCall) and event.step == step]
+    for index, call in enumerate(calls):
+        written = {**call.arguments, **call.injected_args}
+        text = call.raw_arguments if call.raw_arguments is not None else canonical_json(written).decode()
+        yield CallDelta(index=index, id=call.tool_call_id or "", name=call.tool_name, arguments=text)
+
+
+def _calls(events: list[Event]) -> Iterator[tuple[tuple[str, int | None, int], Called]]:
+    """The settled tool calls of one run by (path, step, index)."""
+    path = events[0].agent_path
+    indices: dict[int | None, int] = {}
+    for event in events:
+        if not isinstance(event, ToolCall) or event.agent_path != path:
+            continue
+        index = indices[event.step] = indices.get(event.step, -1) + 1
+        own = [e for e in events if (e.step, e.tool_call_id) == (event.step, event.tool_call_id)]
+        results = [e for e in own if isinstance(e, ToolResult) and e.agent_path == path]
+        shown = tuple(
+            e for e in own if isinstance(e, McpProgress | Custom | ChildStarted) or e.agent_path != path
+        )
+        if results:
+            yield (path, event.step, index), Called(call=event, shown=shown, result=results[-1])
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+_FAILURES: dict[str, type[ModelError]] = {
+    kind.error_type: kind
+    for kind in (
+        TransientModelError,
+        RateLimited,
+        ContextOverflow,
+        QuotaExceeded,
+        AuthenticationFailed,
+        InvalidRequest,
+    )
+}
+
+
+class RecordedProvider:
+    """Answers from traces: the model is the path of a trace (`recorded:FILE`), or any name with a recording given."""
+
+    def __init__(self, recording: Recording | None = None, *, strict: bool = True) -> None:
+        self._given, self._strict = recording, strict
+        self._read: dict[str, Recording] = {}
+
+    def check(self, model: str) -> None:
+        """Raise `ConfigError` for a file that holds no trace."""
+        self._recording(model)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The recorded reply. Raises `InvalidRequest` where a strict one differs."""
+        try:
+            answers = self._recording(request.model).answers
+        except ConfigError as error:
+            raise InvalidRequest(str(error)) from None
+        found = self._answer(request, answers)
+        if found.failure is not None:
+            raise _FAILURES.get(found.failure.error_type, InvalidRequest)(found.failure.error)
+        for delta in found.reply:
+            yield delta
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+    def _recording(self, model: str) -> Recording:
+        if self._given is not None:
+            return self._given
+        if model not in self._read:
+            try:
+                self._read[model] = Recording(from_jsonl(Path(model).read_bytes()))
+            except OSError as error:
+                raise ConfigError(f"the trace {model} cannot be read: {error.strerror}") from None
+        return self._read[model]
+
+    def _answer(self, request: ModelRequest, answers: Sequence[Answered]) -> Answered:
+        for answered in answers:
+            if _digest(request, answered.rules) == answered.digest:
+                return answered
+        nearest = max(answers, key=lambda answered: _likeness(request, answered), default=None)
+        if nearest is None:
+            raise InvalidRequest("the trace holds no reply of a model")
+        if self._strict or _rounds(request.messages, request.history) != _rounds(
+            nearest.messages, nearest.history
+        ):
+            raise InvalidRequest(
+                f"the request differs from the recorded one: {_difference(request, nearest)}"
+            )
+        return nearest
+
+
+def _digest(request: ModelRequest, rules: Rules) -> str:
+    """The R12 digest of a request, as if it went to the recorded model."""
+    digest = ""
+    places = _places(request)
+    for message in request.messages:
+        digest = chain(digest, message, places)
+    closing = {
+        "messages": digest,
+        "tools": [msgspec.to_builtins(tool) for tool in request.tools],
+        "tool_choice": None,
+        "output_schema": request.output_schema,
+        "temperature": request.temperature,
+        "max_tokens": request.max_tokens,
+        "model": rules.model,
+    }
+    return sha256_hex(canonical_json(closing))
+
+
+def _places(request: ModelRequest) -> dict[str, Place]:
+    """The place of each call that the messages name: step 0 for those from before the run."""
+    places: dict[str, Place] = {}
+    step = 0
+    for number, message in enumerate(request.messages):
+        own = number >= request.history
+        step += own and message.role == "assistant"
+        for index, call in enumerate(message.tool_calls):
+            places[call.id] = (step, index) if own else (0, len(places))
+    return places
+
+
+def _rounds(messages: Sequence[Message], history: int) -> int:
+    return sum(message.role == "assistant" for message in messages[history:])
+
+
+def _likeness(request: ModelRequest, answered: Answered) -> tuple[bool, int]:
+    """How near a recorded request comes: the same round of a run, and how many messages are the same first."""
+    same_round = _rounds(request.messages, request.history) == _rounds(answered.messages, answered.history)
+    pairs = zip(request.messages, answered.messages, strict=False)
+    common = next((n for n, (a, b) in enumerate(pairs) if _said(a) != _said(b)), len(answered.messages))
+    return same_round, common
+
+
+def _said(message: Message) -> tuple[Any, ...]:
+    return message.role, message.content, tuple((call.name, call.arguments) for call in message.tool_calls)
+
+
+def _difference(request: ModelRequest, answered: Answered) -> str:
+    """The first difference in words."""
+    for number, (now, then) in enumerate(zip_longest(request.messages, answered.messages), start=1):
+        if now is None or then is None or _said(now) != _said(then):
+            return f"message {number} is {_shown(now)}, and was {_shown(then)}"
+    rules = answered.rules
+    tools = [msgspec.to_builtins(tool) for tool in request.tools]
+    for name, now_, then_ in (
+        ("tools", tools, [msgspec.to_builtins(tool.schema) for tool in answered.tools]),
+        ("output_schema", request.output_schema, rules.output_schema),
+        ("temperature", request.temperature, rules.temperature),
+        ("max_tokens", request.max_tokens, rules.max_tokens),
+    ):
+        if now_ != then_:
+            return f"{name}: {_short(now_)}, and was {_short(then_)}"
+    return "the calls of its messages stand at other places"
+
+
+def _shown(message: Message | None) -> str:
+    return "nothing" if message is None else f"{message.role}: {_short(_said(message)[1:])}"
+
+
+def _short(value: Any) -> str:
+    text = canonical_json(value).decode()
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
+
+
+# --- the tools --------------------------------------------------------------------------------------------------------
+
+
+class RecordedTool:
+    """A tool that does again what the recorded calls at its places did, and nothing in the world."""
+
+    def __init__(self, spec: ToolSpec, recording: Recording, *, strict: bool) -> None:
+        self.spec = spec
+        self._recording, self._strict = recording, strict
+
+    async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
+        """Show and return what was recorded. Raises `ToolFailed` where the recorded call failed, or is another one."""
+        _, step, index = context.idempotency_key.rsplit(":", 2)
+        known = self._recording.calls.get((context.agent_path, int(step), int(index)), [])
+        fitting = [each for each in known if self._fits(each, arguments)]
+        if not fitting:
+            was = f"{known[0].call.tool_name} {_short(known[0].call.arguments)}" if known else "none"
+            asked = f"{self.spec.name} with {_short(dict(arguments))}"
+            raise ToolFailed(f"no recorded call of {asked} at {step}.{index}; there was {was}")
+        return await self._again(fitting[0], context)
+
+    def _fits(self, called: Called, arguments: Mapping[str, Any]) -> bool:
+        same = called.call.tool_name == self.spec.name
+        edited = called.result.metadata.get("edited_arguments", called.call.arguments)
+        return same and (not self._strict or dict(arguments) == edited)
+
+    async def _again(self, called: Called, context: Any) -> Any:
+        for event in called.shown:
+            await self._show(called, event, context)
+        result = called.result
+        if result.success:
+            return result.result
+        if result.metadata.get("status") == "timed_out":
+            late = ToolTimedOut(0.0)
+            late.args, late.result = (result.error or "",), result.result
+            raise late
+        raise ToolFailed(result.error or "", result=result.result)
+
+    async def _show(self, called: Called, event: Event, context: Any) -> None:
+        inner = event.agent_path[len(called.call.agent_path) + 1 :]
+        match event:
+            case _ if inner:
+                context.emit(msgspec.structs.replace(event, agent_path=inner))
+            case McpProgress():
+                context.progress(event.progress, event.total, event.message)
+            case Custom():
+                context.emit(Custom(event.name, event.data))
+            case ChildStarted() if event.child_run in self._recording.submitted:
+                child = self._recording.submitted[event.child_run]
+                with contextlib.suppress(ToolFailed):  # what the tool made of it is recorded
+                    await context.run(Agent.from_config(child.config), child.input)
+            case _:
+                pass
+
+
+class _NoServers:
+    """Stands for tool servers: their tools are recorded."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self.tools = tools
+
+    def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Nothing is connected to."""
+
+    async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
+        return self
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+class _Announced:
+    """A model that says that it was called, before it answers."""
+
+    def __init__(self, inner: ModelProvider, called: Told) -> None:
+        self._inner, self._called = inner, called
+
+    def check(self, model: str) -> None:
+        self._inner.check(model)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        run, _, step = request.idempotency_key.rpartition(":")
+        await self._called(run, int(step))
+        async for delta in self._inner.stream(request):
+            yield delta
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class RecordedRegistry(Registry):
+    """Agents of a recording, or one given instead, with recorded tools and models."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        agent: Agent[Any] | None = None,
+        *,
+        strict: bool = True,
+        called: Told | None = None,
+    ) -> None:
+        agents = {
+            each.config["name"]: Agent.from_config(each.config) for each in recording.submitted.values()
+        }
+        if agent is not None:
+            agents[agent.name] = agent
+        super().__init__(agents=agents.values())
+        self._recording, self._strict = recording, strict
+        self._model: ModelProvider = RecordedProvider(recording, strict=strict)
+        if called is not None:
+            self._model = _Announced(self._model, called)
+
+    def resolve(self, agent: Agent[Any]) -> dict[str, Tool]:
+        """The agent's tools, recorded: each under its own specification if the agent brings it, else the recorded."""
+        specs = {spec.name: spec for spec in self._recording.tools.get(agent.name, ())}
+        specs |= {name: each.spec for name, each in agent.tools.items()}
+        missing = [name for name in agent.config.tools if name not in specs]
+        if missing:
+            raise ConfigError(f"agent {agent.name!r}: the recording has no tool {missing[0]!r}")
+        return {name: self._tool(specs[name]) for name in agent.config.tools}
+
+    def _tool(self, spec: ToolSpec) -> Tool:
+        return RecordedTool(spec, self._recording, strict=self._strict)
+
+    def provider(self, model: str) -> tuple[ModelProvider, str]:
+        """The recording, whatever the model."""
+        return self._model, model.partition(":")[2] or model
+
+    def tool_sources(self) -> ToolSourceFactory:
+        """No server is connected to."""
+        every = {spec.name: spec for specs in self._recording.tools.values() for spec in specs}
+        return _NoServers({name: self._tool(spec) for name, spec in every.items() if spec.source != "python"})
+
+
+async def rerun(
+    trace: Trace | Recording,
+    *,
+    agent: Agent[Any] | None = None,
+    strict: bool = True,
+    executor: str = "local",
+    log: Log | None = None,
+    timeout_s: float = 60.0,
+) -> Trace:
+    """Run a recorded family again, told what it was told, and return the trace of that.
+
+    `agent`: as it is now, in the place of the recorded one of its name; its tools are recorded all the same. `strict`:
+    a request or a call that differs fails the run, and its `error` says where. `executor`: `local` or `durable`. `log`:
+    a fresh `MemoryLog` if none. A cancel is not repeated: the run fails where its recording ends.
+
+    Raises `ConfigError` for a trace that is not whole.
+    """
+    recording = trace if isinstance(trace, Recording) else Recording(trace)
+    root = recording.root
+    name = str(root.config["name"])
+    if agent is not None and agent.name != name:
+        raise ConfigError(f"the trace is of the agent {name!r}, not of {agent.name!r}")
+    case = Case(
+        agent=agent if agent is not None else Agent.from_config(root.config),
+        input=root.input,
+        cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called),
+        log=log if log is not None else MemoryLog(),
+        messages=tuple(root.messages),
+        timeout_s=timeout_s,
+    )
+    played = await play(
+        case, executor, executor_factory(executor), without_cancels(inputs_of(recording.trace))
+    )
+    return played.trace

@@ -1,0 +1,164 @@
+"""A recorded run runs again without its model and its tools, and says where it would have gone another way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from foldlog.eventlog import ConfigError, MemoryLog
+from foldlog.replay import Trace, canonical, check_trace, compare, to_jsonl
+from foldlog.replay.inputs import Answer
+from foldlog.replay.parity import check_parity
+from foldlog.replay.recorded import RecordedProvider, Recording, rerun
+from foldlog.replay.strategies import traces
+from foldlog.runtime import Agent, Registry, Runtime, tool
+from hypothesis import HealthCheck, given, settings
+
+from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says
+from .test_parity import HISTORY, INPUTS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def labels(trace: Trace) -> list[str]:
+    return [boundary.label for boundary in canonical(trace).boundaries]
+
+
+@pytest.fixture
+async def everything(anyio_backend: str) -> Trace:
+    """A trace of all that there is."""
+    report = await check_parity(AGENT, "question", script=EVERYTHING, inputs=INPUTS, messages=HISTORY)
+    return report.traces["local"]
+
+
+@pytest.mark.parametrize("executor", ["local", "durable"])
+async def test_a_recorded_run_is_the_same_again_with_nothing_but_its_trace(
+    everything: Trace, executor: str
+) -> None:
+    again = await rerun(everything, executor=executor)
+    assert check_trace(again) == []
+    assert compare(everything, again).equal, compare(everything, again).first_difference
+
+
+async def test_no_tool_is_run_again() -> None:
+    ran = []
+
+    @tool
+    async def send(to: str) -> str:
+        """Send something."""
+        ran.append(to)
+        return "sent"
+
+    agent = Agent("sender", model="openai:gpt-4o", tools=[send])
+    report = await check_parity(agent, "question", script=[calls(call("send", to="a")), says("done")])
+    assert len(ran) == 2
+    again = await rerun(report.traces["local"], agent=agent)
+    assert len(ran) == 2
+    assert compare(report.traces["local"], again).equal
+
+
+async def test_a_request_that_differs_fails_a_strict_run_and_the_first_difference_is_named(
+    everything: Trace,
+) -> None:
+    changed = Agent(
+        "helper",
+        model="openai:gpt-4o",
+        tools=list(AGENT.tools.values()),
+        hitl_tools=["deploy"],
+        instructions="Be kind.",
+    )
+    again = await rerun(everything, agent=changed)
+    error = next(event for event in again.events if event.type == "error")
+    assert error.error_type == "invalid_request"  # type: ignore[attr-defined]
+    assert 'message 1 is system: ["Be kind.",[]], and was user: ["before",[]]' in error.error  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"temperature": 0.5}, "temperature: 0.5, and was null"),
+        ({"max_tokens": 9}, "max_tokens: 9, and was null"),
+    ],
+)
+async def test_a_parameter_that_differs_is_named(fields: dict[str, float], named: str) -> None:
+    report = await check_parity(AGENT, "question", script=TWO_CALLS)
+    agent = Agent(
+        "helper", model="openai:gpt-4o", tools=list(AGENT.tools.values()), hitl_tools=["deploy"], **fields
+    )  # type: ignore[arg-type]
+    again = await rerun(report.traces["local"], agent=agent)
+    assert named in next(event for event in again.events if event.type == "error").error  # type: ignore[attr-defined]
+
+
+async def test_a_tool_whose_description_changed_is_another_request() -> None:
+    @tool(effect="pure")
+    async def look(at: str) -> str:
+        """Look at something else."""
+        return at
+
+    report = await check_parity(AGENT, "question", script=TWO_CALLS)
+    changed = [look if name == "look" else each for name, each in AGENT.tools.items()]
+    agent = Agent("helper", model="openai:gpt-4o", tools=changed, hitl_tools=["deploy"])
+    again = await rerun(report.traces["local"], agent=agent)
+    assert "tools: " in next(event for event in again.events if event.type == "error").error  # type: ignore[attr-defined]
+
+
+async def test_a_lenient_run_goes_on_with_the_nearest_answer() -> None:
+    report = await check_parity(AGENT, "question", script=TWO_CALLS)
+    changed = Agent("helper", model="openai:gpt-5", tools=list(AGENT.tools.values()), instructions="Be kind.")
+    again = await rerun(report.traces["local"], agent=changed, strict=False)
+    assert [b.label for b in canonical(again).boundaries] == [
+        b.label for b in canonical(report.traces["local"]).boundaries
+    ]
+
+
+async def test_a_run_that_failed_fails_again_in_the_same_way() -> None:
+    script = [{"error": {"type": "auth", "times": 9}}]
+    report = await check_parity(AGENT, "question", script=script)
+    again = await rerun(report.traces["local"])
+    assert labels(again)[-2:] == ["error(auth)", "status(error)"]
+
+
+async def test_the_provider_answers_from_a_file_by_its_path(tmp_path: Path) -> None:
+    report = await check_parity(AGENT, "question", script=[says("Final ", "answer")])
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(to_jsonl(report.traces["local"]))
+    agent = Agent("helper", model=f"recorded:{path}", tools=list(AGENT.tools.values()), hitl_tools=["deploy"])
+    registry = Registry(agents=[agent], providers={"recorded": RecordedProvider()})
+    async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
+        assert (await runtime.run(agent, "question", timeout_s=10)).output == "Final answer"
+
+
+def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.jsonl cannot be read"):
+        RecordedProvider().check(str(tmp_path / "nowhere.jsonl"))
+    (tmp_path / "other.jsonl").write_text("hello\n")
+    with pytest.raises(ConfigError):
+        RecordedProvider().check(str(tmp_path / "other.jsonl"))
+
+
+async def test_another_agent_than_the_recorded_one_is_refused(everything: Trace) -> None:
+    with pytest.raises(ConfigError, match="of the agent 'helper', not of 'other'"):
+        await rerun(everything, agent=Agent("other"))
+
+
+@pytest.mark.parametrize("decision", ["rejected", "timed_out"])
+async def test_what_people_decided_is_decided_again(decision: str) -> None:
+    inputs = [Answer(call="1.0", decision=decision)]  # type: ignore[arg-type]
+    script = [calls(call("deploy", to="x")), says("ok")]
+    report = await check_parity(AGENT, "question", script=script, inputs=inputs)
+    assert compare(report.traces["local"], await rerun(report.traces["local"])).equal
+
+
+@settings(
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+@given(traces())
+def test_any_trace_is_the_same_again(trace: Trace) -> None:
+    again = asyncio.run(rerun(Recording(trace)))
+    assert compare(trace, again).equal, compare(trace, again).first_difference
