@@ -293,8 +293,8 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
     """Store the archive's runs in a log, byte for byte.
 
     A run that the log has with the same bytes (or with more behind them) is skipped, one of which it has the beginning
-    is completed. Nobody is woken: what was open when it was exported stays a record until somebody drives it; and one of
-    a session stays one, since the lane's queue is no part of the archive.
+    is completed. Nobody is woken: what was open when it was exported stays a record until somebody drives it; one of a
+    session stays one, since the lane's queue is no part of the archive.
     Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise; `ConfigError` for
     artifacts that neither the archive nor the log has.
     """
