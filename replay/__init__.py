@@ -1,4 +1,10 @@
-"""The proof: traces and archives, their canonical form, comparison, monitor and replay."""
+"""The proof: traces and archives, their canonical form, comparison, monitor, replay, and parity between executors.
+
+What stands on the runtime is loaded when it is asked for, so that the pytest plugin, which lives here, costs nothing.
+"""
+
+import importlib
+import typing
 
 from .alignment import Diff, Row, align, diff
 from .archive import (
@@ -16,9 +22,13 @@ from .archive import (
 from .canonical import Boundary, Canonical, canonical
 from .comparison import Comparison, Difference, compare, differing_fields, is_prefix
 from .monitor import Monitor, Violation, check_trace
-from .replaying import Divergence, Point, Replay, replay, state_at
 from .trace import Trace, find_run, load_trace, trace_of
 from .watching import Watch
+
+if typing.TYPE_CHECKING:
+    from .parity import ParityReport, ParityViolation, assert_parity, check_parity
+    from .recorded import rerun
+    from .replaying import Divergence, Point, Replay, replay, state_at
 
 __all__ = [
     "Archive",
@@ -31,6 +41,8 @@ __all__ = [
     "Divergence",
     "Imported",
     "Monitor",
+    "ParityReport",
+    "ParityViolation",
     "Point",
     "Replay",
     "Row",
@@ -38,9 +50,11 @@ __all__ = [
     "Violation",
     "Watch",
     "align",
+    "assert_parity",
     "canonical",
     "check",
     "check_log",
+    "check_parity",
     "check_trace",
     "compare",
     "diff",
@@ -53,7 +67,30 @@ __all__ = [
     "load_trace",
     "read_archive",
     "replay",
+    "rerun",
     "state_at",
     "to_jsonl",
     "trace_of",
 ]
+
+_LOADED_LATER = {
+    "Divergence": "replaying",
+    "ParityReport": "parity",
+    "ParityViolation": "parity",
+    "Point": "replaying",
+    "Replay": "replaying",
+    "assert_parity": "parity",
+    "check_parity": "parity",
+    "replay": "replaying",
+    "rerun": "recorded",
+    "state_at": "replaying",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """A public name whose module is not loaded yet."""
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
+    globals()[name] = found
+    return found

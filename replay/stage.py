@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from importlib.metadata import entry_points
 from typing import Any, cast
 
@@ -327,27 +326,30 @@ async def _task(main: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[N
         await asyncio.gather(task, return_exceptions=True)
 
 
-@contextlib.contextmanager
-def _unmourned_crashes(log: FaultyLog) -> Iterator[None]:
-    """While open, nobody is told that tasks of a dead worker ended with its death."""
-    loop = asyncio.get_running_loop()
-    before = loop.get_exception_handler()
+class _Unmourned:
+    """An exception handler of a loop to which a task that died with its worker is no news.
 
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    It stays: such tasks are reported when they are collected, which may be long after the check.
+    """
+
+    def __init__(self, before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None) -> None:
+        self._before = before
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Pass on all but crashes."""
         if isinstance(context.get("exception"), Crash):
             return
-        if before is not None:
-            before(loop, context)
+        if self._before is not None:
+            self._before(loop, context)
         else:
             loop.default_exception_handler(context)
 
-    loop.set_exception_handler(handle)
-    try:
-        yield
-    finally:
-        if log.crashed:
-            gc.collect(1)  # what the dead worker left behind is reported when it is collected
-        loop.set_exception_handler(before)
+
+def _mourn_nobody() -> None:
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    if not isinstance(before, _Unmourned):
+        loop.set_exception_handler(_Unmourned(before))
 
 
 class _Workers:
@@ -366,9 +368,9 @@ class _Workers:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[asyncio.Task[None]]:
         """A task that serves until the context is left."""
-        with _unmourned_crashes(self._faulty):
-            async with _task(self._serve(self._worker("parity-worker-1", self._faulty))) as task:
-                yield task
+        _mourn_nobody()
+        async with _task(self._serve(self._worker("parity-worker-1", self._faulty))) as task:
+            yield task
 
     def _worker(self, name: str, log: Log) -> Worker:
         host = Host(log=log, registry=self._stage.cast, worker=name, lease_s=LEASE_S)
