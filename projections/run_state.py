@@ -270,6 +270,8 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.owner, state.parked = None, event
         case TimerFired():
             state.parked = None
+            if state.model.retry_at is not None:  # the timer's word counts, not a clock that may be behind it
+                state.model.retry_at = 0.0
         case Prepared():
             state.prepared = True
             state.tools = {tool.name: tool for tool in event.tools}

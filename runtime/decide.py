@@ -352,7 +352,9 @@ class Turn:
 
     def _tool_returned(self, returned: ToolReturned) -> None:
         call = self._open_call(returned.step, returned.call_id)
-        if call is None or call.orphaned or returned.attempt != call.failures + 1:
+        if call is None or call.orphaned or call.name not in self.state.tools:
+            return
+        if returned.attempt != call.failures + 1:  # that attempt's outcome is stored already
             return
         if returned.status != "success" and self._retries(call, returned):
             wait_s = returned.retry_after_s or backoff_s(self.rules.retry, call.failures + 1, call.id)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from foldlog.eventlog.errors import FoldlogError
 from foldlog.eventlog.faults import (
     Crash,
@@ -30,6 +29,7 @@ from foldlog.eventlog.faults import (
 )
 from foldlog.eventlog.ports import Wakeup
 from foldlog.replay import Canonical, is_prefix
+
 from tests.protocol.loop import SimulatedLoop, simulate
 from tests.protocol.properties import left_over, violations
 from tests.protocol.scenarios import SCENARIOS, forms, submit, undisturbed

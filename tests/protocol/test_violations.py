@@ -1,4 +1,4 @@
-"""The violations table of the run protocol: each rule holds on the shortest schedule that needs it, and is needed there.
+"""The violations table of the run protocol: each rule holds on a shortest schedule, and is needed there.
 
 A row is a schedule, the rule that it needs, how to take exactly that rule out of the code, and the property (P1 to P9
 of the protocol's model) that breaks then. Rows are numbered as in the table; letters are variants of one row.
@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from foldlog.eventlog.commits import encode
+from foldlog.eventlog.commits import encode, head_of, verify
 from foldlog.eventlog.errors import RunFinished
-from foldlog.eventlog.events import MessageQueued, Parked
+from foldlog.eventlog.events import MessageQueued, ParentLink, Parked
 from foldlog.eventlog.faults import CrashAt, Delay, Fault, LateAppend, LostAck, StaleRead
 from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
@@ -82,7 +82,7 @@ def found_in(schedule: Schedule) -> list[str]:
         return [f"P3 lost run: {error}"]
 
 
-# --- helpers of schedules -------------------------------------------------------------------------------------------------
+# --- helpers of schedules -----------------------------------------------------------------------------------
 
 
 def waiting(world: World, name: str = "gate") -> Job:
@@ -106,7 +106,7 @@ async def approve(world: World, who: Any = None) -> None:
     """Approve what is asked."""
     requests = [e for run in world.runs() for e in world.events_of(run) if e.type == "approval_requested"]
     runtime = world.people() if who is None else who
-    await runtime.get_run(world.runs()[0]).resolve(requests[-1].approval_id, "approved")  # type: ignore[union-attr]
+    await runtime.get_run(world.runs()[0]).resolve(requests[-1].approval_id, "approved")
 
 
 async def parked(world: World) -> int:
@@ -116,11 +116,11 @@ async def parked(world: World) -> int:
     return max(stored.position for stored, _ in world.commits())
 
 
-# --- 1 --------------------------------------------------------------------------------------------------------------------
+# --- 1 ------------------------------------------------------------------------------------------------------
 
 
 def no_condition(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryEvents, "_check", lambda self, writes: None)
+    patch.setattr(MemoryEvents, "_check", lambda *_: None)
 
 
 @row("1a", "unconditioned append, another claimed", "1", "P5", no_condition)
@@ -145,7 +145,7 @@ async def cancel_before_a_commit(world: World) -> None:
     await world.people().get_run(world.runs()[0]).cancel()
 
 
-# --- 2, 3 -----------------------------------------------------------------------------------------------------------------
+# --- 2, 3 ---------------------------------------------------------------------------------------------------
 
 
 def commit_then_wakeup(patch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ for _number in (1, 2):
 
 
 def judge_anything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Worker, "_unjudgeable", lambda self, state, delivery: None)
+    patch.setattr(Worker, "_unjudgeable", lambda *_: None)
 
 
 @row("3", "submit: wake-up, then commit, acked early", "10", "P3", judge_anything)
@@ -189,7 +189,7 @@ async def early_wakeup(world: World) -> None:
     await submit(world.process("caller", [Delay(1, delay_s=2.0)]), pure(world), "durable")
 
 
-# --- 4, 5, 6 --------------------------------------------------------------------------------------------------------------
+# --- 4, 5, 6 ------------------------------------------------------------------------------------------------
 
 
 def wakeup_behind_commit(patch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ async def approved_before_the_parker_acks(world: World) -> None:
     await approve(world)
 
 
-# --- 7, 8 -----------------------------------------------------------------------------------------------------------------
+# --- 7, 8 ---------------------------------------------------------------------------------------------------
 
 
 def ack_when_busy(patch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ async def zombie_is_fenced(world: World) -> None:
     world.gate("gate").set()
 
 
-# --- 9 --------------------------------------------------------------------------------------------------------------------
+# --- 9 ------------------------------------------------------------------------------------------------------
 
 
 def head_only(patch: pytest.MonkeyPatch) -> None:
@@ -406,7 +406,7 @@ async def late_message(world: World) -> list[str]:
     return [] if queued == 1 else [f"P9 one message was sent, and {queued} are stored"]
 
 
-# --- 10, 11, 12 -----------------------------------------------------------------------------------------------------------
+# --- 10, 11, 12 ---------------------------------------------------------------------------------------------
 
 
 def processes_have_leases(patch: pytest.MonkeyPatch) -> None:
@@ -428,21 +428,15 @@ def found_means_stored(patch: pytest.MonkeyPatch) -> None:
     async def find(self: Journal, append: str) -> bool:
         mine, head = self.state, self.state.head
         async for stored in self.log.events.read(self.subject, head.position):
-            recorded = run_state_commit(stored, self)
+            recorded = verify(stored, head)
             if recorded.commit.append == append:
-                mine.head = run_state.head_of(recorded)
+                mine.head = head_of(recorded)
                 return True
             break
         await self.load()
         return False
 
     patch.setattr(Journal, "_find", find)
-
-
-def run_state_commit(stored: Any, journal: Journal) -> Any:
-    from foldlog.eventlog.commits import verify
-
-    return verify(stored, journal.state.head)
 
 
 @row("11", "append id found, fencing not re-read", "3", "P4", found_means_stored)
@@ -481,7 +475,7 @@ async def approved_behind_a_late_park(world: World) -> None:
     await approve(world)
 
 
-# --- 13 -------------------------------------------------------------------------------------------------------------------
+# --- 13 -----------------------------------------------------------------------------------------------------
 
 
 def unsafe_is_idempotent(patch: pytest.MonkeyPatch) -> None:
@@ -526,7 +520,7 @@ async def stalled_before_the_start(world: World) -> None:
     await asyncio.sleep(4 * LEASE_S)
 
 
-# --- 14, 15, 16 -----------------------------------------------------------------------------------------------------------
+# --- 14, 15, 16 ---------------------------------------------------------------------------------------------
 
 
 def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
@@ -586,7 +580,7 @@ async def local_process_dies(world: World) -> None:
     caller.kill()
 
 
-# --- 17, 18 ---------------------------------------------------------------------------------------------------------------
+# --- 17, 18 -------------------------------------------------------------------------------------------------
 
 
 def lane_freed_later(patch: pytest.MonkeyPatch) -> None:
@@ -636,7 +630,7 @@ async def spurious_wakeup_in_a_lane(world: World) -> None:
     world.worker("w1")
 
 
-# --- 19 to 22: families ---------------------------------------------------------------------------------------------------
+# --- 19 to 22: families -------------------------------------------------------------------------------------
 
 
 def root_only(patch: pytest.MonkeyPatch) -> None:
@@ -707,7 +701,7 @@ async def canceller_dies_within_the_family(world: World) -> None:
 def announced_then_created(patch: pytest.MonkeyPatch) -> None:
     async def start(self: Any, child: Any, call_id: str, ordinal: int, agent: Any, text: str) -> None:
         state = self._driver.state
-        link = drive_link(state.run, call_id, ordinal)
+        link = ParentLink(run=state.run, tool_call_id=call_id, ordinal=ordinal)
         opened = submitted_event(agent, text, executor=CHILD, parent=link)
         turn = open_turn(child.journal, opened, f"{state.path}/{agent.name}")
         child.claim_within(turn)
@@ -720,12 +714,6 @@ def announced_then_created(patch: pytest.MonkeyPatch) -> None:
         await child.journal.load()
 
     patch.setattr(ChildRuns, "_start", start)
-
-
-def drive_link(run: str, call_id: str, ordinal: int) -> Any:
-    from foldlog.eventlog.events import ParentLink
-
-    return ParentLink(run=run, tool_call_id=call_id, ordinal=ordinal)
 
 
 # A child that is announced exists: both stand in one batch (rule 5), so that no cancel needs a tombstone.
@@ -765,7 +753,7 @@ async def owner_dies_within_a_child(world: World) -> None:
     world.gate("gate").set()
 
 
-# --- the tests ------------------------------------------------------------------------------------------------------------
+# --- the tests ----------------------------------------------------------------------------------------------
 
 
 def cases() -> list[Any]:
