@@ -11,6 +11,8 @@ tool shows and returns what the call at its place (agent, step, index) did; chil
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ..eventlog.errors import ConfigError
+from ..eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
 from ..eventlog.events import (
     ChildStarted,
     Custom,
@@ -56,15 +58,17 @@ from ..runtime.models import (
     TextDelta,
     TransientModelError,
 )
+from ..runtime.opening import open_log
 from ..runtime.rules import Rules, rules_of
 from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
 from .scripts import Told
 from .stage import Case, executor_factory, play
-from .trace import Trace
+from .trace import Trace, load_trace
 
 SHOWN_MAX = 60
+_RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,23 +218,29 @@ _FAILURES: dict[str, type[ModelError]] = {
 
 
 class RecordedProvider:
-    """Answers from traces: the model is the path of a trace (`recorded:FILE`), or any name with a recording given."""
+    """Answers from traces: the model is the path of one, or the id of a run; any name with a recording given.
+
+    A run is looked for in the log of `NATS_URL` (else the project's own), namespace `FOLDLOG_NAMESPACE`.
+    """
 
     def __init__(self, recording: Recording | None = None, *, strict: bool = True) -> None:
         self._given, self._strict = recording, strict
         self._read: dict[str, Recording] = {}
 
     def check(self, model: str) -> None:
-        """Raise `ConfigError` for a file that holds no trace."""
-        self._recording(model)
+        """Raise `ConfigError` for a file that holds no trace. A run is looked for when it is needed."""
+        if self._given is None and not _is_run(model):
+            self._read_file(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The recorded reply. Raises `InvalidRequest` where a strict one differs."""
+        """The recorded reply. Raises `InvalidRequest` where a strict one differs, and for a trace that is not there."""
         try:
-            answers = self._recording(request.model).answers
-        except ConfigError as error:
+            recording = await self._recording(request.model)
+        except (ConfigError, RunNotFound, LogCorrupted) as error:
             raise InvalidRequest(str(error)) from None
-        found = self._answer(request, answers)
+        except LogUnavailable as error:
+            raise TransientModelError(str(error)) from None
+        found = self._answer(request, recording.answers)
         if found.failure is not None:
             raise _FAILURES.get(found.failure.error_type, InvalidRequest)(found.failure.error)
         for delta in found.reply:
@@ -239,9 +249,17 @@ class RecordedProvider:
     async def aclose(self) -> None:
         """Nothing is held open."""
 
-    def _recording(self, model: str) -> Recording:
+    async def _recording(self, model: str) -> Recording:
         if self._given is not None:
             return self._given
+        if model in self._read or not _is_run(model):
+            return self._read_file(model)
+        namespace = os.environ.get("FOLDLOG_NAMESPACE", "default")
+        async with open_log(None, namespace, name="recorded", lease_s=10.0) as log:
+            self._read[model] = Recording(await load_trace(log, model))
+        return self._read[model]
+
+    def _read_file(self, model: str) -> Recording:
         if model not in self._read:
             try:
                 self._read[model] = Recording(from_jsonl(Path(model).read_bytes()))
@@ -263,6 +281,11 @@ class RecordedProvider:
                 f"the request differs from the recorded one: {_difference(request, nearest)}"
             )
         return nearest
+
+
+def _is_run(model: str) -> bool:
+    """Whether the name is that of a run, and not of a file that is there."""
+    return _RUN.fullmatch(model) is not None and not Path(model).exists()
 
 
 def _digest(request: ModelRequest, rules: Rules) -> str:

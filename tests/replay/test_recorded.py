@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from foldlog.eventlog import ConfigError, MemoryLog
+from foldlog.eventlog import ConfigError, MemoryLog, RunFailed
+from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.replay import Trace, canonical, check_trace, compare, to_jsonl
 from foldlog.replay.inputs import Answer
 from foldlog.replay.parity import check_parity
@@ -132,6 +133,30 @@ async def test_the_provider_answers_from_a_file_by_its_path(tmp_path: Path) -> N
     registry = Registry(agents=[agent], providers={"recorded": RecordedProvider()})
     async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
         assert (await runtime.run(agent, "question", timeout_s=10)).output == "Final answer"
+
+
+async def test_the_provider_answers_from_a_run_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "script.json"
+    path.write_text('{"turns": [{"text": ["Final ", "answer"]}]}')
+    scripted, answers = Agent("helper", model=f"scripted:{path}"), RecordedProvider()
+    async with (
+        EphemeralServer() as server,
+        Runtime.open(server.url, registry=Registry([scripted])) as runtime,
+    ):
+        first = await runtime.run(scripted, "question", timeout_s=10)
+        monkeypatch.setenv("NATS_URL", server.url)
+        monkeypatch.delenv("FOLDLOG_NAMESPACE", raising=False)
+        for model, output in ((first.run_id, "Final answer"), ("00-nobody", None)):
+            agent = Agent("helper", model=f"recorded:{model}")
+            registry = Registry([agent], providers={"recorded": answers})
+            async with Runtime.open("memory://", registry=registry) as again:
+                if output is not None:
+                    assert (await again.run(agent, "question", timeout_s=10)).output == output
+                    continue
+                with pytest.raises(RunFailed, match="no run '00-nobody'"):
+                    await again.run(agent, "question", timeout_s=10)
 
 
 def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
