@@ -10,9 +10,11 @@ from foldlog.eventlog import (
     ApprovalError,
     ApprovalRequested,
     ApprovalRevoked,
+    ChildStarted,
     LateOutcome,
     McpProgress,
     RunCancelled,
+    Status,
     Text,
     TextReset,
     ToolResult,
@@ -82,6 +84,26 @@ async def test_in_a_tool_call_the_result_is_known_while_the_tool_still_blocks(pl
     assert workshop.read_diary() == ["told to let go", "let go"]
     assert (late.kind, late.tool_call_id, late.outcome) == ("tool", "hold-1", "cancelled")
     assert kinds(await observed(run, detailed=True))[-1] == "status(cancelled)"
+    await place.form(run)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_family_is_cancelled_from_below_and_its_tools_are_ended(place: Place, executor: str):
+    run = await start(place, workshop.sender, executor)
+    child = place.runtime.get_run((await stored(run, ChildStarted)).child_run)
+    await stored(child, McpProgress)
+    assert await run.cancel("all of it") == "cancelled"
+    await assert_cancelled(child, "all of it")
+    await assert_cancelled(run, "all of it")
+    await until(workshop.read_diary)
+    workshop.open_gate()
+    assert (await stored(child, LateOutcome)).tool_call_id == "hold-1"
+    assert (await stored(run, LateOutcome)).tool_call_id == "send-1"
+    ends = [event for event in await observed(run) if isinstance(event, Status)]
+    assert [(event.agent_path, event.reason) for event in ends] == [
+        ("sender/holder", "all of it"),
+        ("sender", "all of it"),
+    ]
     await place.form(run)
 
 

@@ -1,6 +1,6 @@
 """A worker that sleeps through its lease and wakes up: it appends nothing more, and nobody hears of what it had."""
 
-from foldlog.eventlog import ApprovalRequested, McpProgress, Status, is_terminal
+from foldlog.eventlog import ApprovalRequested, ChildStarted, McpProgress, Status, is_terminal
 from foldlog.replay import Trace, compare
 
 from tests.processes import workshop
@@ -52,6 +52,23 @@ async def test_a_zombie_with_an_unsafe_call_leaves_the_decision_as_it_is(place: 
     await run.resolve(approval.approval_id, "rejected", note="it never rang")
     assert (await run.result(timeout_s=PATIENCE_S)).output == "Let go"
     assert_silent(await place.trace(run), await place.trace(run))
+    await place.form(run)
+
+
+async def test_a_zombie_with_a_child_run_appends_to_neither(place: Place):
+    for _ in range(2):
+        await place.worker(lease_s=LEASE_S)
+    run = await place.runtime.start(workshop.sender, "question", executor="durable")
+    child = place.runtime.get_run((await stored(run, ChildStarted)).child_run)
+    await stored(child, McpProgress)
+    zombie = await place.owner(run)
+    zombie.stop()
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "Seen to"
+    before = await place.trace(run)
+    await awakened(zombie)
+    assert (await place.trace(run)).stored == before.stored
+    ends = [event for event in before.events if is_terminal(event)]
+    assert [event.agent_path for event in ends] == ["sender/holder", "sender"]
     await place.form(run)
 
 

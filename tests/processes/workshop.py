@@ -157,6 +157,12 @@ async def manage(ctx: ToolContext) -> str:
     return await ctx.run(clerk, "three errands")
 
 
+@tool(effect="pure")
+async def send(ctx: ToolContext) -> str:
+    """Send the holder."""
+    return await ctx.run(holder, "hold this")
+
+
 class LethalProvider(ScriptedProvider):
     """The scripted provider, in whose streams a process may die."""
 
@@ -199,8 +205,24 @@ talker = agent("talker", "talk.json")
 teller = agent("teller", "retold.json")
 chief = agent("chief", "delegate.json", delegate)
 boss = agent("boss", "manage.json", manage)
+sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
-AGENTS = (clerk, walker, holder, keeper, waiter, brief, spawner, caller, talker, teller, chief, boss, quick)
+AGENTS = (
+    clerk,
+    walker,
+    holder,
+    keeper,
+    waiter,
+    brief,
+    spawner,
+    caller,
+    talker,
+    teller,
+    chief,
+    boss,
+    sender,
+    quick,
+)
 
 
 def serving(names: Sequence[str]) -> Registry:
