@@ -279,6 +279,7 @@ class Turn:
             self.add(Status(status="paused", reason="approval"))
 
     def _is_current_model_call(self, step: int, attempt: int) -> bool:
+        """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (rule 21)."""
         model = self.state.model
         return (
             self.state.step_open and step == self.state.step and model.requested and attempt == model.attempt

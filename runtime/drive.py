@@ -18,7 +18,6 @@ import msgspec
 
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import LateOutcome
-from ..eventlog.names import run_subject
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
 from .children import ChildRuns
@@ -34,7 +33,6 @@ from .commands import (
 )
 from .decide import Turn, pending, tool_of, unsafe_starts
 from .effects import CallModel, CallTool, Effect, Prepare, WaitUntil
-from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
 from .modelcall import call_model
 from .toolcall import call_tool
@@ -259,22 +257,12 @@ class Driver:
                 future.set_result(None)
 
     async def _fail(self, error_type: str, message: str) -> None:
-        for child in list(
-            self.state.open_children
-        ):  # no terminal of a parent while a child is open (rule 24)
-            child_subject = run_subject(self.journal.subject.shard, self.state.root, child)
-            await through_outages(
-                self.clock,
-                cancel_family,
-                self.host.log,
-                child_subject,
-                "its parent failed",
-            )
-        await self.journal.catch_up()
-        turn = self.turn()
-        if self._ending() is None:
+        """End the run with an error; open children end with it (rule 24), and what they commit meanwhile conflicts."""
+        stored = False
+        while not stored and self._ending() is None:
+            turn = self.turn()
             turn.fail(error_type, message, recoverable=False, step=None)
-            await self.journal.store(turn.events, epoch=self.epoch)
+            stored = await self.journal.store(turn.events, epoch=self.epoch)
 
     async def _end_by_bug(self, error: Exception) -> None:
         """A bug must not be met again and again by one worker after the other: it ends the run and is named."""

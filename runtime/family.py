@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..eventlog.commits import Chain
 from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
-from ..eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
+from ..eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
 from .decide import Turn
 from .journal import DECISIONS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
@@ -60,6 +60,24 @@ def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
     return below if journals[run].state.over else [*below, journals[run]]
 
 
+async def cancels_below(log: Log, subject: Subject, reason: str) -> list[Write]:
+    """The writes that cancel every open run below this one, children before their parents."""
+    journals = await load_family(log, subject.shard, subject.root)
+    below = [
+        member
+        for child in _children(journals, subject.id)
+        for member in _open_below(journals, child.subject.id)
+    ]
+    return [_cancel_write(journal, reason) for journal in below]
+
+
+def _cancel_write(journal: Journal, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
+    turn = Turn(journal.state, journal.rules, journal.log.clock.now())
+    turn.cancel(reason, by)
+    write, _commit = journal.write(turn.events, epoch=0, append=append)
+    return write
+
+
 async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
     """Fence the executors of a family that changes too fast, so that it stands still for the batch (rule 23).
 
@@ -78,12 +96,7 @@ async def _cancel_all(
 
     All attempts of one cancel have one append id, so that one which was late is found and reported (rule 2).
     """
-    writes: list[Write] = []
-    for journal in members:
-        turn = Turn(journal.state, journal.rules, log.clock.now())
-        turn.cancel(reason, by)
-        write, _commit = journal.write(turn.events, epoch=0, append=append)
-        writes.append(write)
+    writes: list[Write] = [_cancel_write(journal, reason, by, append) for journal in members]
     last = members[-1]
     submitted = last.state.submitted
     if submitted is not None and submitted.lane is not None:

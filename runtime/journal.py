@@ -203,16 +203,17 @@ class Journal:
         write, commit = self.write(events, epoch=epoch, append=append)
         more: list[Write] = []
         try:
-            more = await self._owed_at_end(events)
-            positions = await self.log.events.append(write, *more, *extra)
-        except Conflict:
+            below = await self._ended_below(events)
+            more = [*below, *await self._owed_at_end(events)]
+            positions = await self.log.events.append(*below, write, *more[len(below) :], *extra)
+        except Conflict:  # wherever in the batch: everything is read and decided again (rule 7)
             await self._read_past(write.expected.position, alone=not more and not extra)
             return append is not None and await self._find(append)
         except LogUnavailable as error:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:
                 raise
             return await self._find(commit.append)
-        self.stored(write, commit, positions[0])
+        self.stored(write, commit, positions[len(below)])
         return True
 
     async def _read_past(self, position: int, *, alone: bool) -> None:
@@ -247,6 +248,14 @@ class Journal:
         appends: set[str] = set()
         await self._read_anew(lambda recorded: appends.add(recorded.commit.append))
         return append in appends
+
+    async def _ended_below(self, events: Sequence[StoredEvent]) -> list[Write]:
+        """Protocol rule 24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
+        if not self.state.open_children or not is_terminal(events[-1]):
+            return []
+        from .family import cancels_below
+
+        return await cancels_below(self.log, self.subject, "its parent ended")
 
     async def _owed_at_end(self, events: Sequence[StoredEvent]) -> list[Write]:
         """Protocol rule 6: a terminal hands the lane on in the same batch."""

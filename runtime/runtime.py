@@ -471,7 +471,10 @@ class RunHandle(Generic[OutputT]):
     async def _tell(
         self, command: Command, *, journal: Journal | None = None, refuse_finished: bool = False
     ) -> Journal:
-        """The one write path for callers: load, decide, append, on a conflict decide again."""
+        """The one write path for callers: load, decide, append, on a conflict decide again (protocol rule 1).
+
+        What makes a parked run runnable carries its wake-up in the same batch (rule 5).
+        """
         journal = journal or await self._journal()
         append = self._runtime.log.clock.new_id()
         for _ in range(DECISIONS_MAX):

@@ -753,6 +753,35 @@ async def owner_dies_within_a_child(world: World) -> None:
     world.gate("gate").set()
 
 
+def ends_alone(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    patch.setattr(Journal, "_ended_below", nothing)
+
+
+# Not in the table, which ends at 22: the model only argues rule 24.
+@row("24", "a parent fails while a child is open", "24", "P7", ends_alone)
+async def bug_beside_a_child(world: World) -> None:
+    world.agent(
+        "inner", calls(("look", {"at": "a"})), calls(("wait", {"for_": "gate"})), says("inner answer")
+    )
+    replies = calls(("delegate", {"to": "inner"}), ("save", {"what": "x"})), says("done")
+    with pytest.MonkeyPatch.context() as patch:
+        real = decide.Turn._tool_returned
+
+        def returned(self: Any, command: Any) -> None:
+            if command.result == "saved x":
+                raise ZeroDivisionError("a bug")
+            real(self, command)
+
+        patch.setattr(decide.Turn, "_tool_returned", returned)
+        world.worker("w0")
+        jobs = [Job(world.agent("parent", *replies), "question")]
+        await submit(world.process("caller"), jobs, "durable")
+        await world.settle(5.0)
+
+
 # --- the tests ----------------------------------------------------------------------------------------------
 
 
@@ -775,4 +804,4 @@ def test_the_schedule_breaks_its_property_once_the_rule_is_taken_out(case: Row) 
 
 def test_every_row_of_the_table_is_here() -> None:
     numbers = {int("".join(filter(str.isdigit, case.id))) for case in ROWS if case.breaks}
-    assert numbers == set(range(1, 23))
+    assert numbers >= set(range(1, 23))

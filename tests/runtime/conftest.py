@@ -98,6 +98,8 @@ class Place:
         state, outcome = await run.state(), Outcome()
         async for stored in self.log.events.read(await self.runtime.locate(run.run_id)):
             fold_stored(outcome, stored)
+        if outcome.head.rev > state.head.rev:  # a late outcome was stored in between
+            state = await run.state()
         assert (outcome.head, outcome.terminal, outcome.error) == (state.head, state.terminal, state.error)
         assert (outcome.output, outcome.usage) == (state.output, state.usage)
         assert outcome.steps_completed == state.steps_completed
