@@ -38,7 +38,7 @@ async def test_a_cancelled_refund_is_the_beginning_of_a_whole_one():
     assert report.equal, report.render()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.data(), scripts(AGENT.tools), faults())
 def test_executors_agree_about_any_order(data, turns, planned):
     inputs = data.draw(approvals(turns, ["refund"]))
