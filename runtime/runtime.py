@@ -358,10 +358,7 @@ class RunHandle(Generic[OutputT]):
         """
         subject = await self._located()
         if detailed:
-            state = await self.state()
-            executor = self._runtime._executors.get(state.submitted.executor if state.submitted else "")  # noqa: SLF001
-            if executor is not None:
-                require(executor, frozenset({"detailed_events"}))
+            self._require("detailed_events", await self.state())
         events = stream_run(self._runtime.log, subject, detailed=detailed, after=after, family=family)
         async with contextlib.aclosing(events):
             async for event in events:
@@ -407,12 +404,13 @@ class RunHandle(Generic[OutputT]):
         return await cancel_family(self._runtime.log, await self._located(), reason, by)
 
     async def inject(self, content: str) -> None:
-        """Queue a message for the run's next step. Raises `RunFinished`."""
-        await self._tell(Inject(_text("an injected message", content)), refuse_finished=True)
+        """Queue a message for the run's next step. Raises `RunFinished`, `UnsupportedByExecutor`."""
+        command = Inject(_text("an injected message", content))
+        await self._tell(command, refuse_finished=True, feature="inject")
 
     async def pause(self, *, by: str = "") -> None:
-        """Pause at the next step boundary. Raises `RunFinished`."""
-        await self._tell(Pause(by), refuse_finished=True)
+        """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
+        await self._tell(Pause(by), refuse_finished=True, feature="pause")
 
     async def resume(self) -> None:
         """Go on after a manual pause. Raises `RunFinished`."""
@@ -468,14 +466,27 @@ class RunHandle(Generic[OutputT]):
             raise RunNotFound(f"there is no run {self.run_id!r} in namespace {self._runtime.log.namespace!r}")
         return journal
 
+    def _require(self, feature: str, state: RunState) -> None:
+        """Raise `UnsupportedByExecutor` if the run's executor is known here and lacks the feature."""
+        executor = self._runtime._executors.get(state.submitted.executor if state.submitted else "")  # noqa: SLF001
+        if executor is not None:
+            require(executor, frozenset({feature}))
+
     async def _tell(
-        self, command: Command, *, journal: Journal | None = None, refuse_finished: bool = False
+        self,
+        command: Command,
+        *,
+        journal: Journal | None = None,
+        refuse_finished: bool = False,
+        feature: str | None = None,
     ) -> Journal:
         """The one write path for callers: load, decide, append, on a conflict decide again (protocol rule 1).
 
         What makes a parked run runnable carries its wake-up in the same batch (rule 5).
         """
         journal = journal or await self._journal()
+        if feature is not None and not journal.state.over:
+            self._require(feature, journal.state)
         append = self._runtime.log.clock.new_id()
         for _ in range(DECISIONS_MAX):
             state = journal.state
