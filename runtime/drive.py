@@ -49,6 +49,8 @@ Ending = Literal["over", "parked", "fenced", "released"]
 FOLLOW_AFTER_S = 0.02
 """A run that is done sooner never follows its own log: nobody could have told it anything in time."""
 STOP_GRACE_S = 10.0
+LOOK_AGAIN_S = 1.0
+"""How long a driver that is stopped from outside looks what the log says of its run."""
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -351,13 +353,11 @@ class Driver:
         return all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
 
     async def is_in_force(self) -> bool:
-        """Whether the log says that the run is still this driver's."""
-        fresh, known = (
-            Journal(self.host.log, self.journal.subject, wait_for_log=True),
-            self.state.head.position,
-        )
+        """Whether the log says that the run is still this driver's. A read may be stale: what is known must be in it."""
+        fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
+        known = max(self.state.head.position, self._told_position)
         await fresh.load()
-        state = await fresh.follow_until(lambda state: state.head.position >= known)  # a read may be stale
+        state = await fresh.follow_until(lambda state: state.head.position >= known)
         self._proven_position = state.head.position
         self.told(state.head.position)
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
@@ -395,8 +395,17 @@ class Driver:
                 posted.stored.cancel()
         if self._source is not None:
             await self._source.aclose()
+        if unsettled and self._ending() is None:
+            await self._look_again()
         if self.state.over and self.state.epoch == self.epoch and unsettled:
             await self._report_late(unsettled)
+
+    async def _look_again(self) -> None:
+        """Who is stopped from outside, as a child's driver by its parent's, may not have heard yet that it is over."""
+        fresh = Journal(self.host.log, self.journal.subject)
+        with contextlib.suppress(FoldlogError, TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                self.journal.adopt(await fresh.load())
 
     def _is_unsettled(self, effect: Effect) -> bool:
         """Whether the log does not say yet what became of it."""
