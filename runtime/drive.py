@@ -353,7 +353,7 @@ class Driver:
         return all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
 
     async def is_in_force(self) -> bool:
-        """Whether the log says that the run is still this driver's. A read may be stale: what is known must be in it."""
+        """Whether the log says that the run is still this driver's; not by a read older than what is known."""
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         known = max(self.state.head.position, self._told_position)
         await fresh.load()

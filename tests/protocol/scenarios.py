@@ -60,6 +60,17 @@ def unsafe_child(world: World) -> list[Job]:
     return [Job(world.agent("unsafe_child", calls(("delegate", {"to": "inner"})), says("done")), "question")]
 
 
+def waiting_child(world: World) -> list[Job]:
+    replies = (
+        Reply(calls=(("look", {"at": "deep"}),), fails=1, retry_after_s=60.0),
+        calls(("deploy", {"to": "a"})),
+        says("inner answer"),
+    )
+    world.agent("inner", *replies, hitl_tools=["deploy"])
+    outer = calls(("delegate", {"to": "inner"}), ("send", {"to": "b"})), says("done")
+    return [Job(world.agent("waiting_child", *outer), "question")]
+
+
 def lane(world: World) -> list[Job]:
     agent = world.agent("lane", calls(("look", {"at": "a"})), says("done"))
     return [Job(agent, f"question {n}", {"session": "talk"}) for n in range(2)]
@@ -71,7 +82,8 @@ def retry(world: World) -> list[Job]:
 
 
 SCENARIOS: dict[str, Callable[[World], list[Job]]] = {
-    each.__name__: each for each in (pure, unsafe, approval, injection, child, unsafe_child, lane, retry)
+    each.__name__: each
+    for each in (pure, unsafe, approval, injection, child, unsafe_child, waiting_child, lane, retry)
 }
 
 

@@ -1,8 +1,7 @@
 """Random schedules: processes that crash, stall, hear nothing and read old things, while people cancel and interrupt.
 
 Everything is drawn from a seed: which callback runs next, what goes wrong where, who says what when. A schedule that
-fails prints its seed; `python -m pytest tests/protocol/test_random_schedules.py -k "seed-17"` runs it again, and so
-does `schedule(17)`.
+fails is named `schedule(17)`, which plays it again.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from tests.protocol.properties import left_over, violations
 from tests.protocol.scenarios import SCENARIOS, forms, submit, undisturbed
 from tests.protocol.world import LEASE_S, Process, World
 
-SCHEDULES = 300
+SCHEDULES = 500
 BATCHES = 10
 FAULTS_MAX = 8
 CALM_AFTER_S = 90.0
