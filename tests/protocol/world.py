@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -83,6 +84,7 @@ class World:
     """Everything that outlives a process."""
 
     def __init__(self, *, ack_wait_s: float = LEASE_S) -> None:
+        WORLD.set(self)
         self.clock = SimulatedClock()
         self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
         self.model = Model()
@@ -105,7 +107,7 @@ class World:
     def agent(self, name: str, *replies: Reply, **fields: Any) -> Agent[Any]:
         """An agent whose model says this."""
         self.model.scripts[name] = replies
-        agent: Agent[Any] = Agent(name, model=f"sim:{name}", tools=self.tools(), **fields)
+        agent: Agent[Any] = Agent(name, model=f"sim:{name}", tools=TOOLS, **fields)
         self.agents.append(agent)
         return agent
 
@@ -120,63 +122,6 @@ class World:
     def arrival(self, name: str) -> asyncio.Event:
         """Set as soon as a `wait` of this name was entered."""
         return self.entered.setdefault(name, asyncio.Event())
-
-    def tools(self) -> list[Any]:
-        world = self
-
-        @tool(effect="pure")
-        async def look(at: str, ctx: ToolContext) -> str:
-            """Look."""
-            ctx.progress(1, 2)
-            await asyncio.sleep(0.2)
-            ctx.progress(2, 2)
-            return f"saw {at}"
-
-        @tool(effect="idempotent")
-        async def save(what: str, ctx: ToolContext) -> str:
-            """Save."""
-            world.effects.append(("save", ctx.idempotency_key))
-            await asyncio.sleep(0.1)
-            return f"saved {what}"
-
-        @tool(effect="unsafe")
-        async def send(to: str, ctx: ToolContext) -> str:
-            """Send, once."""
-            world.record_start(ctx)
-            await asyncio.sleep(0.3)
-            world.effects.append(("send", ctx.idempotency_key))
-            return "sent"
-
-        @tool(effect="unsafe")
-        async def deploy(to: str, ctx: ToolContext) -> str:
-            """Deploy, if somebody approves."""
-            world.record_start(ctx)
-            await asyncio.sleep(0.1)
-            world.effects.append(("deploy", ctx.idempotency_key))
-            return "sent"
-
-        @tool(effect="pure")
-        async def wait(for_: str) -> str:
-            """Wait for the gate."""
-            world.arrival(for_).set()
-            await world.gate(for_).wait()
-            return "waited"
-
-        @tool(effect="pure", timeout_s=None)
-        async def delegate(to: str, ctx: ToolContext) -> str:
-            """Ask another agent."""
-            inner = next(agent for agent in world.agents if agent.config.name == to)
-            return await ctx.run(inner, "sub question")
-
-        @tool(effect="pure")
-        async def poke(text: str, ctx: ToolContext) -> str:
-            """Somebody says something while this runs, whoever runs it."""
-            if text not in world.said:
-                world.said[text] = world.outside(world.inject(ctx.run_id, text))
-            await asyncio.wait({world.said[text]})
-            return "poked"
-
-        return [look, save, send, deploy, wait, delegate, poke]
 
     def record_start(self, ctx: ToolContext) -> None:
         """Write down that an unsafe tool starts now."""
@@ -286,6 +231,72 @@ class World:
             return sum(e.type == event_type for _, c in self.commits() for e in c.events) >= count
 
         await self.until(holds)
+
+
+WORLD: ContextVar[World] = ContextVar("WORLD")
+"""The world of the running simulation, for tools, which are made once."""
+
+
+@tool(effect="pure")
+async def look(at: str, ctx: ToolContext) -> str:
+    """Look."""
+    ctx.progress(1, 2)
+    await asyncio.sleep(0.2)
+    ctx.progress(2, 2)
+    return f"saw {at}"
+
+
+@tool(effect="idempotent")
+async def save(what: str, ctx: ToolContext) -> str:
+    """Save."""
+    WORLD.get().effects.append(("save", ctx.idempotency_key))
+    await asyncio.sleep(0.1)
+    return f"saved {what}"
+
+
+@tool(effect="unsafe")
+async def send(to: str, ctx: ToolContext) -> str:
+    """Send, once."""
+    WORLD.get().record_start(ctx)
+    await asyncio.sleep(0.3)
+    WORLD.get().effects.append(("send", ctx.idempotency_key))
+    return "sent"
+
+
+@tool(effect="unsafe")
+async def deploy(to: str, ctx: ToolContext) -> str:
+    """Deploy, if somebody approves."""
+    WORLD.get().record_start(ctx)
+    await asyncio.sleep(0.1)
+    WORLD.get().effects.append(("deploy", ctx.idempotency_key))
+    return "sent"
+
+
+@tool(effect="pure")
+async def wait(for_: str) -> str:
+    """Wait for the gate."""
+    WORLD.get().arrival(for_).set()
+    await WORLD.get().gate(for_).wait()
+    return "waited"
+
+
+@tool(effect="pure", timeout_s=None)
+async def delegate(to: str, ctx: ToolContext) -> str:
+    """Ask another agent."""
+    inner = next(agent for agent in WORLD.get().agents if agent.config.name == to)
+    return await ctx.run(inner, "sub question")
+
+
+@tool(effect="pure")
+async def poke(text: str, ctx: ToolContext) -> str:
+    """Somebody says something while this runs, whoever runs it."""
+    if text not in WORLD.get().said:
+        WORLD.get().said[text] = WORLD.get().outside(WORLD.get().inject(ctx.run_id, text))
+    await asyncio.wait({WORLD.get().said[text]})
+    return "poked"
+
+
+TOOLS = [look, save, send, deploy, wait, delegate, poke]
 
 
 def _ended_by_itself(event: StoredEvent) -> bool:
