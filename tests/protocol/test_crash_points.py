@@ -5,6 +5,7 @@ Whatever happens, somebody goes on, the run ends as if nothing had happened, and
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -21,8 +22,11 @@ from foldlog.eventlog.faults import (
     StaleRead,
 )
 
-from tests.protocol.play import Played, differences, play, problems
-from tests.protocol.scenarios import SCENARIOS
+from tests.protocol.loop import simulate
+from tests.protocol.play import QUIET_S, Played, differences, play, problems
+from tests.protocol.properties import left_over, violations
+from tests.protocol.scenarios import SCENARIOS, child, pure, submit
+from tests.protocol.world import World
 
 EXECUTORS = ("durable", "local")
 UNSAFE = ("unsafe", "unsafe_child", "approval")
@@ -111,3 +115,61 @@ def test_a_run_survives_every_misfortune_at_every_operation(name: str, executor:
         found += check(name, executor, [fault], played)
     assert not found
     assert fired > 20
+
+
+def twins(call: int, *, after: bool) -> list[str]:
+    """One caller dies at an operation of its submission under a key, then another submits the same."""
+
+    async def main() -> list[str]:
+        world = World()
+        (job,) = pure(world)
+        world.worker("w0")
+        dying = world.process("dying", [CrashAt(call, after=after)])
+        await dying.start(job.agent, job.text, executor="durable", idempotency_key="k")
+        handle = await world.process("twin").start(
+            job.agent, job.text, executor="durable", idempotency_key="k"
+        )
+        await world.settle()
+        assert handle is not None
+        same = world.roots() == [handle.run_id]
+        return violations(world) + ([] if same else [f"{world.roots()} instead of {handle.run_id}"])
+
+    return simulate(main)
+
+
+def test_a_submission_under_a_key_that_dies_anywhere_is_completed_by_its_twin() -> None:
+    assert [
+        problem for call in range(1, 8) for after in (False, True) for problem in twins(call, after=after)
+    ] == []
+
+
+def hasty_cancel(call: int, *, after: bool) -> tuple[list[str], str]:
+    """A canceller that meets conflict after conflict, claims the family first, and dies at an operation of it."""
+
+    async def main() -> tuple[list[str], str]:
+        world = World()
+        (job,) = child(world)
+        world.worker("w0")
+        await submit(world.process("caller"), [job], "durable")
+        await world.until_stored("child_started")
+        busy: list[Fault] = [SpuriousConflict(number) for number in range(1, 4)]
+        canceller = world.process("canceller", [*busy, CrashAt(call, after=after)])
+        await canceller.does(canceller.runtime().get_run(world.runs()[0]).cancel("family"))
+        await world.settle()
+        await asyncio.sleep(QUIET_S)
+        status = (await world.people().get_run(world.runs()[0]).state()).status
+        return violations(world) + [f"left over: {wakeup}" for wakeup in left_over(world)], status
+
+    return simulate(main)
+
+
+def test_a_canceller_that_claims_a_family_and_dies_leaves_it_whole() -> None:
+    found: list[str] = []
+    ends: set[str] = set()
+    for call in range(1, 16):
+        for after in (False, True):
+            problems_found, status = hasty_cancel(call, after=after)
+            found += [f"hasty_cancel({call}, after={after}): {problem}" for problem in problems_found]
+            ends.add(status)
+    assert found == []
+    assert ends == {"cancelled", "completed"}
