@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -11,21 +13,21 @@ from pathlib import Path
 
 import msgspec
 import nats
+import psutil
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
-from foldlog.runtime import Agent, Runtime, Worker
-from foldlog.runtime.drive import Host
+from foldlog.runtime import Runtime
 
-from .workload import STEPS, registry, write_script
+from .workload import STEPS, agent, registry, write_script
 
 ROUNDS = 15
-RUNS_PER_ROUND = 10
+RUNS_PER_ROUND = 20
 WARM_UP_RUNS = 5
 WAKEUP_BYTES = 130
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One round: milliseconds of wall and of this process' CPU for one run, and for one bare loop beside it."""
+    """One round: milliseconds of wall and of the clients' CPU for one run, and for one bare loop beside it."""
 
     run_ms: float
     run_cpu_ms: float
@@ -47,7 +49,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def cpu_ratio(self) -> float:
-        """The same of CPU time: submitter and worker together, the server not counted on either side."""
+        """The same of CPU time: caller and worker together, the server not counted on either side."""
         return statistics.median(r.run_cpu_ms / r.bare_cpu_ms for r in self.rounds)
 
     @property
@@ -57,29 +59,33 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 async def measure() -> Figures:
-    """Run the rounds on a server of their own, everything synced to disk."""
+    """Run the rounds: a server of their own that syncs everything, one worker process, and this one as the caller."""
     with tempfile.TemporaryDirectory() as directory:
-        agent, served = registry(write_script(Path(directory)))
+        write_script(Path(directory))
+        os.environ["FOLDLOG_SCRIPT_DIR"] = directory
         async with (
             EphemeralServer(sync="always") as server,
             JetStreamLog.open(server.url) as log,
-            Runtime.open(log=log, registry=served) as runtime,
+            Runtime.open(log=log, registry=registry) as runtime,
         ):
-            worker = Worker(Host(log=log, registry=served, worker="bench"))
-            serving = asyncio.create_task(worker.serve())
-            figures = await _rounds(runtime, agent, server.url)
-            worker.stop()
-            await serving
-            return figures
+            worker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "foldlog.adapters.cli", "--server", server.url, "--quiet"),
+                *("worker", "benchmarks.workload:registry"),
+            )
+            try:
+                return await _rounds(runtime, server.url, psutil.Process(worker.pid))
+            finally:
+                worker.terminate()
+                await worker.wait()
 
 
-async def _rounds(runtime: Runtime, agent: Agent[str], url: str) -> Figures:
+async def _rounds(runtime: Runtime, url: str, worker: psutil.Process) -> Figures:
     async def run() -> None:
         await runtime.run(agent, "question", executor="durable")
 
     for _ in range(WARM_UP_RUNS):
         await run()
-    commits = await _stored_commits(runtime, agent)
+    commits = await _stored_commits(runtime)
     connection = await nats.connect(url)
     stream = connection.jetstream()
     await stream.add_stream(name="BARE", subjects=["bare.>"])
@@ -89,24 +95,32 @@ async def _rounds(runtime: Runtime, agent: Agent[str], url: str) -> Figures:
         for commit in commits:
             await stream.publish("bare.run", commit)
 
-    await _timed(bare, WARM_UP_RUNS)
+    await _timed(bare, WARM_UP_RUNS, worker)
     rounds = [
-        Round(*await _timed(run, RUNS_PER_ROUND), *await _timed(bare, RUNS_PER_ROUND)) for _ in range(ROUNDS)
+        Round(*await _timed(run, RUNS_PER_ROUND, worker), *await _timed(bare, RUNS_PER_ROUND, worker))
+        for _ in range(ROUNDS)
     ]
     await connection.close()
     return Figures(rounds=rounds, commits=len(commits), bytes_stored=sum(map(len, commits)))
 
 
-async def _stored_commits(runtime: Runtime, agent: Agent[str]) -> list[bytes]:
+async def _stored_commits(runtime: Runtime) -> list[bytes]:
     handle = await runtime.start(agent, "question", executor="durable")
     await handle.result()
     subject = await runtime.locate(handle.run_id)
     return [stored.data async for stored in runtime.log.events.read(subject)]
 
 
-async def _timed(action: Callable[[], Awaitable[None]], times: int) -> tuple[float, float]:
-    """Milliseconds of wall and of CPU that one of `times` takes."""
-    wall, cpu = time.perf_counter(), time.process_time()
+async def _timed(
+    action: Callable[[], Awaitable[None]], times: int, worker: psutil.Process
+) -> tuple[float, float]:
+    """Milliseconds of wall, and of CPU in this process and the worker, that one of `times` takes."""
+    wall, cpu = time.perf_counter(), _cpu_s(worker)
     for _ in range(times):
         await action()
-    return (time.perf_counter() - wall) / times * 1000, (time.process_time() - cpu) / times * 1000
+    return (time.perf_counter() - wall) / times * 1000, (_cpu_s(worker) - cpu) / times * 1000
+
+
+def _cpu_s(worker: psutil.Process) -> float:
+    spent = worker.cpu_times()
+    return time.process_time() + spent.user + spent.system

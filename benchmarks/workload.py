@@ -28,16 +28,13 @@ def _turn(step: int) -> dict[str, object]:
     return {"tool_calls": calls, "usage": {"input_tokens": 100, "output_tokens": 20}}
 
 
-def write_script(directory: Path) -> Path:
-    """The model's turns as a script file."""
+agent: Agent[str] = Agent("bench", model="scripted:workload.json", tools=[lookup], max_steps=STEPS)
+registry = Registry(agents=[agent])
+"""What a worker serves: `foldlog worker benchmarks.workload:registry`, with `FOLDLOG_SCRIPT_DIR` set."""
+
+
+def write_script(directory: Path) -> None:
+    """The model's turns as the script file that the agent names."""
     turns = [_turn(step) for step in range(1, STEPS)]
     turns.append({"text": ["z" * ANSWER_CHARS], "usage": {"input_tokens": 100, "output_tokens": 20}})
-    path = directory / "workload.json"
-    path.write_text(json.dumps({"turns": turns}))
-    return path
-
-
-def registry(script: Path) -> tuple[Agent[str], Registry]:
-    """The agent of the workload and a registry that serves it."""
-    agent: Agent[str] = Agent("bench", model=f"scripted:{script}", tools=[lookup], max_steps=STEPS)
-    return agent, Registry(agents=[agent])
+    (directory / "workload.json").write_text(json.dumps({"turns": turns}))
