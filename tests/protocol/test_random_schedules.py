@@ -120,6 +120,15 @@ class Schedule:
         process.serve()
         self.world.outside(self._calm(process))
         self.world.outside(self._replace(process))
+        if self.chaos.rng.random() < 0.15:
+            self.world.outside(self._drain(process))
+
+    async def _drain(self, process: Process) -> None:
+        """Somebody asks a worker to leave, and starts another one."""
+        await asyncio.sleep(self.chaos.rng.uniform(0.0, self.chaos.rng.choice((1.0, 20.0))))
+        if process.worker is not None and not process.dead.is_set():
+            process.worker.stop()
+            self._worker(process.name + "-")
 
     async def _replace(self, process: Process) -> None:
         """Somebody starts a new worker for one that died."""

@@ -314,6 +314,7 @@ class Process:
         self.silent = False
         """Its death is no news to others: they have to wait until its lease is over."""
         self.dead = asyncio.Event()
+        self.worker: Worker | None = None
         core: Any = self.handle._core
         die = core.die
 
@@ -343,7 +344,8 @@ class Process:
         """Be a worker, of the agents that there are when it gets to run."""
 
         async def serve() -> None:
-            await Worker(self.host).serve()
+            self.worker = Worker(self.host, grace_s=2.0)
+            await self.worker.serve()
 
         self.spawn(serve())
 
