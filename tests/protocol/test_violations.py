@@ -180,7 +180,12 @@ for _number in (1, 2):
 
 
 def judge_anything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Worker, "_unjudgeable", lambda *_: None)
+    real = Worker._unjudgeable
+
+    def unjudgeable(self: Worker, state: Any, delivery: Any) -> Any:
+        return real(self, state, delivery) if state.exists else None
+
+    patch.setattr(Worker, "_unjudgeable", unjudgeable)
 
 
 @row("3", "submit: wake-up, then commit, acked early", "10", "P3", judge_anything)
@@ -216,8 +221,11 @@ async def approver_dies(world: World) -> None:
 
 
 def any_read_will_do(patch: pytest.MonkeyPatch) -> None:
+    real = Worker._unjudgeable
+
     def unjudgeable(self: Worker, state: Any, delivery: Any) -> Any:
-        return None if state.exists else ("nak", 0.1)
+        uncaused = msgspec.structs.replace(delivery.wakeup, cause=0)
+        return real(self, state, msgspec.structs.replace(delivery, wakeup=uncaused))
 
     patch.setattr(Worker, "_unjudgeable", unjudgeable)
 
