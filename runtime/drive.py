@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.drive")
 
 Ending = Literal["over", "parked", "fenced", "released"]
-FOLLOW_AFTER_S = 0.02
+FOLLOW_AFTER_S = 0.05
 """A run that is done sooner never follows its own log: nobody could have told it anything in time."""
 STOP_GRACE_S = 10.0
 LOOK_AGAIN_S = 1.0
@@ -91,6 +91,7 @@ class Driver:
         self._inbox: list[Posted] = []
         self._bell: asyncio.Future[None] | None = None
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
+        self._performing = 0
         self._services: list[asyncio.Task[None]] = []
         self._told_position = 0
         self._releasing: str | None = None
@@ -282,7 +283,7 @@ class Driver:
             await self._bell
             self._bell = None
         count = -1
-        while count != len(self._inbox):
+        while self._performing and count != len(self._inbox):
             count = len(self._inbox)
             await self.clock.sleep(0)
         posted, self._inbox = self._inbox, []
@@ -293,6 +294,7 @@ class Driver:
     def _launch(self) -> None:
         for effect in pending(self.state, self.clock.now()):
             if effect not in self._tasks:
+                self._performing += 1
                 task = self._tasks[effect] = asyncio.create_task(self._perform(effect))
                 task.add_done_callback(self._performed)
 
@@ -303,17 +305,20 @@ class Driver:
             self._ring()
 
     async def _perform(self, effect: Effect) -> None:
-        match effect:
-            case Prepare():
-                self.post(await self._prepare())
-            case CallModel():
-                self.post(await call_model(self, effect))
-            case CallTool():
-                await self._call_tool(effect)
-            case WaitUntil(at=at):
-                while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
-                    await self.clock.sleep(left_s)
-                self.post(Tick())
+        try:
+            match effect:
+                case Prepare():
+                    self.post(await self._prepare())
+                case CallModel():
+                    self.post(await call_model(self, effect))
+                case CallTool():
+                    await self._call_tool(effect)
+                case WaitUntil(at=at):
+                    while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
+                        await self.clock.sleep(left_s)
+                    self.post(Tick())
+        finally:
+            self._performing -= 1
 
     async def _prepare(self) -> Command:
         try:
