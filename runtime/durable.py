@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -37,7 +38,9 @@ STALE_DELAY_S = 0.1
 ORPHAN_S_MIN = 40.0
 ORPHAN_ATTEMPTS_MAX = 30
 """A wake-up whose run does not appear after so many looks (about a minute): its submitter was never told yes."""
-UNSERVED_ATTEMPTS_MAX = 5
+UNSERVED_LOOKS_MAX = 10
+UNSERVED_DELAY_S = 0.5
+"""A worker that lacks a tool leaves the run to others so many times, five seconds in all, before it says so."""
 CORRUPT_DELAY_S = 30.0
 RELEASE_S_MAX = 5.0
 
@@ -132,6 +135,7 @@ class Worker:
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._unserved: Counter[str] = Counter()
 
     @property
     def log(self) -> Log:
@@ -241,8 +245,9 @@ class Worker:
                 return "nak", STALE_DELAY_S
             if not turn_of_lane:
                 return "ack", 0.0
-            if await self._is_driven(state):
-                return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
+            others = await self._left_to_others(journal, delivery)
+            if others is not None:
+                return others
             ending = await self._drive(delivery, journal, cause)
             if ending in {"over", "parked"}:
                 await pay_owed(self._log, journal)
@@ -284,8 +289,18 @@ class Worker:
         return None
 
     async def _is_driven(self, state: RunState) -> bool:
-        """Whether somebody vouches for driving it (rule 13)."""
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
+
+    async def _left_to_others(self, journal: Journal, delivery: Delivery) -> Verdict | None:
+        """Not ours while somebody vouches for driving it (rule 13), or while others may have the tools we lack."""
+        state = journal.state
+        if await self._is_driven(state):
+            return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
+        if self._missing(journal) is not None:
+            self._unserved[state.run] += 1
+            if self._unserved[state.run] <= UNSERVED_LOOKS_MAX:
+                return "nak", UNSERVED_DELAY_S
+        return None
 
     async def _lane(self, journal: Journal, wakeup: Wakeup) -> bool | None:
         submitted = journal.state.submitted
@@ -299,8 +314,6 @@ class Worker:
         causes = [cause] if cause is not None else []
         missing = self._missing(journal)
         if missing is not None:
-            if delivery.attempt <= UNSERVED_ATTEMPTS_MAX:
-                return "fenced"
             causes.append(PreparationFailed(error_type="not_registered", message=missing))
         async with self._heart.beat_for(
             driver, delivery.token
