@@ -20,6 +20,7 @@ from ..eventlog.names import run_subject
 from ..eventlog.ports import Delivery, Lease, Log, Subject, Wakeup, WakeWrite, Write
 from ..projections.run_state import RunState
 from .commands import ChildEnded, Command, PreparationFailed, TimerDue
+from .decide import APPROVAL_TIMER
 from .drive import Driver, Ending, Host
 from .executor import BUILT
 from .heart import Heart
@@ -107,7 +108,7 @@ class DurableExecutor:
         write, at_head, revision = await join_lane(self._host.log, lane, entry)
         if not at_head:
             return [write]
-        return [write, WakeWrite(_with_lane(wakeup, revision))]
+        return [write, WakeWrite(msgspec.structs.replace(wakeup, lane_cause=revision))]
 
     async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
         """Send a wake-up: harmless if somebody drives the run already (rule 27)."""
@@ -118,11 +119,6 @@ class DurableExecutor:
 
     async def aclose(self) -> None:
         """Nothing to give back: workers drive."""
-
-
-def _with_lane(wakeup: Wakeup, revision: int) -> Wakeup:
-
-    return msgspec.structs.replace(wakeup, lane_cause=revision)
 
 
 class Worker:
@@ -278,7 +274,9 @@ class Worker:
         if wakeup.kind == "timer":
             parked = state.parked
             retry = parked is not None and parked.reason == "timer" and parked.timer_id == wakeup.ref
-            expired = any(f"approval-{a.request.approval_id}" == wakeup.ref for a in state.pending_approvals)
+            expired = any(
+                APPROVAL_TIMER + a.request.approval_id == wakeup.ref for a in state.pending_approvals
+            )
             return TimerDue(wakeup.ref) if retry or expired else None
         if wakeup.kind == "child" and wakeup.ref in state.open_children:
             child = Journal(self._log, run_subject(wakeup.shard, wakeup.root, wakeup.ref), wait_for_log=True)
