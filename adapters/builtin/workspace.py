@@ -1,0 +1,325 @@
+"""A directory that file tools cannot leave: every path is walked from its root, directory by directory.
+
+The kernel is never asked to follow a link. Each component is opened relative to the directory before it, with
+`O_NOFOLLOW`; a symbolic link is read and its target walked in the same way, so a link may point anywhere inside the
+workspace and nowhere else. There is no moment between a check and its use: what was opened is what is read, and whoever
+exchanges a directory for a link meanwhile gets an error.
+
+    ws = Workspace(Path("project"))
+    ws.write("src/new.py", b"...")  # the whole file or nothing; parents are made
+    ws.read("src/new.py")
+    ws.read("../secret")            # OutsideWorkspace
+
+Paths are relative to the root, or absolute and below it. `..` stops at the root. A hard link is a file of the workspace
+like any other: it cannot be told from one. Since a write replaces the file, the other names of a hard link keep the old
+content.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Literal
+
+from ...eventlog.errors import ConfigError
+from ...runtime.toolport import ToolFailed
+
+FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is read or written as one file, if nothing else is asked for."""
+DEPTH_MAX: Final = 100
+"""Directories below the root in one path; each is open while the path is walked."""
+LINKS_MAX: Final = 40
+"""Symbolic links in one path, as in the kernel."""
+
+Kind = Literal["file", "directory", "link", "other"]
+
+_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+# O_NONBLOCK: opening a FIFO that nobody writes to must not wait; it means nothing for a regular file.
+_READ: Final = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+)
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+
+
+class WorkspaceError(ToolFailed):
+    """A file cannot be used as asked.
+
+    Attributes: `path` (as given), `problem` (in words), `number` (of the operating system's error, or None).
+    """
+
+    def __init__(self, path: str, problem: str, number: int | None = None) -> None:
+        super().__init__(f"{shown(path)}: {problem}")
+        self.path, self.problem, self.number = path, problem, number
+
+
+class OutsideWorkspace(WorkspaceError):
+    """The path, or a link on its way, leads out of the workspace."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "is outside the workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a directory. `name` as the system has it; `size_bytes` of files, else 0."""
+
+    name: str
+    kind: Kind
+    size_bytes: int
+
+
+class Workspace:
+    """The directory `root` (its real path is kept), and race-free access to what is below.
+
+    Every method takes a path as a model writes it and raises `WorkspaceError`, which a tool may let through: it is a
+    `ToolFailed` whose message names the path and the problem. Blocking; nothing is held open between calls.
+    Raises `ConfigError` if the root is no directory, or the system has no `openat` (Windows).
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        if not {os.open, os.mkdir, os.unlink, os.readlink, os.rename} <= os.supports_dir_fd:
+            raise ConfigError("the built-in file tools need a POSIX system: paths cannot be confined here")
+        self._given = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow links, which is done below
+        try:
+            self.root = Path(root).resolve(strict=True)
+        except OSError as error:
+            raise ConfigError(f"the workspace {str(root)!r} cannot be used: {error.strerror}") from None
+        if not self.root.is_dir():
+            raise ConfigError(f"the workspace {str(root)!r} is no directory")
+
+    def __repr__(self) -> str:
+        return f"<Workspace {self.root}>"
+
+    def resolve(self, path: str) -> Path:
+        """The real path, without links and `..`; the last component need not exist.
+
+        For passing on to a process. What it names may have changed by then: to read and write, use the methods below.
+        """
+        with self._place(path) as place:
+            return self.root.joinpath(*place.parts)
+
+    def kind(self, path: str) -> Kind | None:
+        """What is there, a link at the end followed; None for nothing."""
+        with self._place(path) as place:
+            return place.kind()
+
+    def open(self, path: str) -> BinaryIO:
+        """The regular file, open for reading; the caller closes it. Refuses directories, devices, FIFOs and sockets."""
+        with self._place(path) as place:
+            place.check_regular(path)
+            descriptor = os.open(place.name, _READ, dir_fd=place.directory)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged meanwhile
+            os.close(descriptor)
+            raise WorkspaceError(path, "is no regular file")
+        return os.fdopen(descriptor, "rb")
+
+    def read(self, path: str, size_bytes_max: int = FILE_BYTES_MAX) -> bytes:
+        """The whole file. Raises `WorkspaceError` if it is larger than `size_bytes_max`."""
+        with self.open(path) as file, _told(path):
+            content = file.read(size_bytes_max + 1)
+        if len(content) > size_bytes_max:
+            raise WorkspaceError(path, f"is larger than {size_bytes_max:,} bytes")
+        return content
+
+    def write(self, path: str, content: bytes) -> None:
+        """Make the file have exactly this content: parents are made, a reader sees the old content or the new.
+
+        An existing file keeps its mode. Raises `WorkspaceError` for what is no regular file or may not be written to.
+        """
+        with self._place(path, create=True) as place:
+            mode = place.check_writable(path)
+            temporary = f".{secrets.token_hex(8)}.tmp"
+            try:
+                _fill(os.open(temporary, _CREATE, 0o666, dir_fd=place.directory), content, mode)
+                os.rename(temporary, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=place.directory)
+                raise
+
+    def remove(self, path: str) -> None:
+        """Delete a file. A link is deleted itself, not what it points to; a directory is refused."""
+        with self._place(path, follow=False) as place:
+            os.unlink(place.name, dir_fd=place.directory)
+
+    def entries(self, path: str) -> list[Entry]:
+        """What a directory holds, sorted by name; links are not followed."""
+        with self._place(path) as place:
+            directory = os.open(place.name, _DIRECTORY, dir_fd=place.directory)
+            try:
+                with os.scandir(directory) as found:
+                    return sorted((_entry(each) for each in found), key=lambda entry: entry.name)
+            finally:
+                os.close(directory)
+
+    @contextmanager
+    def _place(self, path: str, *, create: bool = False, follow: bool = True) -> Iterator[_Place]:
+        """Where the path leads; its directory stays open for the context. An `OSError` is told as `WorkspaceError`."""
+        with ExitStack() as stack, _told(path):
+            yield _Walk(self.root, self._given, path, stack).to_end(create=create, follow=follow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A name in an open directory, no link when it was looked at; `parts` lead to it from the root."""
+
+    directory: int
+    name: str
+    parts: tuple[str, ...]
+
+    def mode(self) -> int | None:
+        try:
+            return os.lstat(self.name, dir_fd=self.directory).st_mode
+        except FileNotFoundError:
+            return None
+
+    def kind(self) -> Kind | None:
+        mode = self.mode()
+        return None if mode is None else _kind(mode)
+
+    def check_regular(self, path: str) -> None:
+        """Before opening: the opening alone of a device may do something."""
+        mode = self.mode()
+        if mode is not None and not stat.S_ISREG(mode):
+            raise WorkspaceError(path, "is a directory" if stat.S_ISDIR(mode) else "is no regular file")
+
+    def check_writable(self, path: str) -> int | None:
+        """The permission bits of the file, None if there is none."""
+        self.check_regular(path)
+        mode = self.mode()
+        if mode is not None and not os.access(self.name, os.W_OK, dir_fd=self.directory):
+            raise PermissionError(13, os.strerror(13))
+        return None if mode is None else stat.S_IMODE(mode)
+
+
+class _Walk:
+    """A path on its way: the directories from the root to here, each open, and what is still to go."""
+
+    def __init__(self, root: Path, given: Path, path: str, stack: ExitStack) -> None:
+        self._bases, self._path, self._stack = (root, given), path, stack
+        self._open = [self._opened(os.open(root, _DIRECTORY))]
+        self._names: list[str] = []
+        self._todo: deque[str] = deque()
+        self._links = 0
+        self._insert(_checked(path))
+
+    def to_end(self, *, create: bool, follow: bool) -> _Place:
+        while self._todo:
+            name = self._todo.popleft()
+            if name == "..":
+                self._up()
+                continue
+            mode = self._mode(name)
+            if mode is not None and stat.S_ISLNK(mode) and (self._todo or follow):
+                self._follow(name)
+            elif not self._todo:
+                return _Place(self._open[-1], name, (*self._names, name))
+            else:
+                self._down(name, create=create and mode is None)
+        return _Place(self._open[-1], ".", tuple(self._names))
+
+    def _mode(self, name: str) -> int | None:
+        try:
+            return os.lstat(name, dir_fd=self._open[-1]).st_mode
+        except FileNotFoundError:
+            return None
+
+    def _up(self) -> None:
+        if not self._names:
+            raise OutsideWorkspace(self._path)
+        self._names.pop()
+        self._open.pop()
+
+    def _down(self, name: str, *, create: bool) -> None:
+        if len(self._open) > DEPTH_MAX:
+            raise WorkspaceError(self._path, f"is more than {DEPTH_MAX} directories deep")
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self._open[-1])
+        self._open.append(self._opened(os.open(name, _DIRECTORY, dir_fd=self._open[-1])))
+        self._names.append(name)
+
+    def _follow(self, name: str) -> None:
+        self._links += 1
+        if self._links > LINKS_MAX:
+            raise WorkspaceError(self._path, "has too many symbolic links")
+        self._insert(os.readlink(name, dir_fd=self._open[-1]))
+
+    def _insert(self, path: str) -> None:
+        """Go this way first. An absolute one starts at the root again and must be below it."""
+        if path.startswith("/"):
+            path = self._below_root(path)
+            del self._open[1:]
+            self._names.clear()
+        self._todo.extendleft(reversed([part for part in path.split("/") if part not in {"", "."}]))
+
+    def _below_root(self, path: str) -> str:
+        for base in self._bases:
+            prefix = f"{str(base).rstrip('/')}/"
+            if f"{path}/".startswith(prefix):
+                return path[len(prefix) :]
+        raise OutsideWorkspace(self._path)
+
+    def _opened(self, descriptor: int) -> int:
+        self._stack.callback(os.close, descriptor)
+        return descriptor
+
+
+def shown(name: str) -> str:
+    """A name for people and models: undecodable bytes and control characters as escapes."""
+    return "".join(each if each.isprintable() else _escaped(each) for each in name)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte of a name that is no UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
+def _checked(path: str) -> str:
+    if not path:
+        raise WorkspaceError(path, "the path is empty")
+    if "\0" in path:
+        raise WorkspaceError(path, "a path cannot hold a NUL character")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise WorkspaceError(path, "the path cannot be written in the file system's encoding") from None
+    return path
+
+
+def _fill(descriptor: int, content: bytes, mode: int | None) -> None:
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _entry(found: os.DirEntry[str]) -> Entry:
+    status = found.stat(follow_symlinks=False)
+    kind = _kind(status.st_mode)
+    return Entry(found.name, kind, status.st_size if kind == "file" else 0)
+
+
+def _kind(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WorkspaceError(path, error.strerror or str(error), error.errno) from None

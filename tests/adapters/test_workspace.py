@@ -1,0 +1,397 @@
+"""Nothing that a model writes as a path leads out of the workspace, and no race does."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from foldlog.adapters.builtin.workspace import (
+    DEPTH_MAX,
+    LINKS_MAX,
+    OutsideWorkspace,
+    Workspace,
+    WorkspaceError,
+    shown,
+)
+from foldlog.eventlog.errors import ConfigError
+from foldlog.runtime import ToolFailed
+
+SECRET = b"secret\n"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    place = tmp_path / "outside"
+    place.mkdir()
+    (place / "secret.txt").write_bytes(SECRET)
+    return place
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Workspace:
+    root = tmp_path / "ws"
+    (root / "sub").mkdir(parents=True)
+    (root / "a.txt").write_bytes(b"a\n")
+    (root / "sub" / "b.txt").write_bytes(b"b\n")
+    return Workspace(root)
+
+
+def names_in(place: Path) -> list[str]:
+    return sorted(path.name for path in place.iterdir())
+
+
+OPERATIONS: dict[str, Callable[[Workspace, str], object]] = {
+    "resolve": Workspace.resolve,
+    "kind": Workspace.kind,
+    "read": Workspace.read,
+    "write": lambda ws, path: ws.write(path, b"owned"),
+    "remove": Workspace.remove,
+    "entries": Workspace.entries,
+}
+
+
+@pytest.fixture(params=OPERATIONS)
+def operation(request: pytest.FixtureRequest) -> Callable[[Workspace, str], object]:
+    return OPERATIONS[request.param]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "..",
+        "../outside",
+        "../outside/secret.txt",
+        "sub/../../outside/secret.txt",
+        "./sub/./../../outside/secret.txt",
+        "sub//..//..//outside/secret.txt",
+        "../ws/a.txt",
+        "/",
+        "/etc/passwd",
+        "//etc/passwd",
+        "/dev/null",
+        "/proc/self/root/etc/passwd",
+        "{outside}/secret.txt",
+        "{root}/../outside/secret.txt",
+        "{root}x/secret.txt",
+    ],
+)
+def test_a_path_that_leads_out_is_refused_by_every_operation(
+    ws: Workspace, outside: Path, operation: Callable[[Workspace, str], object], path: str
+) -> None:
+    path = path.format(outside=outside, root=ws.root)
+    with pytest.raises(OutsideWorkspace, match="is outside the workspace"):
+        operation(ws, path)
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("target", ["../outside", "{outside}", "sub/../../outside", "/", ".."])
+def test_a_link_to_a_directory_outside_is_refused_by_every_operation(
+    ws: Workspace, outside: Path, operation: Callable[[Workspace, str], object], target: str
+) -> None:
+    (ws.root / "link").symlink_to(target.format(outside=outside))
+    with pytest.raises(OutsideWorkspace):
+        operation(ws, "link/secret.txt")
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("name", ["resolve", "kind", "read", "write", "entries"])
+def test_a_link_to_a_file_outside_is_refused(ws: Workspace, outside: Path, name: str) -> None:
+    (ws.root / "link").symlink_to(outside / "secret.txt")
+    with pytest.raises(OutsideWorkspace):
+        OPERATIONS[name](ws, "link")
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+def test_removing_a_link_removes_the_link_alone(ws: Workspace, outside: Path) -> None:
+    (ws.root / "link").symlink_to(outside / "secret.txt")
+    ws.remove("link")
+    assert not (ws.root / "link").is_symlink()
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+def test_a_dangling_link_out_creates_nothing(ws: Workspace, outside: Path) -> None:
+    (ws.root / "link").symlink_to(outside / "new.txt")
+    (ws.root / "dir").symlink_to(outside / "new")
+    for path in ("link", "dir/new.txt"):
+        with pytest.raises(OutsideWorkspace):
+            ws.write(path, b"owned")
+    assert names_in(outside) == ["secret.txt"]
+
+
+def test_a_chain_of_links_is_followed_to_its_end_and_refused_there(ws: Workspace, outside: Path) -> None:
+    (ws.root / "one").symlink_to("two")
+    (ws.root / "two").symlink_to("sub/three")
+    (ws.root / "sub" / "three").symlink_to("../../outside/secret.txt")
+    with pytest.raises(OutsideWorkspace):
+        ws.read("one")
+
+
+def test_links_within_the_workspace_work_relative_and_absolute(ws: Workspace) -> None:
+    (ws.root / "relative").symlink_to("sub/b.txt")
+    (ws.root / "absolute").symlink_to(ws.root / "sub")
+    (ws.root / "sub" / "up").symlink_to("../a.txt")
+    assert ws.read("relative") == b"b\n"
+    assert ws.read("absolute/b.txt") == b"b\n"
+    assert ws.read("sub/up") == b"a\n"
+    ws.write("absolute/new/c.txt", b"c\n")
+    assert (ws.root / "sub" / "new" / "c.txt").read_bytes() == b"c\n"
+    assert ws.resolve("absolute/up") == ws.root / "a.txt"
+
+
+def test_writing_to_a_link_writes_what_it_points_to(ws: Workspace) -> None:
+    (ws.root / "link").symlink_to("sub/b.txt")
+    ws.write("link", b"new\n")
+    assert (ws.root / "link").is_symlink()
+    assert (ws.root / "sub" / "b.txt").read_bytes() == b"new\n"
+
+
+def test_links_in_a_circle_end_in_an_error(ws: Workspace) -> None:
+    (ws.root / "x").symlink_to("y")
+    (ws.root / "y").symlink_to("x")
+    with pytest.raises(WorkspaceError, match="too many symbolic links"):
+        ws.read("x")
+    (ws.root / f"l{LINKS_MAX}").write_bytes(b"end")
+    for n in range(LINKS_MAX):
+        (ws.root / f"l{n}").symlink_to(f"l{n + 1}")
+    assert ws.read("l0") == b"end"
+
+
+@pytest.mark.parametrize("at", ["directory", "file"])
+def test_a_directory_or_file_that_becomes_a_link_between_look_and_use_is_not_followed(
+    ws: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The moment of the race, hit every time: the exchange happens directly after the last look."""
+    victim, link_to = ("sub", outside) if at == "directory" else ("a.txt", outside / "secret.txt")
+    path = "sub/secret.txt" if at == "directory" else "a.txt"
+    real_lstat = os.lstat
+
+    def lstat(name: str, *, dir_fd: int) -> os.stat_result:
+        found = real_lstat(name, dir_fd=dir_fd)
+        if name == victim and not stat.S_ISLNK(found.st_mode):
+            (ws.root / victim).rename(ws.root / "moved")
+            (ws.root / victim).symlink_to(link_to)
+        return found
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    with pytest.raises(WorkspaceError):
+        ws.read(path)
+
+
+def test_a_file_that_becomes_a_link_before_it_is_written_is_replaced_not_followed(
+    ws: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_rename = os.rename
+
+    def rename(*args: str, **directories: int) -> None:
+        (ws.root / "a.txt").unlink()
+        (ws.root / "a.txt").symlink_to(outside / "secret.txt")
+        real_rename(*args, **directories)
+
+    monkeypatch.setattr(os, "rename", rename)
+    ws.write("a.txt", b"new\n")
+    assert (outside / "secret.txt").read_bytes() == SECRET
+    assert not (ws.root / "a.txt").is_symlink()
+    assert (ws.root / "a.txt").read_bytes() == b"new\n"
+
+
+def test_a_directory_made_as_a_link_by_somebody_else_is_not_entered(
+    ws: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_mkdir = os.mkdir
+
+    def mkdir(name: str, *, dir_fd: int) -> None:
+        (ws.root / name).symlink_to(outside)
+        real_mkdir(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(WorkspaceError):
+        ws.write("new/file.txt", b"owned")
+    assert names_in(outside) == ["secret.txt"]
+
+
+def test_a_regular_file_that_becomes_a_fifo_is_refused_without_waiting(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_lstat = os.lstat
+
+    def lstat(name: str, *, dir_fd: int) -> os.stat_result:
+        found = real_lstat(name, dir_fd=dir_fd)
+        if name == "a.txt" and stat.S_ISREG(found.st_mode):
+            (ws.root / "a.txt").unlink()
+            os.mkfifo(ws.root / "a.txt")
+        return found
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    with pytest.raises(WorkspaceError, match="no regular file"):
+        ws.read("a.txt")
+
+
+def special_files(place: Path) -> dict[str, Path]:
+    os.mkfifo(place / "fifo")
+    with socket.socket(socket.AF_UNIX) as listening:
+        before = Path.cwd()
+        os.chdir(place)  # the name of a socket must be short
+        try:
+            listening.bind("socket")
+        finally:
+            os.chdir(before)
+    return {"fifo": place / "fifo", "socket": place / "socket"}
+
+
+@pytest.mark.parametrize("name", ["fifo", "socket"])
+def test_what_is_no_regular_file_is_neither_read_nor_written(ws: Workspace, name: str) -> None:
+    before = special_files(ws.root)[name].lstat()
+    with pytest.raises(WorkspaceError, match="is no regular file"):
+        ws.read(name)
+    with pytest.raises(WorkspaceError, match="is no regular file"):
+        ws.write(name, b"x")
+    assert (ws.root / name).lstat() == before
+    assert ws.kind(name) == "other"
+
+
+def test_a_workspace_of_devices_gives_none_of_them() -> None:
+    devices = Workspace("/dev")
+    for name in ("null", "zero", "tty"):
+        with pytest.raises(WorkspaceError, match="is no regular file"):
+            devices.read(name)
+    with pytest.raises(WorkspaceError, match="is no regular file"):
+        devices.write("null", b"x")
+    with pytest.raises(OutsideWorkspace):
+        devices.read("fd/0")  # a link to /proc
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("", "the path is empty"),
+        ("a\0b", "a path cannot hold a NUL character"),
+        ("a.txt\0.png", "a path cannot hold a NUL character"),
+        ("\ud800", "the path cannot be written in the file system's encoding"),
+        ("none.txt", "No such file or directory"),
+        ("none/none.txt", "No such file or directory"),
+        ("a.txt/none", "Not a directory"),
+        ("sub", "is a directory"),
+        (".", "is a directory"),
+        ("sub/..", "is a directory"),
+        ("x" * 300, "File name too long"),
+        ("/".join(["sub"] + [".", "..", "sub"] * 300), "is a directory"),
+    ],
+)
+def test_a_path_that_cannot_be_read_is_told_with_its_problem(ws: Workspace, path: str, problem: str) -> None:
+    with pytest.raises(WorkspaceError) as caught:
+        ws.read(path)
+    assert str(caught.value) == f"{shown(path)}: {problem}"
+    assert isinstance(caught.value, ToolFailed)
+
+
+def test_a_path_that_is_too_deep_is_refused_and_makes_nothing_open_for_long(ws: Workspace) -> None:
+    before = len(names_in(Path("/dev/fd")))
+    with pytest.raises(WorkspaceError, match="directories deep"):
+        ws.write("/".join(["d"] * (DEPTH_MAX + 2)), b"")
+    assert len(names_in(Path("/dev/fd"))) == before
+
+
+def test_a_file_that_is_too_large_is_refused_also_when_its_size_is_not_told(ws: Workspace) -> None:
+    (ws.root / "big").write_bytes(b"x" * 11)
+    with pytest.raises(WorkspaceError, match="is larger than 10 bytes"):
+        ws.read("big", 10)
+    assert ws.read("big", 11) == b"x" * 11
+    with pytest.raises(WorkspaceError, match="is larger than 1 bytes"):
+        Workspace("/proc/self").read("status", 1)  # of size 0, by its own account
+
+
+def test_absolute_paths_below_the_root_are_paths_of_the_workspace(tmp_path: Path, ws: Workspace) -> None:
+    (tmp_path / "alias").symlink_to(ws.root)
+    alias = Workspace(tmp_path / "alias")
+    assert alias.root == ws.root
+    assert alias.read(f"{tmp_path}/alias/sub/b.txt") == b"b\n"
+    assert alias.read(f"{ws.root}/sub/b.txt") == b"b\n"
+    assert alias.resolve(str(ws.root)) == ws.root
+
+
+def test_the_root_may_be_the_file_system(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\n")
+    assert Workspace("/").read(str(tmp_path / "a.txt")) == b"a\n"
+    with pytest.raises(OutsideWorkspace):
+        Workspace("/").read("../etc")
+
+
+def test_a_write_makes_parents_and_keeps_the_mode_of_a_file(ws: Workspace) -> None:
+    ws.write("new/deep/c.txt", b"c\n")
+    assert (ws.root / "new/deep/c.txt").read_bytes() == b"c\n"
+    (ws.root / "a.txt").chmod(0o750)
+    ws.write("a.txt", b"changed\n")
+    assert stat.S_IMODE((ws.root / "a.txt").stat().st_mode) == 0o750
+    assert names_in(ws.root) == ["a.txt", "new", "sub"]
+
+
+def test_a_new_file_gets_the_mode_of_the_umask(ws: Workspace) -> None:
+    before = os.umask(0o027)
+    try:
+        ws.write("new.txt", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((ws.root / "new.txt").stat().st_mode) == 0o640
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WorkspaceError, match="No space left on device"):
+        ws.write("a.txt", b"half")
+    assert (ws.root / "a.txt").read_bytes() == b"a\n"
+    assert names_in(ws.root) == ["a.txt", "sub"]
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_args, **_more: False)  # for root every file is writable
+    with pytest.raises(WorkspaceError, match="Permission denied"):
+        ws.write("a.txt", b"x")
+    assert (ws.root / "a.txt").read_bytes() == b"a\n"
+
+
+def test_a_write_leaves_the_other_names_of_a_hard_link_alone(ws: Workspace, outside: Path) -> None:
+    os.link(outside / "secret.txt", ws.root / "hard")
+    ws.write("hard", b"changed\n")
+    assert (ws.root / "hard").read_bytes() == b"changed\n"
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+def test_a_directory_is_not_removed(ws: Workspace) -> None:
+    with pytest.raises(WorkspaceError):
+        ws.remove("sub")
+    assert (ws.root / "sub").is_dir()
+
+
+def test_entries_are_sorted_with_their_kinds_and_links_unfollowed(ws: Workspace, outside: Path) -> None:
+    (ws.root / "link").symlink_to(outside)
+    os.mkfifo(ws.root / "z-fifo")
+    assert [(each.name, each.kind, each.size_bytes) for each in ws.entries(".")] == [
+        ("a.txt", "file", 2),
+        ("link", "link", 0),
+        ("sub", "directory", 0),
+        ("z-fifo", "other", 0),
+    ]
+
+
+def test_a_name_that_is_no_text_is_listed_and_can_be_read_and_is_shown_with_escapes(ws: Workspace) -> None:
+    Path(os.fsdecode(os.fsencode(ws.root) + b"/caf\xe9\n.txt")).write_bytes(b"x")
+    (name,) = [each.name for each in ws.entries(".") if "caf" in each.name]
+    assert ws.read(name) == b"x"
+    assert shown(name) == "caf\\xe9\\n.txt"
+
+
+@pytest.mark.parametrize(("root", "problem"), [("none", "No such file"), ("ws/a.txt", "is no directory")])
+def test_a_workspace_that_is_no_directory_is_refused(
+    tmp_path: Path, ws: Workspace, root: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        Workspace(tmp_path / root)
