@@ -36,6 +36,7 @@ from ..eventlog.events import (
 )
 from ..projections.messages import CallRequest, canonical_json
 from ..projections.run_state import CallState, RunState
+from ..runtime.approving import APPROVAL_TIMER
 from ..runtime.commands import (
     Cancel,
     ChildEnded,
@@ -54,7 +55,6 @@ from ..runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from ..runtime.decide import APPROVAL_TIMER
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "not_registered", "payload_too_large", "tool_source_unavailable"}

@@ -37,10 +37,11 @@ from ..projections.run_state import RunState, apply, check_epoch
 from ..runtime import Registry
 from ..runtime.agent_config import AgentConfig
 from ..runtime.commands import Command, ModelCallFailed, ModelReplied, ToolEmitted, ToolReturned
-from ..runtime.decide import Turn, pending, unsafe_starts
+from ..runtime.decide import advance, pending, take, unsafe_starts
 from ..runtime.effects import CallModel, CallTool, Effect
 from ..runtime.rules import Rules, rules_of
 from ..runtime.tools import expose
+from ..runtime.turn import Turn
 from .archive import referred
 from .canonical import label_of
 from .commanding import Failed, command_of
@@ -322,7 +323,7 @@ class _Guided(Turn):
             taken = self.events[before]
             advances = advances and not (isinstance(taken, Claimed) and taken.worker == "canceller")
         if advances:
-            self.advance()
+            advance(self)
 
     def _carry_out(self, command: Command | Failed, event: Event) -> None:
         if isinstance(command, Failed):
@@ -332,7 +333,7 @@ class _Guided(Turn):
         self._check_awaited(command, event)
         if isinstance(event, Prepared):
             self._check_tools(event)
-        self.take(command)
+        take(self, command)
 
     def _check_awaited(self, command: Command, event: Event) -> None:
         """An outcome must be that of an effect that the core had asked for."""

@@ -28,11 +28,13 @@ from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, Stale
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
 from ..runtime import Agent, DurableExecutor, Executor, LocalExecutor, Registry, Runtime, Worker
+from ..runtime.approving import APPROVAL_TIMER
 from ..runtime.commands import TimerDue
-from ..runtime.decide import APPROVAL_TIMER, Turn
+from ..runtime.decide import take
 from ..runtime.drive import Host
 from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
+from ..runtime.turn import Turn
 from .casts import Cast, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
 from .scripts import Told
@@ -281,7 +283,7 @@ class _Stage:
         await journal.load()
         while not journal.state.over:
             turn = Turn(journal.state, journal.rules, self._log.clock.now())
-            turn.take(TimerDue(APPROVAL_TIMER + asked.approval_id))
+            take(turn, TimerDue(APPROVAL_TIMER + asked.approval_id))
             if not turn.events:
                 return
             cause = journal.state.head.rev + len(turn.events)

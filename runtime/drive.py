@@ -20,6 +20,7 @@ from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, Payload
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
+from .calls import tool_of
 from .children import ChildRuns
 from .commands import (
     Claim,
@@ -31,13 +32,14 @@ from .commands import (
     ToolReturned,
     ToolsResolved,
 )
-from .decide import Turn, pending, tool_of, unsafe_starts
+from .decide import advance, pending, take, unsafe_starts
 from .effects import CallModel, CallTool, Effect, Prepare, WaitUntil
 from .journal import STALE_READ_S, Journal, through_outages
 from .modelcall import call_model
 from .toolcall import call_tool
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
 from .tools import expose
+from .turn import Turn
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -152,12 +154,12 @@ class Driver:
 
     def claim_within(self, turn: Turn, *causes: Command) -> None:
         """Add the claim, and all that follows from it, to a turn that is about to be stored."""
-        turn.take(Claim(self.host.worker, self.host.lease_s))
+        take(turn, Claim(self.host.worker, self.host.lease_s))
         for cause in causes:
-            turn.take(cause)
+            take(turn, cause)
         self.epoch = self.state.epoch
         self._prepare_at_once(turn)
-        turn.advance()
+        advance(turn)
 
     def turn(self) -> Turn:
         """A new turn at the run."""
@@ -168,9 +170,9 @@ class Driver:
         submitted = self.state.submitted
         if not self.state.prepared and submitted is not None and not submitted.config.get("mcp_servers"):
             try:
-                turn.take(self._resolved(self._python_tools()))
+                take(turn, self._resolved(self._python_tools()))
             except ConfigError as error:
-                turn.take(PreparationFailed(error_type="config_error", message=str(error)))
+                take(turn, PreparationFailed(error_type="config_error", message=str(error)))
 
     def _python_tools(self) -> dict[str, Tool]:
         return dict(self.host.registry.resolve(self.host.agent(self.state.agent)))
@@ -243,12 +245,12 @@ class Driver:
         turn, extra, waiting = self.turn(), list[Write](), list[asyncio.Future[None]]()
         for item in posted:
             before = len(turn.events)
-            turn.take(item.command)
+            take(turn, item.command)
             if len(turn.events) > before:
                 extra.extend(item.extra)
             if item.stored is not None:
                 waiting.append(item.stored)
-        turn.advance()
+        advance(turn)
         try:
             stored = not turn.events or await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
         except PayloadTooLarge as error:

@@ -19,8 +19,8 @@ from ..eventlog.events import LaneEntry, StoredEvent, Submitted
 from ..eventlog.names import run_subject
 from ..eventlog.ports import Delivery, Lease, Log, Subject, Wakeup, WakeWrite, Write
 from ..projections.run_state import RunState
+from .approving import APPROVAL_TIMER
 from .commands import ChildEnded, Command, PreparationFailed, TimerDue
-from .decide import APPROVAL_TIMER
 from .drive import Driver, Ending, Host
 from .executor import BUILT
 from .heart import Heart

@@ -8,8 +8,9 @@ from ..eventlog.commits import Chain
 from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
 from ..eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
-from .decide import Turn
+from .decide import take
 from .journal import DECISIONS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
+from .turn import Turn
 
 CLAIM_AFTER_CONFLICTS = 3
 BATCH_RUNS_MAX = 500
@@ -85,7 +86,7 @@ async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
     """
     for journal in reversed([member for member in members if member.state.owner is not None]):
         turn = Turn(journal.state, journal.rules, log.clock.now())
-        turn.take(Claim("canceller", 1.0))
+        take(turn, Claim("canceller", 1.0))
         await journal.store(turn.events, epoch=journal.state.epoch)
 
 

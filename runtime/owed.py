@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 from ..eventlog.ports import Log, Timer, Wakeup
+from .approving import APPROVAL_TIMER
 from .commands import TimerDue
-from .decide import APPROVAL_TIMER
 from .journal import Journal, through_outages
 
 WATCH = "watch"

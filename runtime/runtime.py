@@ -40,7 +40,7 @@ from ..projections.run_state import RunState
 from .agent import Agent
 from .agent_config import capabilities_needed
 from .commands import Command, Inject, Pause, Resolve, Resume
-from .decide import Turn
+from .decide import take
 from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
@@ -52,6 +52,7 @@ from .owed import wakeup_for
 from .registry import Registry
 from .stream import stream_run
 from .submission import submitted_event
+from .turn import Turn
 
 if TYPE_CHECKING:
     from ..projections.projector import RunIndex
@@ -496,7 +497,7 @@ class RunHandle(Generic[OutputT]):
                 return journal
             was_parked = not state.runnable
             turn = Turn(state, journal.rules, self._runtime.log.clock.now())
-            turn.take(command)
+            take(turn, command)
             if not turn.events:
                 return journal
             wakes = was_parked and state.runnable

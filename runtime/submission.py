@@ -11,8 +11,8 @@ from ..eventlog.errors import ConfigError, PayloadTooLarge
 from ..eventlog.events import ParentLink, Status, Submitted
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import canonical_json, parse_messages, sha256_hex
-from .decide import Turn
 from .rules import rules_of
+from .turn import Turn
 
 if TYPE_CHECKING:
     from .agent import Agent

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..eventlog.events import Event
 from ..projections.run_state import CallState
+from .approving import effective_arguments
+from .calls import idempotency_key
 from .commands import ToolEmitted, ToolReturned
 from .context import ToolContext
-from .decide import effective_arguments, idempotency_key
 from .effects import CallTool
 from .toolport import Retryable, Tool, ToolFailed, ToolTimedOut
 

@@ -20,7 +20,9 @@ from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
 from foldlog.eventlog.ports import CommitWrite, Timer, Wakeup, WakeWrite
 from foldlog.projections import run_state
-from foldlog.runtime import decide, drive, durable, family, heart, local
+from foldlog.runtime import calls as calls_module
+from foldlog.runtime import drive, durable, family, heart, local
+from foldlog.runtime import turn as turn_module
 from foldlog.runtime.children import ChildRuns
 from foldlog.runtime.commands import ChildSpawned
 from foldlog.runtime.drive import Driver
@@ -470,7 +472,7 @@ def park_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
         if isinstance(event, Parked):
             state.owner = owner
 
-    for module in (run_state, decide, drive):
+    for module in (run_state, turn_module, drive):
         patch.setattr(module, "apply", apply)
 
 
@@ -776,14 +778,14 @@ async def bug_beside_a_child(world: World) -> None:
     )
     replies = calls(("delegate", {"to": "inner"}), ("save", {"what": "x"})), says("done")
     with pytest.MonkeyPatch.context() as patch:
-        real = decide.Turn._tool_returned
+        real = calls_module.returned
 
-        def returned(self: Any, command: Any) -> None:
+        def returned(turn: Any, command: Any) -> None:
             if command.result == "saved x":
                 raise ZeroDivisionError("a bug")
-            real(self, command)
+            real(turn, command)
 
-        patch.setattr(decide.Turn, "_tool_returned", returned)
+        patch.setattr(calls_module, "returned", returned)
         world.worker("w0")
         jobs = [Job(world.agent("parent", *replies), "question")]
         await submit(world.process("caller"), jobs, "durable")

@@ -16,12 +16,12 @@ from foldlog.eventlog.ports import Subject
 from foldlog.projections.messages import chain
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import CAPABILITIES, Agent
-from foldlog.runtime.decide import Turn
 from foldlog.runtime.drive import Driver, Host
 from foldlog.runtime.effects import CallTool
 from foldlog.runtime.heart import Heart
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.submission import open_turn
+from foldlog.runtime.turn import Turn
 
 
 class OwnExecutor:

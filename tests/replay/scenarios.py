@@ -17,7 +17,7 @@ from foldlog.eventlog.ports import At, CommitWrite, Shard
 from foldlog.replay import find_run
 from foldlog.runtime import Agent, Custom, Registry, RunHandle, Runtime, ToolContext, tool
 from foldlog.runtime.commands import Claim
-from foldlog.runtime.decide import Turn
+from foldlog.runtime.decide import advance, take
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.models import (
     AuthenticationFailed,
@@ -31,6 +31,7 @@ from foldlog.runtime.models import (
     TransientModelError,
 )
 from foldlog.runtime.toolport import Retryable, ToolFailed
+from foldlog.runtime.turn import Turn
 
 WAIT_S = 20.0
 
@@ -383,8 +384,8 @@ async def takeover(world: World) -> None:
         journal = Journal(world.log, await find_run(world.log, run.run_id))
         await journal.load()
         turn = Turn(journal.state, journal.rules, world.log.clock.now())
-        turn.take(Claim("worker-2", 5.0))
-        turn.advance()
+        take(turn, Claim("worker-2", 5.0))
+        advance(turn)
         assert await journal.store(turn.events, epoch=journal.state.epoch)
     async with world.runtime() as second:
         run = second.get_run(run.run_id)

@@ -13,8 +13,9 @@ from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
 from foldlog.projections import run_state
 from foldlog.replay import Divergence, Trace, export, read_archive, replay, state_at, trace_of
-from foldlog.runtime import Agent, Registry, Runtime, decide, request, tool
-from foldlog.runtime.decide import Turn
+from foldlog.runtime import Agent, Registry, Runtime, request, steps, tool
+from foldlog.runtime import calls as calls_module
+from foldlog.runtime.turn import Turn
 
 from tests.replay.conftest import played
 from tests.replay.scenarios import SCENARIOS, Model, World, calls, says
@@ -61,7 +62,7 @@ def test_a_trace_without_its_artifacts_is_refused() -> None:
 
 def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        decide, "request_digest", lambda state, rules: request.request_digest(state, rules)[::-1]
+        steps, "request_digest", lambda state, rules: request.request_digest(state, rules)[::-1]
     )
     found = diverged(only("tools_and_progress"))
     assert (found.fields, found.revision) == (("digest",), 6)
@@ -77,9 +78,9 @@ def test_another_rendering_of_results_is_found_at_the_next_request(monkeypatch: 
 
 
 def test_a_longer_backoff_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    backoff_s = decide.backoff_s
+    backoff_s = steps.backoff_s
     monkeypatch.setattr(
-        decide, "backoff_s", lambda retry, failures, seed: 20 * backoff_s(retry, failures, seed)
+        steps, "backoff_s", lambda retry, failures, seed: 20 * backoff_s(retry, failures, seed)
     )
     found = diverged(only("retries"))
     assert found.fields == ("retry_at",)
@@ -87,12 +88,12 @@ def test_a_longer_backoff_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_expiry_of_approvals_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "APPROVAL_EXPIRY_S", 3600.0)
+    monkeypatch.setattr(steps, "APPROVAL_EXPIRY_S", 3600.0)
     assert diverged(only("approvals")).fields == ("expires_at",)
 
 
 def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "RETRIED_ERRORS", frozenset[str]())
+    monkeypatch.setattr(steps, "RETRIED_ERRORS", frozenset[str]())
     found = diverged(only("retries"))
     assert found.recorded is not None
     assert found.recorded.type == "model_failed"
@@ -101,7 +102,7 @@ def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_shorter_wait_before_parking_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "PARK_RETRY_S", 3600.0)
+    monkeypatch.setattr(steps, "PARK_RETRY_S", 3600.0)
     found = diverged(only("waiting", 2))
     assert found.recorded is not None
     assert found.recorded.type == "parked"
@@ -109,20 +110,20 @@ def test_a_shorter_wait_before_parking_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_decision_that_the_code_does_not_take_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Turn, "_complete_step", lambda _self: None)
+    monkeypatch.setattr(steps, "complete", lambda _turn: None)
     found = diverged(only("tools_and_progress"))
     assert found.why == "step(1, completed) was recorded, and the code does not decide it"
 
 
 def test_a_decision_that_the_code_takes_besides_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = Turn._settle
+    settle = calls_module._settle
 
-    def eager(self: Turn, call: Any) -> None:
-        settle(self, call)
+    def eager(turn: Turn, call: Any) -> None:
+        settle(turn, call)
         if call.result is None and call.name == "deploy":
-            self._result(call, status="error", error="no patience")
+            calls_module._result(turn, call, status="error", error="no patience")
 
-    monkeypatch.setattr(Turn, "_settle", eager)
+    monkeypatch.setattr(calls_module, "_settle", eager)
     found = diverged(only("approvals"))
     assert found.decided is not None
     assert found.decided.type == "tool_result"
@@ -130,13 +131,13 @@ def test_a_decision_that_the_code_takes_besides_is_found(monkeypatch: pytest.Mon
 
 
 def test_a_result_of_a_call_that_was_not_asked_for_yet_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "_startable", lambda _state, _now: ())
+    monkeypatch.setattr(calls_module, "_startable", lambda _state, _now: ())
     found = diverged(only("tools_and_progress"))
     assert "would not have asked for it yet" in found.why
 
 
 def test_the_first_difference_of_a_family_is_the_first_in_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "request_digest", lambda _state, _rules: "other")
+    monkeypatch.setattr(steps, "request_digest", lambda _state, _rules: "other")
     trace = only("child")
     assert diverged(trace).run == trace.root
 

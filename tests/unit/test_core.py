@@ -41,9 +41,10 @@ from foldlog.runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from foldlog.runtime.decide import Turn, decide, pending, unsafe_starts
+from foldlog.runtime.decide import advance, decide, pending, take, unsafe_starts
 from foldlog.runtime.effects import CallModel, CallTool, Prepare, WaitUntil
 from foldlog.runtime.rules import RetryRules, Rules
+from foldlog.runtime.turn import Turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -229,9 +230,9 @@ def test_a_retry_that_is_far_away_parks_the_run_and_its_timer_goes_on() -> None:
     assert parked is not None
     story.now += 60
     turn = Turn(story.state, RULES, story.now)
-    turn.take(Claim("w1", 10.0))
-    turn.take(TimerDue(parked.timer_id))
-    turn.advance()
+    take(turn, Claim("w1", 10.0))
+    take(turn, TimerDue(parked.timer_id))
+    advance(turn)
     assert [event.type for event in turn.events] == ["claimed", "timer_fired", "model_requested"]
 
 

@@ -1,0 +1,102 @@
+"""Approvals as the core sees them: asked for, answered, timed out, and what a call's record says of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..eventlog.events import ApprovalRequested, ApprovalResolved, Status, TimerFired
+from ..eventlog.names import digest_of
+from ..projections.run_state import ApprovalState, CallState, RunState
+from .commands import Resolve
+from .turn import Turn
+
+APPROVAL_TIMER = "approval-"
+
+
+def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
+    """The arguments to run a call with: as edited by whoever approved it, else the model's."""
+    for approval in reversed(state.approvals.values()):
+        resolution = approval.resolution
+        if (
+            approval.request.tool_call_id == call.id
+            and resolution is not None
+            and resolution.arguments is not None
+        ):
+            return resolution.arguments
+    return call.arguments
+
+
+def request_approval(turn: Turn, call: CallState, kind: str, expires_at: float | None) -> None:
+    """Ask people about a call."""
+    ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
+    approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
+    turn.add(
+        ApprovalRequested(
+            step=turn.state.step,
+            tool_call_id=call.id,
+            approval_id=approval_id,
+            kind=kind,
+            tool_name=call.name,
+            arguments=call.arguments,
+            expires_at=expires_at,
+        )
+    )
+
+
+def resolve(turn: Turn, answer: Resolve) -> None:
+    """Somebody answered."""
+    approval = turn.state.approvals.get(answer.approval_id)
+    if approval is None or not approval.pending:
+        return
+    outcome = answer.outcome
+    if approval.request.kind == "unverifiable" and outcome is None:
+        outcome = "failed" if answer.decision == "rejected" else "retry"
+    _resolved(
+        turn,
+        approval,
+        ApprovalResolved(
+            approval_id=answer.approval_id,
+            decision=answer.decision,
+            arguments=answer.arguments,
+            outcome=outcome,
+            result=answer.result,
+            by=answer.by,
+            note=answer.note,
+        ),
+    )
+
+
+def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved) -> None:
+    request = approval.request
+    turn.add(msgspec.structs.replace(resolution, step=request.step, tool_call_id=request.tool_call_id))
+    if not turn.state.pending_approvals and turn.state.paused in {"approval", "unverifiable"}:
+        turn.add(Status(status="resumed", reason=turn.state.paused))
+
+
+def timer_due(turn: Turn, timer_id: str) -> None:
+    """A timer fired: the one the run is parked on, or the end of an approval's time."""
+    parked = turn.state.parked
+    if parked is not None and parked.reason == "timer" and parked.timer_id == timer_id:
+        turn.add(TimerFired(timer_id=timer_id))
+        return
+    approval = turn.state.approvals.get(timer_id.removeprefix(APPROVAL_TIMER))
+    if approval is not None and approval.pending:
+        _resolved(
+            turn, approval, ApprovalResolved(approval_id=approval.request.approval_id, decision="timed_out")
+        )
+
+
+def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:
+    """The approval of kind tool; one of kind unverifiable is recovery, and no part of the record."""
+    for approval in reversed(turn.state.approvals.values()):
+        request, resolution = approval.request, approval.resolution
+        if request.tool_call_id == call.id and request.kind != "unverifiable" and resolution is not None:
+            edited = {"edited_arguments": resolution.arguments} if resolution.arguments is not None else {}
+            return {"approval_status": resolution.decision, "approval_id": request.approval_id, **edited}
+    return {"approval_status": "not_required"}
+
+
+def awaits_approval(turn: Turn, call: CallState) -> bool:
+    """Whether somebody still has to decide about the call."""
+    approval = turn.state.approvals.get(call.approval_id or "")
+    return approval is not None and approval.pending

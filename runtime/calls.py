@@ -1,0 +1,294 @@
+"""The tool calls of a step: asked for, cleared, started, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..eventlog.events import (
+    ApprovalResolved,
+    ChildFinished,
+    ChildStarted,
+    Parked,
+    Status,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    ToolStarted,
+)
+from ..projections.messages import CallRequest
+from ..projections.run_state import CallState, RunState
+from .approving import approval_metadata, awaits_approval, request_approval
+from .arguments import parse_arguments, split_arguments
+from .commands import ChildEnded, ChildSpawned, ToolEmitted, ToolReturned
+from .effects import CallTool, Effect, WaitUntil
+from .rules import RETRYABLE_ATTEMPTS, backoff_s
+from .turn import Turn
+
+
+def idempotency_key(state: RunState, call: CallState) -> str:
+    """The key of a call: the same for every attempt and every owner."""
+    return f"{state.run}:{state.step}:{call.index}"
+
+
+def tool_of(state: RunState, call: CallState) -> ToolSpec | None:
+    """The call's tool, if the run has one of that name."""
+    return state.tools.get(call.name)
+
+
+def _tool(state: RunState, call: CallState) -> ToolSpec:
+    return state.tools[call.name]
+
+
+def _startable(state: RunState, now: float) -> Iterable[CallState]:
+    """Calls that may run now: cleared, due, and at the front of their read-write lock in call order."""
+    waiting: dict[str, bool] = {}
+    for call in state.calls.values():
+        if call.result is not None or not _cleared(state, call):
+            continue
+        spec = _tool(state, call)
+        lock = spec.lock
+        if lock is not None:
+            held_exclusively = waiting.get(lock)
+            waiting[lock] = bool(held_exclusively) or spec.exclusive
+            if held_exclusively or (held_exclusively is not None and spec.exclusive):
+                continue
+        if call.retry_at is None or call.retry_at <= now:
+            yield call
+
+
+def _cleared(state: RunState, call: CallState) -> bool:
+    """Whether nothing but time and locks stands between the call and its run."""
+    if call.orphaned or call.raw_arguments is not None or call.name not in state.tools:
+        return False
+    approval = state.approvals.get(call.approval_id or "")
+    if approval is None:
+        return True
+    resolution = approval.resolution
+    if resolution is None or resolution.decision != "approved":
+        return False
+    return approval.request.kind != "unverifiable" or resolution.outcome == "retry"
+
+
+def pending(state: RunState, now: float) -> tuple[Effect, ...]:
+    """The calls to run now, and the wait for those that are tried again later."""
+    ready = [c for c in _startable(state, now) if _tool(state, c).effect != "unsafe" or c.started]
+    waits = [c.retry_at for c in state.calls.values() if c.result is None and c.retry_at and c.retry_at > now]
+    starts = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.failures + 1) for c in ready)
+    return starts + ((WaitUntil(min(waits)),) if waits else ())
+
+
+def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
+    """The `tool_started` that must be stored before their tools may run (protocol rule 20)."""
+    if not state.runnable or state.owner is None or not state.model.replied:
+        return ()
+    calls = [c for c in _startable(state, now) if _tool(state, c).effect == "unsafe" and not c.started]
+    return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.failures + 1) for c in calls)
+
+
+def called(turn: Turn, request: CallRequest) -> None:
+    """The model asked for a tool."""
+    state = turn.state
+    arguments, raw = parse_arguments(request.arguments)
+    executable, injected = split_arguments(arguments, turn.rules.injected_tool_args)
+    usable = request.id and request.id not in state.call_places
+    turn.add(
+        ToolCall(
+            step=state.step,
+            tool_call_id=request.id if usable else f"call-{state.step}-{len(state.calls)}",
+            tool_name=request.name,
+            arguments=executable,
+            raw_arguments=raw,
+            injected_args=injected,
+        )
+    )
+
+
+def callable_(turn: Turn, call: CallState) -> bool:
+    """Whether the call names a tool of the run and has arguments to run it with."""
+    return call.raw_arguments is None and call.name in turn.state.tools
+
+
+def emitted(turn: Turn, emitted: ToolEmitted) -> None:
+    """A running call emitted an event; one that is stored already stands."""
+    call = _open_call(turn, emitted.step, emitted.call_id)
+    if call is None or emitted.ordinal != call.emitted:
+        return
+    event = msgspec.structs.replace(emitted.event, step=turn.state.step, tool_call_id=call.id)
+    turn.add(event)  # type: ignore[arg-type] # the shell admits observable events only
+
+
+def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
+    call = turn.state.calls.get(call_id) if step == turn.state.step and turn.state.step_open else None
+    return call if call is not None and call.result is None else None
+
+
+def returned(turn: Turn, returned: ToolReturned) -> None:
+    """An attempt ended: a result, or another attempt later."""
+    call = _open_call(turn, returned.step, returned.call_id)
+    if call is None or call.orphaned or call.name not in turn.state.tools:
+        return
+    if returned.attempt != call.failures + 1:  # that attempt's outcome is stored already
+        return
+    if returned.status != "success" and _retries(turn, call, returned):
+        wait_s = returned.retry_after_s or backoff_s(turn.rules.retry, call.failures + 1, call.id)
+        turn.add(
+            ToolAttemptFailed(
+                step=turn.state.step,
+                tool_call_id=call.id,
+                attempt=call.failures + 1,
+                error=returned.error or "",
+                retry_at=turn.now + wait_s,
+            )
+        )
+        return
+    _result(
+        turn,
+        call,
+        status=returned.status,
+        result=returned.result,
+        error=returned.error,
+        started_at=returned.started_at,
+        completed_at=returned.completed_at,
+    )
+
+
+def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
+    spec = _tool(turn.state, call)
+    attempts = max(spec.max_attempts, RETRYABLE_ATTEMPTS if returned.retryable else 1)
+    return spec.effect != "unsafe" and call.failures + 1 < attempts
+
+
+def child_spawned(turn: Turn, spawned: ChildSpawned) -> None:
+    """A running call starts a child run."""
+    call = turn.state.calls.get(spawned.call_id)
+    if call is None or call.result is not None or spawned.ordinal != len(call.children):
+        return
+    turn.add(
+        ChildStarted(
+            step=turn.state.step,
+            tool_call_id=call.id,
+            child_run=spawned.child_run,
+            name=spawned.name,
+            kind=spawned.kind,
+        )
+    )
+
+
+def child_ended(turn: Turn, ended: ChildEnded) -> None:
+    """A child run is over."""
+    if ended.child_run not in turn.state.open_children:
+        return
+    call_id = turn.state.open_children[ended.child_run]
+    turn.add(
+        ChildFinished(
+            step=turn.state.step if call_id else None,
+            tool_call_id=call_id,
+            child_run=ended.child_run,
+            status=ended.status,
+            output_digest=ended.output_digest,
+        )
+    )
+
+
+def park_orphans(turn: Turn) -> bool:
+    """A claim over an open `tool_started` does nothing but settle (protocol rule 20)."""
+    orphans = [c for c in turn.state.calls.values() if c.orphaned and c.result is None]
+    undecided = [c for c in orphans if not _is_being_settled(turn, c)]
+    for call in undecided:
+        request_approval(turn, call, "unverifiable", None)
+    if undecided and turn.state.paused is None:
+        turn.add(Status(status="paused", reason="unverifiable"))
+    if any(turn.state.approvals[c.approval_id or ""].pending for c in orphans):
+        turn.add(Parked(reason="unverifiable"))
+        return True
+    return False
+
+
+def _is_being_settled(turn: Turn, call: CallState) -> bool:
+    """Asked already, and not answered by a retry whose start was orphaned in its turn."""
+    approval = turn.state.approvals.get(call.approval_id or "")
+    if approval is None or approval.request.kind != "unverifiable":
+        return False
+    return approval.resolution is None or approval.resolution.outcome != "retry"
+
+
+def settle(turn: Turn) -> bool:
+    """Give results where no tool has to run, and park if all the rest waits for people. True: all calls are done."""
+    state = turn.state
+    for call in list(state.calls.values()):
+        if call.result is None:
+            _settle(turn, call)
+    open_calls = [c for c in state.calls.values() if c.result is None]
+    if open_calls and all(awaits_approval(turn, c) for c in open_calls):
+        turn.add(Parked(reason="approval"))
+    return not open_calls
+
+
+def _settle(turn: Turn, call: CallState) -> None:
+    """Give a call its result where that needs no run of its tool."""
+    if call.raw_arguments is not None:
+        _result(turn, call, status="error", error="the arguments are not a JSON object")
+    elif call.name not in turn.state.tools:
+        known = ", ".join(sorted(turn.state.tools)) or "none"
+        _result(turn, call, status="error", error=f"unknown tool {call.name!r}; known tools: {known}")
+    approval = turn.state.approvals.get(call.approval_id or "")
+    if approval is None or approval.resolution is None or call.result is not None:
+        return
+    resolution, note = approval.resolution, approval.resolution.note
+    if resolution.decision == "timed_out":
+        _result(turn, call, status="timed_out", error="nobody approved the call in time")
+    elif approval.request.kind == "unverifiable":
+        _settle_unverifiable(turn, call, resolution)
+    elif resolution.decision == "rejected":
+        _result(
+            turn,
+            call,
+            status="rejected",
+            error="an operator rejected the call" + (f": {note}" if note else ""),
+        )
+
+
+def _settle_unverifiable(turn: Turn, call: CallState, resolution: ApprovalResolved) -> None:
+    if resolution.outcome == "succeeded":
+        _result(turn, call, status="success", result=resolution.result)
+    elif resolution.outcome == "failed":
+        _result(turn, call, status="error", error=resolution.note or "an operator marked the call as failed")
+
+
+def _result(
+    turn: Turn,
+    call: CallState,
+    *,
+    status: str,
+    result: object = None,
+    error: str | None = None,
+    started_at: float | None = None,
+    completed_at: float | None = None,
+) -> None:
+    begun = turn.now if started_at is None else started_at
+    ended = turn.now if completed_at is None else completed_at
+    duration_ms = round(max(0.0, ended - begun) * 1000, 3)
+    turn.add(
+        ToolResult(
+            step=turn.state.step,
+            tool_call_id=call.id,
+            tool_name=call.name,
+            success=status == "success",
+            result=result,
+            error=error,
+            duration_ms=duration_ms,
+            metadata={
+                "status": status,
+                "started_at": begun,
+                "completed_at": ended,
+                "execution_time_ms": duration_ms,
+                "attempt": call.failures + 1,
+                "idempotency_key": idempotency_key(turn.state, call),
+                **approval_metadata(turn, call),
+                **({"injected_args": call.injected_args} if call.injected_args else {}),
+            },
+        )
+    )

@@ -1,0 +1,37 @@
+"""One turn at a run: what is decided is folded in place and collected, so that it is stored by one append."""
+
+from __future__ import annotations
+
+from ..eventlog.events import ApprovalRevoked, CancelRequested, Error, Status, StoredEvent
+from ..projections.run_state import RunState, apply
+from .rules import Rules
+
+
+class Turn:
+    """The state, the rules and the time of a turn, and the events decided so far."""
+
+    def __init__(self, state: RunState, rules: Rules, now: float) -> None:
+        self.state, self.rules, self.now = state, rules, now
+        self.events: list[StoredEvent] = []
+
+    def add(self, *events: StoredEvent) -> None:
+        """Decide these events."""
+        for event in events:
+            apply(self.state, event, self.now)
+            self.events.append(event)
+
+    def cancel(self, reason: str, by: str = "") -> None:
+        """End the run as cancelled; pending approvals become void in the same commit."""
+        self._revoke_approvals()
+        self.add(CancelRequested(reason=reason, by=by), Status(status="cancelled", reason=reason))
+
+    def fail(self, error_type: str, message: str, *, recoverable: bool, step: int | None) -> None:
+        """End the run with an error."""
+        self._revoke_approvals()
+        self.add(
+            Error(step=step, error=message, error_type=error_type, recoverable=recoverable),
+            Status(status="error", message=message),
+        )
+
+    def _revoke_approvals(self) -> None:
+        self.add(*[ApprovalRevoked(approval_id=a.request.approval_id) for a in self.state.pending_approvals])
