@@ -337,20 +337,25 @@ class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
 
 
 class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
-    """A model call was decided on. `digest` is that of the provider-neutral request (R12)."""
+    """A model call was decided on. `digest` is that of the provider-neutral request (R12).
+
+    `phase` is empty for the call of a step, else what the call is for besides: planner, summary.
+    """
 
     attempt: int
     digest: str
     model: str = ""
+    phase: str = ""
 
 
 class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
-    """A model call attempt failed. `retry_at` is null when there is no next attempt."""
+    """A model call attempt failed. `retry_at` is null when there is no next attempt. `phase` as in the request."""
 
     attempt: int
     error_type: str
     error: str
     retry_at: float | None = None
+    phase: str = ""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):

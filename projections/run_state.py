@@ -98,8 +98,11 @@ class CallState(msgspec.Struct):
 
 
 class ModelCallState(msgspec.Struct):
-    """The model call of the current step."""
+    """The model call of the current step, or of a phase besides the steps (`phase` not empty)."""
 
+    phase: str = ""
+    model: str = ""
+    """The model of the latest attempt, as provider:model."""
     attempt: int = 0
     requested: bool = False
     """Whether the attempt is under way under the current epoch."""
@@ -251,8 +254,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case Step():
             _complete_step(state)
         case ModelRequested():
-            state.model.attempt, state.model.requested, state.model.retry_at = event.attempt, True, None
-            state.model.error_type = state.model.error = ""  # not final: a takeover must not take it so
+            _request_model(state, event)
         case Usage():
             state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
             state.usage = state.usage + event.usage
@@ -337,6 +339,14 @@ def _submit(state: RunState, event: Submitted) -> None:
         _add_message(state, message)
     state.history_count = len(state.messages)
     _add_message(state, Message(role="user", content=event.input))
+
+
+def _request_model(state: RunState, event: ModelRequested) -> None:
+    if event.phase != state.model.phase:
+        state.model = ModelCallState(phase=event.phase)
+    model = state.model
+    model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
+    model.error_type = model.error = ""  # not final: a takeover must not take it so
 
 
 def _claim(state: RunState, event: Claimed) -> None:

@@ -176,6 +176,7 @@ def _model_failed(event: ModelFailed, now: float) -> ModelCallFailed:
         error_type=event.error_type,
         message=event.error,
         retry_after_s=max(_LEAST_S, (event.retry_at or now) - now) if asked else None,
+        phase=event.phase,
     )
 
 

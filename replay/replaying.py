@@ -338,8 +338,9 @@ class _Guided(Turn):
     def _check_awaited(self, command: Command, event: Event) -> None:
         """An outcome must be that of an effect that the core had asked for."""
         match command:
-            case ModelReplied(step=step, attempt=attempt) | ModelCallFailed(step=step, attempt=attempt):
-                awaited = CallModel(step=step, attempt=attempt) in self._before
+            case ModelReplied() | ModelCallFailed():
+                call = CallModel(step=command.step, attempt=command.attempt, phase=command.phase)
+                awaited = call in self._before
             case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id):
                 awaited = any(isinstance(e, CallTool) and e.call_id == call_id for e in self._before)
             case _:

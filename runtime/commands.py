@@ -48,6 +48,7 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage | None = None
     model: str = ""
     cost_usd: str | None = None
+    phase: str = ""
 
 
 class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,7 @@ class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
     error_type: str
     message: str
     retry_after_s: float | None = None
+    phase: str = ""
 
 
 class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):

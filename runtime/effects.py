@@ -10,10 +10,11 @@ class Prepare(msgspec.Struct, frozen=True):
 
 
 class CallModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Call the model; ends in `ModelReplied` or `ModelCallFailed`."""
+    """Call the model; ends in `ModelReplied` or `ModelCallFailed`. `phase` as in `ModelRequested`."""
 
     step: int
     attempt: int
+    phase: str = ""
 
 
 class CallTool(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
     state, rules = driver.state, driver.journal.rules
     answer = _Answer()
     try:
-        provider, model = driver.host.registry.provider(rules.model)
+        provider, model = driver.host.registry.provider(state.model.model or rules.model)
         request = model_request(state, rules, model)
         await _receive(driver, effect, provider.stream(request), answer)
     except ModelError as error:
@@ -89,6 +89,7 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
         calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
         usage=answer.finished.usage,
         model=answer.finished.model or request.model,
+        phase=effect.phase,
     )
 
 
@@ -101,6 +102,7 @@ def _failed(
         error_type=error_type,
         message=message,
         retry_after_s=retry_after_s,
+        phase=effect.phase,
     )
 
 
@@ -114,7 +116,9 @@ async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delt
                     moved = loop.time()
                     limit.reschedule(min(latest, moved + rules.model_idle_timeout_s))
                 draft = answer.add(delta)
-                if draft is not None:
+                if (
+                    draft is not None and not effect.phase
+                ):  # what is asked besides the steps is nobody's to see
                     await _publish(driver, effect, answer, *draft)
         finally:
             close = getattr(deltas, "aclose", None)

@@ -31,7 +31,7 @@ RETRIED_ERRORS = frozenset({"transient", "rate_limit"})
 def pending(state: RunState) -> tuple[Effect, ...]:
     """The model call, or the wait for its next attempt."""
     if state.model.requested:
-        return (CallModel(step=state.step, attempt=state.model.attempt),)
+        return (CallModel(step=state.step, attempt=state.model.attempt, phase=state.model.phase),)
     retry_at = state.model.retry_at  # maybe past already: storing the failure took its time
     return (WaitUntil(retry_at),) if retry_at else ()
 
@@ -80,7 +80,7 @@ def go_on_with_model(turn: Turn) -> None:
 def model_replied(turn: Turn, reply: ModelReplied) -> None:
     """The answer's commit, in the order of R10."""
     state = turn.state
-    if not _is_current_model_call(turn, reply.step, reply.attempt):
+    if not is_current_model_call(turn, reply):
         return
     step = state.step
     if reply.reasoning:
@@ -105,16 +105,21 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
         turn.add(Status(status="paused", reason="approval"))
 
 
-def _is_current_model_call(turn: Turn, step: int, attempt: int) -> bool:
+def is_current_model_call(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
     """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (rule 21)."""
-    model = turn.state.model
-    return turn.state.step_open and step == turn.state.step and model.requested and attempt == model.attempt
+    state, model = turn.state, turn.state.model
+    asked = (state.step, model.attempt, model.phase)
+    return (
+        model.requested
+        and (state.step_open or bool(model.phase))
+        and (outcome.step, outcome.attempt, outcome.phase) == asked
+    )
 
 
 def model_failed(turn: Turn, failure: ModelCallFailed) -> None:
     """A failed attempt, with the time of the next if there is one."""
     state, retry = turn.state, turn.rules.retry
-    if not _is_current_model_call(turn, failure.step, failure.attempt):
+    if not is_current_model_call(turn, failure):
         return
     failures = state.model.failures + 1
     retry_at = None
@@ -128,6 +133,7 @@ def model_failed(turn: Turn, failure: ModelCallFailed) -> None:
             error_type=failure.error_type,
             error=failure.message,
             retry_at=retry_at,
+            phase=failure.phase,
         )
     )
 
