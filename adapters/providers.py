@@ -10,19 +10,16 @@ An agent uses it with `model = "groq:llama-3.3-70b"`. `ProviderTable` lists all 
 
 from __future__ import annotations
 
-import os
 import re
-import tomllib
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..eventlog.embedded import project_directory
 from ..eventlog.errors import ConfigError
 from .openai import Api, HttpOptions, OpenAIProvider
 from .openai.endpoint import OPENAI_KEY, MaxTokensParameter
+from .project_file import project_tables
 from .strict_tables import StrictTable
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -55,18 +52,13 @@ class ProviderTable(StrictTable):
 def load_providers() -> dict[str, OpenAIProvider]:
     """The configured providers by name; none without a configuration.
 
-    Read from the file `FOLDLOG_CONFIG` if set, else from `foldlog.toml` in the project's directory, else from its
-    `pyproject.toml`. Raises `ConfigError` that names the file, the table and the key.
+    Raises `ConfigError` that names the file, the table and the key.
     """
-    path = _configuration()
-    if path is None:
-        return {}
-    place = "tool.foldlog.providers" if path.name == "pyproject.toml" else "providers"
-    tables = _tables(path, place)
+    configured = project_tables("providers")
     builtin = {entry.name for entry in entry_points(group="foldlog.providers")}
     found: dict[str, OpenAIProvider] = {}
-    for name, table in tables.items():
-        where = f"{path}: [{place}.{name}]"
+    for name, table in configured.tables.items():
+        where = configured.where(name)
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{where}: a provider's name has letters, digits, - and _, and begins with a letter"
@@ -75,26 +67,3 @@ def load_providers() -> dict[str, OpenAIProvider]:
             raise ConfigError(f"{where}: {name!r} is a provider of its own; choose another name")
         found[name] = ProviderTable.read(table, where).provider(name)
     return found
-
-
-def _configuration() -> Path | None:
-    """The file to read, or null if there is none."""
-    if chosen := os.environ.get("FOLDLOG_CONFIG"):
-        path = Path(chosen).expanduser()
-        if not path.is_file():
-            raise ConfigError(f"FOLDLOG_CONFIG names {chosen}, which is no file")
-        return path
-    candidates = (project_directory() / name for name in ("foldlog.toml", "pyproject.toml"))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def _tables(path: Path, place: str) -> dict[str, Any]:
-    try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    for key in place.split("."):
-        found = found.get(key, {})
-        if not isinstance(found, dict):
-            raise ConfigError(f"{path}: {key} has to be a table: [{place}.<name>]")
-    return dict(found)

@@ -51,6 +51,7 @@ from ..eventlog.events import (
     Unknown,
     Usage,
 )
+from .money import usd_text
 from .projection import Value
 
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
@@ -207,4 +208,4 @@ def _on_status(row: RunRow, event: Status) -> RunRow:
 
 
 def _plus(total: str | None, cost: str | None) -> str | None:
-    return None if total is None or cost is None else str(Decimal(total) + Decimal(cost))
+    return None if total is None or cost is None else usd_text(Decimal(total) + Decimal(cost))

@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from ..eventlog.events import (
     Reasoning,
     Submitted,
     Text,
+    TokenUsage,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -146,6 +148,7 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
                     reason="tool_calls" if calls else "stop",
                     usage=event.usage if event.source == "provider" else None,
                     model=event.model,
+                    cost_usd=event.cost_usd,
                 )
                 yield _answered(state, asked, reply=(*reply, *calls, end))
             case _:
@@ -488,6 +491,10 @@ class RecordedRegistry(Registry):
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """The recording, whatever the model."""
         return self._model, model.partition(":")[2] or model
+
+    def price(self, model: str, usage: TokenUsage) -> Decimal | None:
+        """What a call cost is in the recording, or is not known."""
+        return None
 
     def tool_sources(self) -> ToolSourceFactory:
         """No server is connected to."""

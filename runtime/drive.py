@@ -181,6 +181,7 @@ class Driver:
         rules = self.journal.rules
         provider, model = self.host.registry.provider(rules.model)
         provider.check(model)
+        self.host.registry.price_book()
         unknown = rules.hitl_tools - tools.keys()
         if unknown:
             raise ConfigError(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
 from ..eventlog.errors import FoldlogError, LogUnavailable
+from ..eventlog.events import TokenUsage
 from ..eventlog.ports import DraftPiece
 from ..projections.messages import CallRequest
+from ..projections.money import usd_text
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
@@ -16,10 +19,13 @@ from .request import model_request
 
 if TYPE_CHECKING:
     from .drive import Driver
+    from .registry import Registry
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 IDLE_TOLERANCE = 0.01
 """An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
+
+_log = logging.getLogger("foldlog.runtime")
 
 
 class _Answer:
@@ -64,9 +70,9 @@ class _Answer:
 async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
     """Perform one attempt. Never raises but for cancellation: every failure is a command."""
     state, rules = driver.state, driver.journal.rules
-    answer = _Answer()
+    answer, asked = _Answer(), state.model.model or rules.model
     try:
-        provider, model = driver.host.registry.provider(state.model.model or rules.model)
+        provider, model = driver.host.registry.provider(asked)
         request = model_request(state, rules, model)
         await _receive(driver, effect, provider.stream(request), answer)
     except ModelError as error:
@@ -89,8 +95,19 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
         calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
         usage=answer.finished.usage,
         model=answer.finished.model or request.model,
+        cost_usd=answer.finished.cost_usd or _cost_usd(driver.host.registry, asked, answer.finished.usage),
         phase=effect.phase,
     )
+
+
+def _cost_usd(registry: Registry, model: str, usage: TokenUsage | None) -> str | None:
+    """What the call cost; null if nobody knows. An answer that is paid for is not lost to its price."""
+    try:
+        cost = registry.price(model, usage) if usage is not None else None
+    except Exception:  # noqa: BLE001 - a price book's bug must not kill the run's driver
+        _log.exception("the price of a call of %s cannot be looked up", model)
+        return None
+    return None if cost is None else usd_text(cost)
 
 
 def _failed(

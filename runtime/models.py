@@ -62,6 +62,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """stop, tool_calls, length, content_filter, or the provider's own word."""
     usage: TokenUsage | None = None
     model: str = ""
+    cost_usd: str | None = None
+    """What the provider itself says that the call cost; null leaves it to the price book."""
 
 
 Delta = TextDelta | ReasoningDelta | CallDelta | Finished
@@ -118,7 +120,10 @@ class InvalidRequest(ModelError):
 
 
 class ModelProvider(Protocol):
-    """Answers model requests. One object serves many runs at once and keeps no state about any of them."""
+    """Answers model requests. One object serves many runs at once and keeps no state about any of them.
+
+    One that calls a billed HTTP API may have an attribute `api_url`, by which its prices are looked up.
+    """
 
     def check(self, model: str) -> None:
         """Raise `ConfigError` if the model cannot be called from here (no key, no such file)."""

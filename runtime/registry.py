@@ -2,7 +2,8 @@
 
 A worker loads one by its path (`Registry.load("my.module:registry")`). Providers are looked for in what was given, then
 in the entry points `foldlog.providers` (a class that is called without arguments), then in `foldlog.provider_configs`
-(a function that returns providers by name). Nothing is imported or constructed before a run needs it.
+(a function that returns providers by name); prices in `foldlog.prices`. Nothing is imported or constructed before a run
+needs it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from decimal import Decimal
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 from ..eventlog.errors import ConfigError, FoldlogError, NotRegistered
+from ..eventlog.events import TokenUsage
 from .agent import Agent, as_tool, check_clashes
 from .models import ModelProvider
+from .prices import NoPrices, PriceBook
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
 TOOL_SOURCES = "foldlog.toolsources"
+PRICES = "foldlog.prices"
 
 _MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
 
@@ -39,6 +44,7 @@ class Registry:
         agents: Iterable[Agent[Any]] = (),
         tools: Iterable[Tool | ToolFunction] = (),
         providers: Mapping[str, ModelProvider] | None = None,
+        prices: PriceBook | None = None,
     ) -> None:
         self._agents: dict[str, Agent[Any]] = {}
         self._tools: dict[str, Tool] = {}
@@ -46,6 +52,7 @@ class Registry:
         self._made: dict[str, ModelProvider] = {}
         self._configured: dict[str, ModelProvider] | None = None
         self._sources: ToolSourceFactory | None = None
+        self._prices = prices
         for agent in agents:
             self._add_agent(agent)
         for each in tools:
@@ -122,6 +129,28 @@ class Registry:
                 )
             self._sources = cast("ToolSourceFactory", _call(found["mcp"]))
         return self._sources
+
+    def price_book(self) -> PriceBook:
+        """What knows prices and windows, made at its first use. Raises `ConfigError` for prices written wrongly."""
+        if self._prices is None:
+            found = _entry_points(PRICES)
+            self._prices = cast("PriceBook", _call(found["default"])) if "default" in found else NoPrices()
+        return self._prices
+
+    def price(self, model: str, usage: TokenUsage) -> Decimal | None:
+        """What tokens of `provider:model` cost in US dollars; null for an unknown price. Raises `ConfigError`."""
+        return self.price_book().price(model, usage, self._api_url(model))
+
+    def price_known(self, model: str) -> bool:
+        """Whether calls of `provider:model` have a price. Raises `ConfigError`."""
+        return self.price(model, TokenUsage(input_tokens=1, output_tokens=1, total_tokens=2)) is not None
+
+    def window_tokens(self, model: str) -> int | None:
+        """How many tokens of input `provider:model` reads at most; null where unknown. Raises `ConfigError`."""
+        return self.price_book().window_tokens(model, self._api_url(model))
+
+    def _api_url(self, model: str) -> str | None:
+        return getattr(self.provider(model)[0], "api_url", None)
 
     async def aclose(self) -> None:
         """Close what this registry made (not the providers given to it). Safe to repeat; it can be used again.

@@ -21,6 +21,7 @@ from ...runtime.models import (
     ModelRequest,
     TransientModelError,
 )
+from .. import prices
 from . import chat, responses
 from .endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
 from .failures import Callee, translated
@@ -53,6 +54,11 @@ class OpenAIProvider:
         self.name, self.api = name, api
         self.endpoint = Endpoint(base_url=base_url, api_key_env=api_key_env, options=options or HttpOptions())
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+
+    @property
+    def api_url(self) -> str:
+        """Where it calls: by this address its prices are looked up."""
+        return self.endpoint.url
 
     def check(self, model: str) -> None:
         """Raise `ConfigError` if the server's address, key or headers are not set or not usable."""
@@ -142,6 +148,7 @@ async def _drain(stream: Any) -> None:
 def _import_sdk() -> None:
     for module in _SDK_MODULES:
         importlib.import_module(module)
+    prices.load_data()
 
 
 def _new_client(endpoint: Endpoint) -> AsyncOpenAI:

@@ -14,6 +14,7 @@ import typer.main
 from foldlog.adapters.cli import exits
 from foldlog.adapters.cli.app import app
 from foldlog.adapters.mcp.config import HttpServer, StdioServer
+from foldlog.adapters.prices import PriceTable
 from foldlog.adapters.providers import ProviderTable
 from foldlog.adapters.scripted import Turn
 from foldlog.eventlog import commits, errors, events
@@ -168,6 +169,10 @@ def test_every_key_of_an_mcp_server_is_described() -> None:
 
 def test_every_key_of_a_provider_is_described() -> None:
     assert set(first_column("configuration.md", "Providers")) == set(ProviderTable.model_fields)
+
+
+def test_every_key_of_a_price_is_described() -> None:
+    assert set(first_column("configuration.md", "Prices")) == set(PriceTable.model_fields)
 
 
 def test_every_key_of_a_scripted_turn_is_described() -> None:

@@ -14,7 +14,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("adapters", "eventlog", "projections", "replay", "runtime")
-ENTRY_POINT_GROUPS = ("console_scripts", "foldlog.executors", "foldlog.providers", "foldlog.toolsources")
+ENTRY_POINT_GROUPS = (
+    "console_scripts",
+    "foldlog.executors",
+    "foldlog.prices",
+    "foldlog.providers",
+    "foldlog.toolsources",
+)
 BUILD_INPUTS = (*FOLDERS, "LICENSE", "README.md", "pyproject.toml", "setup.py")
 
 
@@ -74,7 +80,8 @@ def test_foldlog_is_a_namespace_that_other_distributions_may_join() -> None:
 
 
 @pytest.mark.parametrize(
-    "group", ["console_scripts", "foldlog.providers", "foldlog.toolsources", "foldlog.executors"]
+    "group",
+    ["console_scripts", "foldlog.prices", "foldlog.providers", "foldlog.toolsources", "foldlog.executors"],
 )
 def test_every_entry_point_names_something_that_can_be_imported(group: str) -> None:
     ours = [

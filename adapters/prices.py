@@ -1,0 +1,112 @@
+"""What models cost: the project's own `[prices]` first, then the data that comes with genai-prices.
+
+    [prices."here:llama-3.3-70b"]        # foldlog.toml; in pyproject.toml: [tool.foldlog.prices."..."]
+    input_usd = 0.10                     # per million tokens
+    cached_input_usd = 0.05              # absent: as input_usd
+    output_usd = 0.40
+
+The data of genai-prices is looked up by the address of the provider's API, so that a server of one's own that happens
+to serve a model of a known name is not priced as somebody else's. It is read from the installed package only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from decimal import Decimal
+from functools import lru_cache
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+
+from ..eventlog.errors import ConfigError
+from ..eventlog.events import TokenUsage
+from .project_file import project_tables
+from .strict_tables import StrictTable
+
+_MILLION = 1_000_000
+UsdPerMillion = Annotated[Decimal, Field(ge=0, strict=False, allow_inf_nan=False)]
+
+
+class PriceTable(StrictTable):
+    """One `[prices."<provider:model>"]` table, in US dollars per million tokens."""
+
+    input_usd: UsdPerMillion
+    output_usd: UsdPerMillion
+    cached_input_usd: UsdPerMillion | None = None
+
+    def price(self, usage: TokenUsage) -> Decimal:
+        """What the tokens cost; cached ones are part of the input."""
+        cached = min(usage.cached_input_tokens, usage.input_tokens)
+        cached_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
+        fresh = (usage.input_tokens - cached) * self.input_usd
+        return (fresh + cached * cached_usd + usage.output_tokens * self.output_usd) / _MILLION
+
+
+class ModelPrices:
+    """The price book of a project (`foldlog.runtime.prices.PriceBook`).
+
+    Raises `ConfigError` that names the file, the table and the key when a price is written wrongly.
+    """
+
+    def __init__(self) -> None:
+        found = project_tables("prices", exact=True)
+        for model in found.tables:
+            provider, colon, name = model.partition(":")
+            if not (provider and colon and name):
+                raise ConfigError(
+                    f"{found.where(model)}: prices are those of a model, written provider:model"
+                )
+        self._own = {
+            model: PriceTable.read(table, found.where(model)) for model, table in found.tables.items()
+        }
+
+    def price(self, model: str, usage: TokenUsage, api_url: str | None) -> Decimal | None:
+        """What the tokens cost in US dollars; null where neither the project nor the data knows the price."""
+        if model in self._own:
+            return self._own[model].price(usage)
+        known = _known(model, api_url)
+        return None if known is None else _listed_price(*known, usage)
+
+    def window_tokens(self, model: str, api_url: str | None) -> int | None:
+        """The model's window by the data; null where it does not say."""
+        known = _known(model, api_url)
+        return None if known is None else cast("int | None", known[1].context_window)
+
+
+@lru_cache(maxsize=1)
+def load_data() -> Any:
+    """The price data, null if it is not installed; only the project's own prices hold then.
+
+    Reading it takes a few tenths of a second, once: whoever has a thread to spare does it there.
+    """
+    try:
+        return importlib.import_module("genai_prices.data_snapshot").get_snapshot()
+    except ModuleNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _known(model: str, api_url: str | None) -> tuple[Any, Any] | None:
+    """The provider and the model, as the data has them."""
+    data = load_data() if api_url is not None else None
+    try:
+        return data and data.find_provider_model(model.partition(":")[2], None, None, api_url)
+    except LookupError:
+        return None
+
+
+def _listed_price(provider: Any, info: Any, usage: TokenUsage) -> Decimal | None:
+    """By the price list that is in force now; null for one that does not price both directions by the token."""
+    counted = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": min(usage.cached_input_tokens, usage.input_tokens),
+    }
+    try:
+        calculated = info.calc_price(counted, provider)
+    except ValueError:
+        return None
+    listed = calculated.model_price
+    if listed.input_mtok is None or listed.output_mtok is None:
+        return None
+    return Decimal(calculated.total_price)

@@ -1,0 +1,11 @@
+"""Money as the log writes it: US dollars as plain decimal text, never a float and never with an exponent."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+
+def usd_text(amount: Decimal) -> str:
+    """The amount in the shortest plain form: `0.0024750` is `0.002475`, `1E-7` is `0.0000001`."""
+    text = format(amount, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,132 @@
+"""What a call cost, and what a model can read: the project's own prices first, then the data that is installed."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from foldlog.adapters.prices import ModelPrices
+from foldlog.adapters.providers import load_providers
+from foldlog.eventlog import TokenUsage
+from foldlog.eventlog.errors import ConfigError
+from foldlog.eventlog.events import Usage
+from foldlog.runtime import Agent, Registry, Runtime
+
+from ..fakes.openai_server import Reply, serve
+
+OPENAI = "https://api.openai.com/v1"
+TOKENS = TokenUsage(input_tokens=2_000, output_tokens=100, total_tokens=2_100, cached_input_tokens=1_000)
+PRICES = '[prices."house:m"]\ninput_usd = 0.1\noutput_usd = 2\n'
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("FOLDLOG_CONFIG", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (tmp_path / ".foldlog").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal(project: Path, text: str) -> str:
+    (project / "foldlog.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        ModelPrices()
+    return str(caught.value)
+
+
+def test_a_model_of_the_data_has_a_price_in_which_cached_input_is_cheaper_and_a_window():
+    prices = ModelPrices()
+    cached = prices.price("openai:gpt-4o", TOKENS, OPENAI)
+    fresh = prices.price("openai:gpt-4o", TokenUsage(input_tokens=2_000, output_tokens=100), OPENAI)
+    assert cached is not None
+    assert fresh is not None
+    assert 0 < cached < fresh
+    assert prices.window_tokens("openai:gpt-4o", OPENAI) == 128_000
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:8000/v1", "https://llm.example/v1"])
+def test_a_server_that_the_data_does_not_know_has_no_price_whatever_its_models_are_called(url: str | None):
+    assert ModelPrices().price("openai:gpt-4o", TOKENS, url) is None
+    assert ModelPrices().window_tokens("openai:gpt-4o", url) is None
+
+
+def test_an_unknown_model_of_a_known_server_has_no_price():
+    assert ModelPrices().price("openai:gpt-of-tomorrow", TOKENS, OPENAI) is None
+
+
+def test_the_price_of_the_project_goes_before_the_data_and_is_exact(project: Path):
+    text = '[prices."openai:gpt-4o"]\ninput_usd = 0.1\ncached_input_usd = 0.01\noutput_usd = 2\n'
+    (project / "foldlog.toml").write_text(text)
+    assert ModelPrices().price("openai:gpt-4o", TOKENS, OPENAI) == Decimal("0.00031")
+    (project / "foldlog.toml").write_text(text.replace("cached_input_usd = 0.01\n", ""))
+    assert ModelPrices().price("openai:gpt-4o", TOKENS, OPENAI) == Decimal("0.0004")
+
+
+def test_the_prices_may_stand_in_the_pyproject(project: Path):
+    (project / "pyproject.toml").write_text(PRICES.replace("prices.", "tool.foldlog.prices."))
+    assert ModelPrices().price("house:m", TOKENS, None) == Decimal("0.0004")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[prices."gpt-4o"]\ninput_usd = 1\noutput_usd = 1', "[prices.gpt-4o]: prices are those of a model"),
+        ('[prices."a:b"]\ninput_usd = 1', "[prices.a:b]: output_usd: Field required"),
+        (PRICES + "outputs_usd = 1", "unknown key 'outputs_usd', did you mean 'output_usd'?"),
+        (PRICES.replace("0.1", "-0.1"), "input_usd: Input should be greater than or equal to 0"),
+        (PRICES.replace("0.1", "nan"), "input_usd: Input should be a finite number"),
+        (PRICES.replace("0.1", "true"), "input_usd: "),
+        ("prices = 3", "prices has to be a table"),
+    ],
+)
+def test_a_price_that_is_written_wrongly_is_refused_with_its_place(project: Path, text: str, told: str):
+    message = refusal(project, text)
+    assert message.startswith(str(project / "foldlog.toml"))
+    assert told in message
+
+
+def test_the_registry_asks_by_the_address_that_the_models_provider_calls(monkeypatch: pytest.MonkeyPatch):
+    registry = Registry()
+    assert registry.price_known("openai:gpt-4o")
+    assert registry.price_known("openai-responses:gpt-4o")
+    assert registry.window_tokens("openai:gpt-4o") == 128_000
+    assert not registry.price_known("scripted:any.json")
+    assert registry.window_tokens("scripted:any.json") is None
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    assert not registry.price_known("openai:gpt-4o")
+
+
+async def usage_of(agent: Agent) -> Usage:
+    async with Runtime.open("memory://") as rt:
+        handle = await rt.start(agent, "hi")
+        await handle.result()
+        (found,) = [event async for event in handle.stream(detailed=True) if isinstance(event, Usage)]
+        (row,) = await rt.list_runs()
+        assert row.cost_usd == found.cost_usd
+    return found
+
+
+async def test_a_run_stores_what_each_round_cost(project: Path):
+    async with serve(Reply(text=("hello",))) as server:
+        table = f'[providers.house]\nbase_url = "{server.url}"\n'
+        (project / "foldlog.toml").write_text(table + PRICES)
+        assert list(load_providers()) == ["house"]
+        found = await usage_of(Agent("a", model="house:m"))
+    assert found.usage.input_tokens == 11
+    assert found.cost_usd == "0.0000151"
+
+
+async def test_a_round_whose_price_nobody_knows_costs_null(project: Path):
+    (project / "s.json").write_text(json.dumps({"turns": [{"text": "hi", "usage": {"input_tokens": 5}}]}))
+    assert (await usage_of(Agent("a", model=f"scripted:{project / 's.json'}"))).cost_usd is None
+
+
+async def test_a_broken_price_list_ends_the_run_before_any_call(project: Path):
+    (project / "s.json").write_text(json.dumps({"turns": [{"text": "hi"}]}))
+    (project / "foldlog.toml").write_text('[prices."a:b"]\ninput_usd = 1')
+    async with Runtime.open("memory://") as rt:
+        handle = await rt.start(Agent("a", model=f"scripted:{project / 's.json'}"), "hi")
+        with pytest.raises(Exception, match="output_usd: Field required"):
+            await handle.result()
+        assert "usage" not in {event.type async for event in handle.stream(detailed=True)}
