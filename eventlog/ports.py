@@ -86,7 +86,11 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitWrite(msgspec.Struct, frozen=True):
-    """Append `data` (one encoded commit) to `subject`, whose last position must be `expected`."""
+    """Append `data` (one encoded commit) to `subject`, whose last position must be `expected`.
+
+    Commits of one subject in one append follow one another in the order given; all name the position that the subject
+    has before the append.
+    """
 
     subject: Subject
     expected: At

@@ -123,10 +123,30 @@ class EventLogSuite(Suite):
             await log.events.append(here.write(), WakeWrite(wakeup_for(new_name("agent"), shard=1)))
         assert await everything(log.events.read(here.subject)) == []
 
-    async def test_two_commits_of_one_subject_in_one_append_are_refused(self, log: Log) -> None:
+    async def test_commits_of_one_subject_in_one_append_are_stored_one_behind_the_other(
+        self, log: Log
+    ) -> None:
+        run, other = run_in(log), run_in(log)
+        await run.append("first")
+        before = run.head.position
+        writes = []
+        for text in ("a", "b", "c"):
+            writes.append(run.write(text, expected=At(before)))
+            run.accept(writes[-1], 0)
+        positions = await log.events.append(*writes[:2], other.write("other"), writes[2])
+        stored = await everything(log.events.read(run.subject, before))
+        assert [one.data for one in stored] == [write.data for write in writes]
+        assert [one.position for one in stored] == [positions[0], positions[1], positions[3]]
+        with pytest.raises(Conflict):
+            await log.events.append(*writes)
+        assert await everything(log.events.read(run.subject, before)) == stored
+
+    async def test_commits_of_one_subject_in_one_append_that_expect_different_positions_are_refused(
+        self, log: Log
+    ) -> None:
         run = run_in(log)
-        with pytest.raises(ValueError, match="one commit"):
-            await log.events.append(run.write("a"), run.write("b"))
+        with pytest.raises(ValueError, match="same position"):
+            await log.events.append(run.write("a"), run.write("b", expected=At(1)))
         assert await everything(log.events.read(run.subject)) == []
 
     async def test_eight_concurrent_writers_on_one_run_lose_nothing_and_fork_nothing(self, log: Log) -> None:

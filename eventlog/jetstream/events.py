@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from ..commits import decode
 from ..errors import AppendUnsure, Conflict, FoldlogError, LogCorrupted, LogUnavailable, PayloadTooLarge
@@ -60,8 +60,8 @@ class JetStreamEvents:
         """Store all writes or none, and return their positions in order.
 
         Raises `Conflict` (nothing is stored), `AppendUnsure` (sent, but no answer), `LogUnavailable` (never sent, or
-        nobody took it), `PayloadTooLarge`, `ValueError` for writes of several shards or two commits of one subject,
-        and `LogCorrupted` if the log turns out to have lost what was stored.
+        nobody took it), `PayloadTooLarge`, `ValueError` for writes of several shards or commits of one subject that
+        expect different positions, and `LogCorrupted` if the log turns out to have lost what was stored.
         """
         if not writes:
             return ()
@@ -88,7 +88,7 @@ class JetStreamEvents:
         """Timers go last: a wake-up copies its schedule's batch headers, and those of the last message are whole."""
         order = sorted(range(len(writes)), key=lambda index: isinstance(writes[index], TimerWrite))
         batch = (headers.BATCH_ID, next(self._batches))
-        messages = [self._message(writes[index]) for index in order]
+        messages = list(self._messages(writes[index] for index in order))
         await self._wire.until_up()
         for number, (subject, data, fields) in enumerate(messages[:-1], start=1):
             member = (headers.BATCH_SEQUENCE, b"%d" % number)
@@ -106,6 +106,16 @@ class JetStreamEvents:
             raise
         except LogUnavailable as error:  # whatever became of the last message, the others are under way
             raise _unsure(error) from error
+
+    def _messages(self, writes: Iterable[Write]) -> Iterator[tuple[bytes, bytes, Fields]]:
+        """The messages of a batch. The condition of a subject is on its first commit: the server allows no other."""
+        known = set[Subject]()
+        for write in writes:
+            subject, data, fields = self._message(write)
+            if isinstance(write, CommitWrite):
+                fields = () if write.subject in known else fields
+                known.add(write.subject)
+            yield subject, data, fields
 
     def _message(self, write: Write) -> tuple[bytes, bytes, Fields]:
         match write:
@@ -125,8 +135,10 @@ class JetStreamEvents:
         if len(writes) > 1:
             if len({_shard_of(write) for write in writes}) > 1:
                 raise ValueError("all writes of one append must be of one shard")
-            if len({commit.subject for commit in commits}) < len(commits):
-                raise ValueError("one append may hold one commit of a subject")
+            if len({(commit.subject, commit.expected) for commit in commits}) > len(
+                {c.subject for c in commits}
+            ):
+                raise ValueError("commits of one subject in one append must expect the same position")
 
     async def _examine(self, refused: Refused, writes: tuple[Write, ...]) -> None:
         """A subject that stands before a position that was seen has lost commits. Raises `LogCorrupted`."""

@@ -49,8 +49,8 @@ class MemoryEvents:
         if len(shards) > 1:
             raise ValueError(f"all writes of one append must be of one shard, not of {sorted(shards)}")
         commits = [write for write in writes if isinstance(write, CommitWrite)]
-        if len({commit.subject for commit in commits}) < len(commits):
-            raise ValueError("one append may hold one commit of a subject")
+        if len({(commit.subject, commit.expected) for commit in commits}) > len({c.subject for c in commits}):
+            raise ValueError("commits of one subject in one append must expect the same position")
         for commit in commits:
             if len(commit.data) > COMMIT_BYTES_MAX:
                 raise PayloadTooLarge(f"a commit of {commit.subject.id}", len(commit.data), COMMIT_BYTES_MAX)
