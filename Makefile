@@ -1,5 +1,6 @@
 # `make demo` and `make test` are all a fresh machine needs: each brings .venv up to date first, and is silent when it is.
-# PYTHON=/path/to/python chooses the interpreter, ARGS="-k name" is handed on to pytest, the demo or the benchmarks.
+# PYTHON=/path/to/python chooses the interpreter, ARGS="-k name" is handed on to pytest, the demo or the benchmarks;
+# ARGS="-n 0" runs the tests one after the other, in one process.
 .DEFAULT_GOAL := help
 .PHONY: help demo test nightly check bench lock clean
 .DELETE_ON_ERROR:
@@ -8,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := eventlog projections runtime adapters replay
 ARGS :=
+# A process a core, which takes tests from another when it has none left.
+PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 # The directories too: their time changes when a file goes.
 SOURCES := pyproject.toml setup.py README.md LICENSE $(shell find $(FOLDERS) ! -name '*.pyc' ! -name __pycache__)
 # A virtual environment whose interpreter was removed is made again.
@@ -27,10 +30,10 @@ demo: $(VENV)/installed
 	@$(BIN)/foldlog demo $(ARGS)
 
 test: $(VENV)/installed
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 nightly: $(VENV)/installed
-	@$(BIN)/pytest -m nightly $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) -m nightly $(ARGS)
 
 # mypy runs inside .venv, where the folders of the source tree are out of sight: what it reads is what users get.
 check: $(VENV)/installed

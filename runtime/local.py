@@ -43,6 +43,7 @@ class LocalExecutor:
         self._host = host
         self._heart = Heart(host)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving = False
         self.failures: dict[str, FoldlogError] = {}
         """Why this process stopped driving a run, where that was an error: for whoever waits for its result."""
 
@@ -89,6 +90,7 @@ class LocalExecutor:
 
     async def aclose(self) -> None:
         """Stop driving and release the claims; nothing is cancelled."""
+        self._leaving = True  # a run that rests by itself just now is not waited for
         for driver in self._heart.drivers:
             driver.release_soon("the process that drove it is leaving")
         driving = {driver.state.run for driver in self._heart.drivers}
@@ -146,7 +148,7 @@ class LocalExecutor:
         if ending == "over":
             with contextlib.suppress(LogUnavailable):  # left alone, it is a wake-up of a run that is over
                 await self._host.log.timers.cancel(watch_timer(journal, 0.0))
-        return True
+        return not self._leaving
 
     async def _claim_when_runnable(self, journal: Journal, host: Host, *, take_over: bool) -> Driver | None:
         """Wait for this run's turn and claim it; None when it is over or somebody else drives it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from foldlog.adapters.cli.diff_page import page, text
 from foldlog.replay import Canonical, Row, align, canonical, diff
@@ -12,8 +14,13 @@ from tests.replay.conftest import played
 from tests.replay.scenarios import SCENARIOS
 from tests.unit.traces import Family
 
-FORMS = {name: [canonical(trace) for trace in played(name)[1].traces.values()] for name in SCENARIOS}
-ALL = [form for forms in FORMS.values() for form in forms]
+
+@functools.cache
+def forms(name: str) -> list[Canonical]:
+    return [canonical(trace) for trace in played(name)[1].traces.values()]
+
+
+FORMS = st.sampled_from(list(SCENARIOS)).flatmap(lambda name: st.sampled_from(forms(name)))
 
 
 def sides(rows: list[Row]) -> tuple[list[str], list[str]]:
@@ -22,7 +29,7 @@ def sides(rows: list[Row]) -> tuple[list[str], list[str]]:
     ]
 
 
-@given(st.sampled_from(ALL), st.sampled_from(ALL))
+@given(FORMS, FORMS)
 def test_each_boundary_stands_once_and_each_side_in_its_order(left: Canonical, right: Canonical) -> None:
     rows = align(left, right)
     assert sides(rows) == ([b.cause for b in left.boundaries], [b.cause for b in right.boundaries])
@@ -35,7 +42,7 @@ def test_each_boundary_stands_once_and_each_side_in_its_order(left: Canonical, r
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_trace_is_aligned_with_itself_without_a_difference(name: str) -> None:
-    for form in FORMS[name]:
+    for form in forms(name):
         found = diff(form, form)
         assert found.equal
         assert {row.kind for row in found.rows} == {"same"}

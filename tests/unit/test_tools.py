@@ -493,7 +493,6 @@ ID = uuid.UUID(int=7)
         (ID, str(ID)),
         (b"\xff\x00", base64.urlsafe_b64encode(b"\xff\x00").decode()),
     ],
-    ids=repr,
 )
 async def test_a_result_becomes_json(returned: Any, stored: Any) -> None:
     @tool
