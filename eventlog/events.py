@@ -386,6 +386,36 @@ class OutputRejected(Event, frozen=True, kw_only=True, tag="output_rejected"):
     message: str
 
 
+class ChildReturned(Event, frozen=True, kw_only=True, tag="child_returned"):
+    """What a child run came to, for the fold of its parent; directly before `child_finished`.
+
+    `usage` and `cost_usd` are those of the child and all below it (`cost_usd` null: not all prices are known).
+    `output` is kept for children without a tool call; else the call's result holds it.
+    """
+
+    child_run: str
+    output: str = ""
+    error_type: str = ""
+    error: str = ""
+    usage: TokenUsage = TokenUsage()
+    cost_usd: str | None = None
+
+
+class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
+    """The `ordinal`-th value (0, 1, ...) of a function that the configuration names; `error` if it failed."""
+
+    name: str
+    ordinal: int
+    value: Json = None
+    error: str | None = None
+
+
+class OutputMade(Event, frozen=True, kw_only=True, tag="output_made"):
+    """The output of a run that coordinates others; directly before `status(completed)`."""
+
+    output: str
+
+
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer_fired"):
     """The timer that the run waited for is due."""
 
@@ -490,6 +520,9 @@ Engine = (
     | ToolAttemptFailed
     | Parked
     | OutputRejected
+    | ChildReturned
+    | Evaluated
+    | OutputMade
     | TimerFired
     | MessageQueued
     | PauseRequested

@@ -9,11 +9,22 @@ from __future__ import annotations
 import msgspec
 
 from ..eventlog.commits import ORIGIN, Head, verify, verify_envelope
-from ..eventlog.events import Error, Status, Step, Text, TokenUsage, ToolCall, Usage, is_terminal
+from ..eventlog.events import (
+    ChildReturned,
+    Error,
+    OutputMade,
+    Status,
+    Step,
+    Text,
+    TokenUsage,
+    ToolCall,
+    Usage,
+    is_terminal,
+)
 from ..eventlog.ports import Stored
 from ..eventlog.upcasters import VERSION
 
-Telling = Status | Step | Text | Usage | ToolCall | Error
+Telling = Status | Step | Text | Usage | ToolCall | ChildReturned | OutputMade | Error
 _DECODER = msgspec.json.Decoder(Telling)
 _TYPES = frozenset(str(cls.__struct_config__.tag) for cls in Telling.__args__)
 
@@ -36,6 +47,7 @@ class Outcome(msgspec.Struct):
     error: Error | None = None
     output: str = ""
     usage: TokenUsage = TokenUsage()
+    inner_usage: TokenUsage = TokenUsage()
     steps_completed: int = 0
     text: str = ""
     called: bool = False
@@ -53,7 +65,7 @@ def fold_stored(outcome: Outcome, stored: Stored) -> None:
         _apply(outcome, event)
 
 
-def _apply(outcome: Outcome, event: Telling) -> None:
+def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901 - one case each
     if event.agent_path:  # forwarded from an inner agent
         return
     match event:
@@ -61,6 +73,10 @@ def _apply(outcome: Outcome, event: Telling) -> None:
             outcome.text = event.text
         case Usage():
             outcome.usage = outcome.usage + event.usage
+        case ChildReturned():
+            outcome.inner_usage = outcome.inner_usage + event.usage
+        case OutputMade():
+            outcome.output = event.output
         case ToolCall():
             outcome.called = True
         case Step(status="started"):

@@ -16,11 +16,13 @@ from ..eventlog.events import (
     Budget,
     CancelRequested,
     ChildFinished,
+    ChildReturned,
     ChildStarted,
     Claimed,
     Context,
     Custom,
     Error,
+    Evaluated,
     KeyRecorded,
     LaneUpdated,
     LateOutcome,
@@ -29,6 +31,7 @@ from ..eventlog.events import (
     MessageQueued,
     ModelFailed,
     ModelRequested,
+    OutputMade,
     OutputRejected,
     Parked,
     PauseRequested,
@@ -185,6 +188,9 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             | MessageInjected()
             | ChildStarted()
             | ChildFinished()
+            | ChildReturned()
+            | Evaluated()
+            | OutputMade()
             | RalphIteration()
             | RalphStop()
         ):

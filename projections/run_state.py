@@ -22,11 +22,13 @@ from ..eventlog.events import (
     Budget,
     CancelRequested,
     ChildFinished,
+    ChildReturned,
     ChildStarted,
     Claimed,
     Context,
     Custom,
     Error,
+    Evaluated,
     KeyRecorded,
     LaneUpdated,
     LateOutcome,
@@ -35,6 +37,7 @@ from ..eventlog.events import (
     MessageQueued,
     ModelFailed,
     ModelRequested,
+    OutputMade,
     OutputRejected,
     Parked,
     PauseRequested,
@@ -115,6 +118,25 @@ class ModelCallState(msgspec.Struct):
     usage: TokenUsage = TokenUsage()
 
 
+class NodeState(msgspec.Struct):
+    """A child run that belongs to no tool call: a node of a swarm, an iteration of a loop."""
+
+    child_run: str
+    name: str
+    ordinal: int
+    """Which of its name it is: 0, 1, ..."""
+    status: str | None = None
+    """completed, error or cancelled; null while it is open."""
+    returned: ChildReturned | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def output(self) -> str:
+        """Its output, once it is completed."""
+        return self.returned.output if self.returned is not None else ""
+
+
 class RunState(msgspec.Struct):
     """All that is known about a run. `head` says up to where."""
 
@@ -149,6 +171,12 @@ class RunState(msgspec.Struct):
     open_children: dict[str, str | None] = {}
     """Child runs that are not over, with the call each belongs to."""
     child_count: int = 0
+    nodes: list[NodeState] = []
+    """The child runs without a tool call, in the order of their start."""
+    evaluations: dict[str, list[Evaluated]] = {}
+    """By the name of the function, in the order of their ordinals."""
+    inner_usage: TokenUsage = TokenUsage()
+    """What the children that are over used, with all below them."""
     queue: list[str] = []
     messages: list[Message] = []
     history_count: int = 0
@@ -176,6 +204,11 @@ class RunState(msgspec.Struct):
     def runnable(self) -> bool:
         """Stored, not parked, not over: somebody should drive it (its lane aside)."""
         return self.exists and not self.over and self.parked is None
+
+    @property
+    def kind(self) -> str:
+        """What it is a run of: agent, swarm, ralph; empty before it exists."""
+        return self.submitted.kind if self.submitted is not None else ""
 
     @property
     def agent(self) -> str:
@@ -313,10 +346,27 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case ChildStarted():
             state.open_children[event.child_run] = event.tool_call_id
             state.child_count += 1
+            if event.tool_call_id is None:
+                ordinal = sum(1 for node in state.nodes if node.name == event.name)
+                state.nodes.append(
+                    NodeState(child_run=event.child_run, name=event.name, ordinal=ordinal, started_at=at)
+                )
             if event.tool_call_id in state.calls:
                 state.calls[event.tool_call_id].children.append(event.child_run)
         case ChildFinished():
             state.open_children.pop(event.child_run, None)
+            for node in state.nodes:
+                if node.child_run == event.child_run:
+                    node.status, node.ended_at = event.status, at
+        case ChildReturned():
+            state.inner_usage = state.inner_usage + event.usage
+            for node in state.nodes:
+                if node.child_run == event.child_run:
+                    node.returned = event
+        case Evaluated():
+            state.evaluations.setdefault(event.name, []).append(event)
+        case OutputMade():
+            state.output = event.output
         case Error():
             state.error = event
         case Unknown():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..eventlog.events import ToolSpec
 from ..runtime.models import ModelProvider
 from ..runtime.registry import Registry
+from ..runtime.runnable import Runnable
 from ..runtime.toolport import Tool, ToolContextPort, ToolSource, ToolSourceFactory
-
-if TYPE_CHECKING:
-    from ..runtime import Agent
 
 Starts = Counter[str]
 """How often the tool of a call was started, by the call's idempotency key (`run:step:index`)."""
@@ -63,7 +61,7 @@ class _CountedSources:
 class Cast(Registry):
     """The agent that is checked with the agents and tools of its own registry; `model` answers for every provider."""
 
-    def __init__(self, agent: Agent[Any], base: Registry | None, model: ModelProvider) -> None:
+    def __init__(self, agent: Runnable[Any], base: Registry | None, model: ModelProvider) -> None:
         others = (
             [each for name, each in base.agents.items() if name != agent.name] if base is not None else []
         )
@@ -71,7 +69,7 @@ class Cast(Registry):
         self._model = model
         self.starts: Starts = Counter()
 
-    def resolve(self, agent: Agent[Any]) -> dict[str, Tool]:
+    def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
         """The agent's tools, counted."""
         return {name: CountedTool(tool, self.starts) for name, tool in super().resolve(agent).items()}
 

@@ -14,10 +14,12 @@ from ..eventlog.events import (
     ApprovalRevoked,
     CancelRequested,
     ChildFinished,
+    ChildReturned,
     ChildStarted,
     Claimed,
     Custom,
     Error,
+    Evaluated,
     Event,
     McpProgress,
     MessageQueued,
@@ -43,6 +45,7 @@ from ..runtime.commands import (
     ChildSpawned,
     Claim,
     Command,
+    EvaluationReturned,
     Inject,
     ModelCallFailed,
     ModelReplied,
@@ -91,17 +94,18 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case ToolResult():
             return _returned(state, event)
         case ChildStarted():
-            call = state.calls.get(event.tool_call_id or "")
             return ChildSpawned(
-                call_id=event.tool_call_id or "",
-                ordinal=len(call.children) if call is not None else 0,
+                call_id=event.tool_call_id,
+                ordinal=_child_ordinal(state, event),
                 child_run=event.child_run,
                 name=event.name,
                 kind=event.kind,
             )
-        case ChildFinished():
-            return ChildEnded(
-                child_run=event.child_run, status=event.status, output_digest=event.output_digest
+        case ChildReturned() | ChildFinished():
+            return _child_ended(events)
+        case Evaluated():
+            return EvaluationReturned(
+                name=event.name, ordinal=event.ordinal, value=event.value, error=event.error
             )
         case ApprovalResolved():
             return _resolved(event)
@@ -117,6 +121,26 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return _ended(events)
         case _:
             return None
+
+
+def _child_ordinal(state: RunState, event: ChildStarted) -> int:
+    if event.tool_call_id is None:
+        return sum(1 for node in state.nodes if node.name == event.name)
+    call = state.calls.get(event.tool_call_id)
+    return len(call.children) if call is not None else 0
+
+
+def _child_ended(events: Sequence[Event]) -> ChildEnded | None:
+    returned = events[0] if isinstance(events[0], ChildReturned) else None
+    finished = events[1] if returned is not None and len(events) > 1 else events[0]
+    if not isinstance(finished, ChildFinished):
+        return None
+    return ChildEnded(
+        child_run=finished.child_run,
+        status=finished.status,
+        output_digest=finished.output_digest,
+        returned=returned,
+    )
 
 
 def _emitted(state: RunState, event: Event) -> ToolEmitted:

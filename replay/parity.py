@@ -35,10 +35,10 @@ from ..eventlog.events import (
 from ..eventlog.faults import Fault
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
-from ..runtime import Agent, Executor, Registry
-from ..runtime.agent_config import capabilities_needed
+from ..runtime import Executor, Registry
 from ..runtime.drive import Host
 from ..runtime.executor import require
+from ..runtime.runnable import Runnable, all_members
 from .canonical import Boundary
 from .casts import Cast
 from .comparison import Comparison, Difference, compare, is_prefix
@@ -140,7 +140,7 @@ class ParityOptions(TypedDict, total=False):
 
 
 async def assert_parity(
-    runnable: Agent[Any],
+    runnable: Runnable[Any],
     input: str | None = None,  # noqa: A002 - as in `start`
     *,
     script: ScriptLike,
@@ -154,7 +154,7 @@ async def assert_parity(
 
 
 async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are named at the call
-    runnable: Agent[Any],
+    runnable: Runnable[Any],
     input: str | None = None,  # noqa: A002 - as in `start`
     *,
     script: ScriptLike,
@@ -275,9 +275,8 @@ class _Check:
             raise ConfigError(
                 "faults are for the worker of the durable executor, which is not among those compared"
             )
-        needed = (
-            self._needed | capabilities_needed(case.agent.config) | features_of(given) | {"detailed_events"}
-        )
+        needed = self._needed | features_of(given) | {"detailed_events"}
+        needed |= frozenset[str]().union(*(each.capabilities() for each in all_members(case.agent)))
         needed |= {"messages"} if case.messages else set()
         for seat, probe in zip(self._seats, probes, strict=True):
             _require(probe, seat.name, frozenset(needed))

@@ -22,7 +22,8 @@ import pytest
 if TYPE_CHECKING:
     from ..eventlog.memory import MemoryLog
     from ..eventlog.ports import Log
-    from ..runtime import Agent, Registry, Runtime
+    from ..runtime import Registry, Runtime
+    from ..runtime.runnable import Runnable
     from .parity import ParityReport
 
     RuntimeFactory = Callable[..., AbstractAsyncContextManager[Runtime]]
@@ -61,7 +62,7 @@ def foldlog_runtime(foldlog_log: MemoryLog) -> RuntimeFactory:
     """
 
     def opened(
-        *agents: Agent[Any], workers: int = 0, registry: Registry | None = None, log: Log | None = None
+        *agents: Runnable[Any], workers: int = 0, registry: Registry | None = None, log: Log | None = None
     ) -> AbstractAsyncContextManager[Runtime]:
         from ..runtime import Registry
 
@@ -144,7 +145,7 @@ def assert_parity(request: pytest.FixtureRequest) -> AssertParity:
     directory: str | None = request.config.getoption(GOLDEN)
     count = 0
 
-    async def checked(runnable: Agent[Any], *args: Any, **options: Any) -> ParityReport:
+    async def checked(runnable: Runnable[Any], *args: Any, **options: Any) -> ParityReport:
         from .parity import assert_parity
 
         nonlocal count

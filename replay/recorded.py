@@ -44,6 +44,7 @@ from ..eventlog.ports import Log
 from ..projections.messages import Message, Place, canonical_json, chain, sha256_hex
 from ..projections.run_state import RunState, apply
 from ..runtime import Agent, Registry
+from ..runtime.kinds import runnable_of
 from ..runtime.models import (
     AuthenticationFailed,
     CallDelta,
@@ -62,6 +63,7 @@ from ..runtime.models import (
 )
 from ..runtime.opening import open_log
 from ..runtime.rules import Rules, rules_of
+from ..runtime.runnable import Runnable
 from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
@@ -414,7 +416,7 @@ class RecordedTool:
             case ChildStarted() if event.child_run in self._recording.submitted:
                 child = self._recording.submitted[event.child_run]
                 with contextlib.suppress(ToolFailed):  # what the tool made of it is recorded
-                    await context.run(Agent.from_config(child.config), child.input)
+                    await context.run(runnable_of(child.kind, child.config), child.input)
             case _:
                 pass
 
@@ -460,13 +462,13 @@ class RecordedRegistry(Registry):
     def __init__(
         self,
         recording: Recording,
-        agent: Agent[Any] | None = None,
+        agent: Runnable[Any] | None = None,
         *,
         strict: bool = True,
         called: Told | None = None,
     ) -> None:
         agents = {
-            each.config["name"]: Agent.from_config(each.config) for each in recording.submitted.values()
+            each.config["name"]: runnable_of(each.kind, each.config) for each in recording.submitted.values()
         }
         if agent is not None:
             agents[agent.name] = agent
@@ -476,8 +478,10 @@ class RecordedRegistry(Registry):
         if called is not None:
             self._model = _Announced(self._model, called)
 
-    def resolve(self, agent: Agent[Any]) -> dict[str, Tool]:
+    def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
         """The agent's tools, recorded: each under its own specification if the agent brings it, else the recorded."""
+        if not isinstance(agent, Agent):
+            return {}
         specs = {spec.name: spec for spec in self._recording.tools.get(agent.name, ())}
         specs |= {name: each.spec for name, each in agent.tools.items()}
         missing = [name for name in agent.config.tools if name not in specs]
@@ -505,7 +509,7 @@ class RecordedRegistry(Registry):
 async def rerun(
     trace: Trace | Recording,
     *,
-    agent: Agent[Any] | None = None,
+    agent: Runnable[Any] | None = None,
     strict: bool = True,
     executor: str = "local",
     log: Log | None = None,
@@ -525,7 +529,7 @@ async def rerun(
     if agent is not None and agent.name != name:
         raise ConfigError(f"the trace is of the agent {name!r}, not of {agent.name!r}")
     case = Case(
-        agent=agent if agent is not None else Agent.from_config(root.config),
+        agent=agent if agent is not None else runnable_of(root.kind, root.config),
         input=root.input,
         cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called),
         log=log if log is not None else MemoryLog(),

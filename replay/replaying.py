@@ -36,9 +36,17 @@ from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.run_state import RunState, apply, check_epoch
 from ..runtime import Registry
 from ..runtime.agent_config import AgentConfig
-from ..runtime.commands import Command, ModelCallFailed, ModelReplied, ToolEmitted, ToolReturned
+from ..runtime.commands import (
+    ChildSpawned,
+    Command,
+    EvaluationReturned,
+    ModelCallFailed,
+    ModelReplied,
+    ToolEmitted,
+    ToolReturned,
+)
 from ..runtime.decide import advance, pending, take, unsafe_starts
-from ..runtime.effects import CallModel, CallTool, Effect
+from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode
 from ..runtime.rules import Rules, rules_of
 from ..runtime.tools import expose
 from ..runtime.turn import Turn
@@ -341,6 +349,14 @@ class _Guided(Turn):
             case ModelReplied() | ModelCallFailed():
                 call = CallModel(step=command.step, attempt=command.attempt, phase=command.phase)
                 awaited = call in self._before
+            case ChildSpawned(call_id=None):
+                places = {(e.name, e.ordinal) for e in self._before if isinstance(e, RunNode)}
+                awaited = (command.name, command.ordinal) in places
+            case EvaluationReturned():
+                awaited = any(
+                    isinstance(e, Evaluate) and (e.name, e.ordinal) == (command.name, command.ordinal)
+                    for e in self._before
+                )
             case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id):
                 awaited = any(isinstance(e, CallTool) and e.call_id == call_id for e in self._before)
             case _:

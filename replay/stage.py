@@ -27,13 +27,14 @@ from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, Status
 from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
-from ..runtime import Agent, DurableExecutor, Executor, LocalExecutor, Registry, Runtime, Worker
+from ..runtime import DurableExecutor, Executor, LocalExecutor, Registry, Runtime, Worker
 from ..runtime.approving import APPROVAL_TIMER
 from ..runtime.commands import TimerDue
 from ..runtime.decide import take
 from ..runtime.drive import Host
 from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
+from ..runtime.runnable import Runnable
 from ..runtime.turn import Turn
 from .casts import Cast, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
@@ -59,7 +60,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     `cast` gives the registry of one run; its models have to say, before they answer, that they were called.
     """
 
-    agent: Agent[Any]
+    agent: Runnable[Any]
     input: str
     cast: Callable[[Told], Registry]
     log: Log

@@ -15,12 +15,13 @@ import pydantic
 from typing_extensions import TypeVar
 
 from ..eventlog.errors import AgentConfigError, ConfigError
-from .agent_config import AgentConfig, config_digest
+from .agent_config import AgentConfig, capabilities_needed, config_digest
 from .toolport import Tool, ToolFunction
 from .tools import check_injected, tool
 
 if TYPE_CHECKING:
     from .registry import Registry
+    from .runnable import Runnable
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -130,6 +131,24 @@ class Agent(Generic[OutputT]):
     def name(self) -> str:
         """The agent's name."""
         return self.config.name
+
+    @property
+    def kind(self) -> str:
+        """What a run of it is."""
+        return "agent"
+
+    @property
+    def members(self) -> Mapping[str, Runnable]:
+        """An agent has none: its sub-agents are started by tool calls."""
+        return {}
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it."""
+        return capabilities_needed(self.config)
+
+    async def evaluate(self, name: str, argument: str) -> Any:
+        """An agent's configuration names no functions. Raises `ConfigError`."""
+        raise ConfigError(f"agent {self.name!r} has no function {name!r} to call with {argument!r}")
 
     @property
     def digest(self) -> str:

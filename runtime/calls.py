@@ -163,7 +163,7 @@ def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
 
 def child_spawned(turn: Turn, spawned: ChildSpawned) -> None:
     """A running call starts a child run."""
-    call = turn.state.calls.get(spawned.call_id)
+    call = turn.state.calls.get(spawned.call_id or "")
     if call is None or call.result is not None or spawned.ordinal != len(call.children):
         return
     turn.add(
@@ -182,6 +182,17 @@ def child_ended(turn: Turn, ended: ChildEnded) -> None:
     if ended.child_run not in turn.state.open_children:
         return
     call_id = turn.state.open_children[ended.child_run]
+    if ended.returned is not None:
+        output = "" if call_id else ended.returned.output
+        turn.add(
+            msgspec.structs.replace(
+                ended.returned,
+                step=turn.state.step if call_id else None,
+                tool_call_id=call_id,
+                child_run=ended.child_run,
+                output=output,
+            )
+        )
     turn.add(
         ChildFinished(
             step=turn.state.step if call_id else None,

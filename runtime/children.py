@@ -1,18 +1,20 @@
-"""Child runs of a tool call: runs of their own in the family, driven by who drives the parent (protocol rule 19)."""
+"""Child runs, of a tool call or as a node: runs of their own, driven by who drives the parent (protocol rule 19)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..eventlog.events import ParentLink
+from ..eventlog.events import ChildReturned, ParentLink
 from ..eventlog.names import child_run_id, run_subject
 from ..eventlog.ports import Write
 from ..projections.messages import sha256_hex
+from ..projections.run_state import RunState
 from .commands import ChildEnded, ChildSpawned, Command
+from .effects import RunNode
 from .family import cancel_family
 from .journal import Journal, through_outages
 from .owed import news_or_timer
@@ -20,8 +22,8 @@ from .submission import CHILD, open_turn, submitted_event
 from .toolport import ToolFailed
 
 if TYPE_CHECKING:
-    from .agent import Agent
     from .drive import Driver, Host
+    from .runnable import Runnable
 
 
 class ChildRuns:
@@ -30,16 +32,31 @@ class ChildRuns:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def starter(self, call_id: str) -> Callable[[Agent, str], Awaitable[str]]:
+    def starter(self, call_id: str) -> Callable[[Runnable, str], Awaitable[str]]:
         """What a call's context runs children with; it counts them, so that a re-run finds the ones it had."""
         ordinal = 0
 
-        async def run_child(agent: Agent, text: str) -> str:
+        async def run_child(runnable: Runnable, text: str) -> str:
             nonlocal ordinal
             mine, ordinal = ordinal, ordinal + 1
-            return await self._run(call_id, mine, agent, text)
+            return _output(await self._run_in_call(call_id, mine, runnable, text))
 
         return run_child
+
+    async def run_node(self, effect: RunNode) -> None:
+        """Run a member as a node of this run, from its start or from where it stands, to its end."""
+        state = self._driver.state
+        runnable = self._driver.host.agent(state.agent).members[effect.name]
+        known = [node.child_run for node in state.nodes if node.name == effect.name][effect.ordinal :]
+        spawned = ChildSpawned(
+            call_id=None,
+            ordinal=effect.ordinal,
+            child_run=known[0] if known else child_run_id(state.run, f"node {effect.name}", effect.ordinal),
+            name=runnable.name,
+            kind=runnable.kind,
+        )
+        messages = state.submitted.messages if effect.first and state.submitted is not None else ()
+        await self._run(spawned, runnable, effect.input, messages, exists=bool(known))
 
     async def settle(self, call_id: str) -> None:
         """No child outlives its call (R7): end those that are still open, and say so."""
@@ -52,42 +69,58 @@ class ChildRuns:
             await journal.follow_until(lambda state: state.over)
             await self._say(_ended(journal))
 
-    async def _run(self, call_id: str, ordinal: int, agent: Agent, text: str) -> str:
+    async def _run_in_call(self, call_id: str, ordinal: int, runnable: Runnable, text: str) -> Journal:
         state = self._driver.state
-        known = state.calls[call_id].children
-        child = known[ordinal] if ordinal < len(known) else child_run_id(state.run, call_id, ordinal)
-        subject = run_subject(self._driver.journal.subject.shard, state.root, child)
-        journal = Journal(self._driver.host.log, subject, wait_for_log=True)
-        agents = {**self._driver.host.agents, agent.name: agent}
-        host = msgspec.structs.replace(self._driver.host, agents=agents)
-        driver = self._new_driver(host, journal)
-        if ordinal < len(known):
-            await journal.load()
-            await self._drive_to_end(driver, claimed=False)
-        else:
-            await self._start(driver, call_id, ordinal, agent, text)
-            await self._drive_to_end(driver, claimed=True)
-        await self._say(_ended(journal))
-        return _output(journal)
-
-    async def _start(self, child: Driver, call_id: str, ordinal: int, agent: Agent, text: str) -> None:
-        """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
-        state = self._driver.state
-        parent = ParentLink(run=state.run, tool_call_id=call_id, ordinal=ordinal)
-        turn = open_turn(
-            child.journal,
-            submitted_event(agent, text, executor=CHILD, parent=parent),
-            f"{state.path}/{agent.name}",
-        )
-        child.claim_within(turn)
-        write, _commit = child.journal.write(turn.events, epoch=child.epoch)
+        known = state.calls[call_id].children[ordinal:]
         spawned = ChildSpawned(
             call_id=call_id,
             ordinal=ordinal,
-            child_run=child.journal.subject.id,
-            name=agent.name,
-            kind="agent",
+            child_run=known[0] if known else child_run_id(state.run, call_id, ordinal),
+            name=runnable.name,
+            kind=runnable.kind,
         )
+        return await self._run(spawned, runnable, text, (), exists=bool(known))
+
+    async def _run(
+        self,
+        spawned: ChildSpawned,
+        runnable: Runnable,
+        text: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        exists: bool,
+    ) -> Journal:
+        state = self._driver.state
+        subject = run_subject(self._driver.journal.subject.shard, state.root, spawned.child_run)
+        journal = Journal(self._driver.host.log, subject, wait_for_log=True)
+        agents = {**self._driver.host.agents, runnable.name: runnable}
+        driver = self._new_driver(msgspec.structs.replace(self._driver.host, agents=agents), journal)
+        if exists:
+            await journal.load()
+        else:
+            await self._start(driver, spawned, runnable, text, messages)
+        await self._drive_to_end(driver, claimed=not exists)
+        await self._say(_ended(journal))
+        return journal
+
+    async def _start(
+        self,
+        child: Driver,
+        spawned: ChildSpawned,
+        runnable: Runnable,
+        text: str,
+        messages: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
+        state = self._driver.state
+        parent = ParentLink(run=state.run, tool_call_id=spawned.call_id, ordinal=spawned.ordinal)
+        turn = open_turn(
+            child.journal,
+            submitted_event(runnable, text, executor=CHILD, messages=messages, parent=parent),
+            f"{state.path}/{runnable.name}",
+        )
+        child.claim_within(turn)
+        write, _commit = child.journal.write(turn.events, epoch=child.epoch)
         await self._say(spawned, write)
         await child.journal.load()
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
@@ -132,6 +165,17 @@ def _ended(journal: Journal) -> ChildEnded:
         child_run=journal.subject.id,
         status="completed" if status == "completed" else "cancelled" if status == "cancelled" else "error",
         output_digest=sha256_hex(journal.state.output.encode()) if status == "completed" else "",
+        returned=_returned(journal.state),
+    )
+
+
+def _returned(state: RunState) -> ChildReturned:
+    return ChildReturned(
+        child_run=state.run,
+        output=state.output,
+        error_type=state.error.error_type if state.error is not None else "",
+        error=state.error.error if state.error is not None else "",
+        usage=state.usage + state.inner_usage,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.events import Event, TokenUsage, ToolSpec
+from ..eventlog.events import ChildReturned, Event, TokenUsage, ToolSpec
 from ..projections.messages import CallRequest
 
 
@@ -87,9 +87,9 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):
-    """A running call starts its `ordinal`-th child run."""
+    """A running call starts its `ordinal`-th child run; or, without a call, the `ordinal`-th of this name."""
 
-    call_id: str
+    call_id: str | None
     ordinal: int
     child_run: str
     name: str
@@ -102,6 +102,17 @@ class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
     child_run: str
     status: Literal["completed", "error", "cancelled"]
     output_digest: str = ""
+    returned: ChildReturned | None = None
+    """What it came to; null in logs of before that was stored."""
+
+
+class EvaluationReturned(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that the configuration names gave a value, or failed."""
+
+    name: str
+    ordinal: int
+    value: Any = None
+    error: str | None = None
 
 
 class TimerDue(msgspec.Struct, frozen=True):
@@ -160,6 +171,7 @@ Command = (
     | ToolReturned
     | ChildSpawned
     | ChildEnded
+    | EvaluationReturned
     | TimerDue
     | Tick
     | Cancel

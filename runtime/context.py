@@ -9,7 +9,7 @@ from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, St
 from .toolport import ToolFailed
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .runnable import Runnable
 
 __all__ = ["Custom", "ToolContext"]
 
@@ -29,7 +29,7 @@ class ToolContext:
         tool_name: str,
         idempotency_key: str,
         emit: Callable[[Event], None],
-        run_child: Callable[[Agent, str], Awaitable[str]],
+        run_child: Callable[[Runnable, str], Awaitable[str]],
         emit_progress: bool = True,
     ) -> None:
         self.run_id, self.agent_path = run_id, agent_path
@@ -58,11 +58,11 @@ class ToolContext:
         if self._emit_progress:
             self._send(McpProgress(tool_name=self.tool_name, progress=done, total=total, message=message))
 
-    async def run(self, runnable: Agent, input: str) -> str:  # noqa: A002 - the word of the field
-        """Run a child agent and return its output. The child is a run of its own in this run's family.
+    async def run(self, runnable: Runnable, input: str) -> str:  # noqa: A002 - the word of the field
+        """Run an agent, a swarm or a loop as a child and return its output.
 
-        Durable: a call that is run again finds the child it started, never starts a second. Raises `ToolFailed` when
-        the child fails or is cancelled.
+        The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
+        started, never starts a second. Raises `ToolFailed` when the child fails or is cancelled.
         """
         return await self._run_child(runnable, input)
 

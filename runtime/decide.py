@@ -5,7 +5,7 @@
 
 `take` and `advance` are the same for the executor that owns a run: its `Turn` folds each event in place as it is
 decided, so that one turn can take many commands and advance over what follows from them. Each concern has a module of
-its own: `steps`, `calls`, `approving`.
+its own: `steps`, `calls`, `approving`, and `coordinate` for runs that are no agent's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import copy
 
 from ..eventlog.events import Claimed, MessageQueued, PauseRequested, Prepared, Released, Status, StoredEvent
 from ..projections.run_state import RunState
-from . import approving, calls, steps
+from . import approving, calls, coordinate, steps
 from .calls import unsafe_starts
 from .commands import (
     Cancel,
@@ -22,6 +22,7 @@ from .commands import (
     ChildSpawned,
     Claim,
     Command,
+    EvaluationReturned,
     Inject,
     ModelCallFailed,
     ModelReplied,
@@ -57,6 +58,8 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         return ()
     if not state.prepared:
         return (Prepare(),)
+    if state.kind != "agent":
+        return coordinate.pending(state)
     if not state.step_open:
         return ()
     return calls.pending(state, now) if state.model.replied else steps.pending(state)
@@ -86,10 +89,14 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912 - one cas
             calls.emitted(turn, command)
         case ToolReturned():
             calls.returned(turn, command)
+        case ChildSpawned(call_id=None):
+            coordinate.node_started(turn, command)
         case ChildSpawned():
             calls.child_spawned(turn, command)
         case ChildEnded():
             calls.child_ended(turn, command)
+        case EvaluationReturned():
+            coordinate.evaluated(turn, command)
         case TimerDue():
             approving.timer_due(turn, command.timer_id)
         case Tick():
@@ -122,7 +129,9 @@ def _advance_once(turn: Turn) -> bool:
         return False
     if calls.park_orphans(turn):
         return True
-    if not state.step_open:
+    if state.kind != "agent":
+        coordinate.advance(turn)
+    elif not state.step_open:
         steps.begin(turn)
     elif not state.model.replied:
         steps.go_on_with_model(turn)

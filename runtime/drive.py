@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from .children import ChildRuns
 from .commands import (
     Claim,
     Command,
+    EvaluationReturned,
     ModelReplied,
     PreparationFailed,
     Release,
@@ -33,8 +34,9 @@ from .commands import (
     ToolsResolved,
 )
 from .decide import advance, pending, take, unsafe_starts
-from .effects import CallModel, CallTool, Effect, Prepare, WaitUntil
+from .effects import CallModel, CallTool, Effect, Evaluate, Prepare, RunNode, WaitUntil
 from .journal import STALE_READ_S, Journal, through_outages
+from .json_values import as_json
 from .modelcall import call_model
 from .toolcall import call_tool
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
@@ -42,8 +44,8 @@ from .tools import expose
 from .turn import Turn
 
 if TYPE_CHECKING:
-    from .agent import Agent
     from .registry import Registry
+    from .runnable import Runnable
 
 logger = logging.getLogger("foldlog.drive")
 
@@ -62,11 +64,11 @@ class Host(msgspec.Struct, kw_only=True):
     registry: Registry
     worker: str
     lease_s: float = 10.0
-    agents: dict[str, Agent] = {}
-    """Agents given as objects, besides those registered."""
+    agents: dict[str, Runnable] = {}
+    """Agents, swarms and loops given as objects, besides those registered."""
 
-    def agent(self, name: str) -> Agent:
-        """The agent of this name. Raises `NotRegistered`."""
+    def agent(self, name: str) -> Runnable:
+        """The runnable of this name. Raises `NotRegistered`."""
         return self.agents.get(name) or self.registry.agent(name)
 
 
@@ -179,6 +181,8 @@ class Driver:
 
     def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
         rules = self.journal.rules
+        if self.state.kind != "agent":
+            return ToolsResolved(tools=(), model="")
         provider, model = self.host.registry.provider(rules.model)
         provider.check(model)
         self.host.registry.price_book()
@@ -316,6 +320,10 @@ class Driver:
                     self.post(await call_model(self, effect))
                 case CallTool():
                     await self._call_tool(effect)
+                case RunNode():
+                    await self.children.run_node(effect)
+                case Evaluate():
+                    self.post(await self._evaluate(effect))
                 case WaitUntil(at=at):
                     while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
                         await self.clock.sleep(left_s)
@@ -330,6 +338,16 @@ class Driver:
             return PreparationFailed(error_type="tool_source_unavailable", message=str(error))
         except FoldlogError as error:
             return PreparationFailed(error_type="config_error", message=str(error))
+
+    async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
+        value: Any = None
+        problem: str | None = None
+        try:
+            value = as_json(await self.host.agent(self.state.agent).evaluate(effect.name, effect.argument))
+        except Exception as error:
+            logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
+            problem = f"{type(error).__name__}: {error}"
+        return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
 
     async def _call_tool(self, effect: CallTool) -> None:
         call = self.state.calls[effect.call_id]
@@ -429,7 +447,7 @@ class Driver:
             case CallTool():
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
                 return call is not None and call.result is None and effect.attempt == call.failures + 1
-            case Prepare() | WaitUntil():
+            case Prepare() | WaitUntil() | RunNode() | Evaluate():
                 return False
 
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:

@@ -30,7 +30,7 @@ from .owed import pay_owed, wakeup_for
 from .submission import CHILD, open_turn
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .runnable import Runnable
 
 logger = logging.getLogger("foldlog.worker")
 
@@ -60,7 +60,7 @@ class DurableExecutor:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
         """Store the first commit and its wake-up in one batch (protocol rule 5)."""
         append = self._host.log.clock.new_id()
         journal = Journal(self._host.log, subject)
@@ -110,7 +110,7 @@ class DurableExecutor:
             return [write]
         return [write, WakeWrite(msgspec.structs.replace(wakeup, lane_cause=revision))]
 
-    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
+    async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
         """Send a wake-up: harmless if somebody drives the run already (rule 27)."""
         journal = Journal(self._host.log, subject)
         await journal.load()

@@ -25,10 +25,30 @@ class CallTool(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
 
 
+class RunNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Run a member as a child: the `ordinal`-th (0, 1, ...) of its name. Ends in `ChildEnded`.
+
+    One that exists is driven on, never started again. `first`: it gets the run's `messages`.
+    """
+
+    name: str
+    ordinal: int
+    input: str
+    first: bool = False
+
+
+class Evaluate(msgspec.Struct, frozen=True, kw_only=True):
+    """Call a function that the configuration names; ends in `EvaluationReturned`."""
+
+    name: str
+    ordinal: int
+    argument: str
+
+
 class WaitUntil(msgspec.Struct, frozen=True):
     """Wait until `at` (Unix seconds); ends in `Tick`."""
 
     at: float
 
 
-Effect = Prepare | CallModel | CallTool | WaitUntil
+Effect = Prepare | CallModel | CallTool | RunNode | Evaluate | WaitUntil

@@ -9,7 +9,7 @@ from ..eventlog.events import Submitted
 from ..eventlog.ports import Subject
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .runnable import Runnable
 
 CAPABILITIES = frozenset(
     {
@@ -46,11 +46,11 @@ class Executor(Protocol):
         """What it can do."""
         ...
 
-    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
         """Store the run's first commit and get it driven. False: the run exists already, and nothing was done."""
         ...
 
-    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
+    async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
         """Get a run that exists driven on, as soon as nobody drives it; by this agent, if it is given as an object."""
         ...
 

@@ -23,7 +23,7 @@ from .owed import news_or_timer, pay_owed, watch_timer
 from .submission import open_turn
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .runnable import Runnable
 
 logger = logging.getLogger("foldlog.local")
 
@@ -47,7 +47,7 @@ class LocalExecutor:
         self.failures: dict[str, FoldlogError] = {}
         """Why this process stopped driving a run, where that was an error: for whoever waits for its result."""
 
-    async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
         append = self._host.log.clock.new_id()
         journal = Journal(self._host.log, subject)
@@ -74,7 +74,7 @@ class LocalExecutor:
             if journal.state.exists:
                 return False
 
-    async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
+    async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
         """Drive an existing run on in a task of its own, as soon as nobody else does."""
         journal = Journal(self._host.log, subject, wait_for_log=True)
         await journal.load()

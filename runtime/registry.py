@@ -26,6 +26,7 @@ from ..eventlog.events import TokenUsage
 from .agent import Agent, as_tool, check_clashes
 from .models import ModelProvider
 from .prices import NoPrices, PriceBook
+from .runnable import Runnable, all_members, is_runnable
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 
 PROVIDERS = "foldlog.providers"
@@ -41,12 +42,12 @@ class Registry:
 
     def __init__(
         self,
-        agents: Iterable[Agent[Any]] = (),
+        agents: Iterable[Runnable[Any]] = (),
         tools: Iterable[Tool | ToolFunction] = (),
         providers: Mapping[str, ModelProvider] | None = None,
         prices: PriceBook | None = None,
     ) -> None:
-        self._agents: dict[str, Agent[Any]] = {}
+        self._agents: dict[str, Runnable[Any]] = {}
         self._tools: dict[str, Tool] = {}
         self._given = dict(providers or {})
         self._made: dict[str, ModelProvider] = {}
@@ -62,8 +63,8 @@ class Registry:
         return f"<Registry agents={list(self._agents)} tools={list(self._tools)}>"
 
     @property
-    def agents(self) -> Mapping[str, Agent[Any]]:
-        """The agents by name."""
+    def agents(self) -> Mapping[str, Runnable[Any]]:
+        """The agents, swarms and loops by name."""
         return MappingProxyType(self._agents)
 
     @property
@@ -75,8 +76,8 @@ class Registry:
         """Whether this process can drive runs of the agent."""
         return agent_name in self._agents
 
-    def agent(self, name: str) -> Agent[Any]:
-        """The agent of this name. Raises `NotRegistered`."""
+    def agent(self, name: str) -> Runnable[Any]:
+        """The agent, swarm or loop of this name. Raises `NotRegistered`."""
         if name not in self._agents:
             raise NotRegistered(_unknown("agent", name, self._agents))
         return self._agents[name]
@@ -87,14 +88,17 @@ class Registry:
             raise NotRegistered(_unknown("tool", name, self._tools))
         return self._tools[name]
 
-    def resolve(self, agent: Agent[Any]) -> dict[str, Tool]:
-        """All Python tools of the agent by name, in its order.
+    def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
+        """All Python tools of the agent by name, in its order; none for what has no tools of its own.
 
         A name is looked for among the agent's own tools, those of the registered agent of the same name, and the
         registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a clash with an injected
         argument.
         """
-        own = self._agents[agent.name].tools if agent.name in self._agents else {}
+        if not isinstance(agent, Agent):
+            return {}
+        registered = self._agents.get(agent.name)
+        own = registered.tools if isinstance(registered, Agent) else {}
         known: dict[str, Tool] = {**self._tools, **own, **agent.tools}
         for name in agent.config.tools:
             if name not in known:
@@ -102,9 +106,10 @@ class Registry:
             check_clashes(agent.config, known[name])
         return {name: known[name] for name in agent.config.tools}
 
-    def check(self, agent: Agent[Any]) -> None:
-        """Raises what `resolve` raises: a submission that names an unknown tool is refused before its first event."""
-        self.resolve(agent)
+    def check(self, runnable: Runnable[Any]) -> None:
+        """Raises what `resolve` raises, for all members too: an unknown tool is refused before the first event."""
+        for each in all_members(runnable):
+            self.resolve(each)
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """The provider of `provider:model`, and the model's name without it. Raises `ConfigError`.
@@ -179,14 +184,14 @@ class Registry:
             if not hasattr(found, attribute):
                 raise ConfigError(f"{path!r}: {_unknown('attribute', attribute, _public(found))}")
             found = getattr(found, attribute)
-        if isinstance(found, Agent):
-            return cls(agents=[found])
-        if not isinstance(found, cls):
+        if isinstance(found, cls):
+            return found
+        if not is_runnable(found):
             raise ConfigError(f"{path!r} is a {type(found).__name__}, neither a Registry nor an Agent")
-        return found
+        return cls(agents=[found])
 
-    def _add_agent(self, agent: Agent[Any]) -> None:
-        if not isinstance(agent, Agent):
+    def _add_agent(self, agent: Runnable[Any]) -> None:
+        if not is_runnable(agent):
             raise ConfigError(f"{agent!r} is no agent")
         if agent.name in self._agents:
             raise ConfigError(

@@ -38,7 +38,6 @@ from ..projections.messages import Message
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.run_state import RunState
 from .agent import Agent
-from .agent_config import capabilities_needed
 from .commands import Command, Inject, Pause, Resolve, Resume
 from .decide import take
 from .drive import Host
@@ -50,6 +49,7 @@ from .local import LocalExecutor
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .registry import Registry
+from .runnable import Runnable, all_members, is_runnable
 from .stream import stream_run
 from .submission import submitted_event
 from .turn import Turn
@@ -64,7 +64,7 @@ CallOutcome = Literal["retry", "succeeded", "failed"]
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended well. `reason` is empty, or `budget_limit`."""
+    """How a run ended well. `usage` is that of the run and all below it; `reason` is empty, or `budget_limit`."""
 
     run_id: str
     output: OutputT
@@ -139,7 +139,7 @@ class Runtime:
 
     async def run(
         self,
-        agent: Agent[OutputT],
+        agent: Runnable[OutputT],
         input: str,  # noqa: A002 - the word of the field
         *,
         timeout_s: float | None = None,
@@ -151,7 +151,7 @@ class Runtime:
 
     async def stream(
         self,
-        agent: Agent[Any],
+        agent: Runnable[Any],
         input: str,  # noqa: A002 - the word of the field
         *,
         detailed: bool = False,
@@ -165,7 +165,7 @@ class Runtime:
 
     async def start(
         self,
-        agent: Agent[OutputT],
+        agent: Runnable[OutputT],
         input: str,  # noqa: A002 - the word of the field
         *,
         executor: str = "local",
@@ -198,15 +198,17 @@ class Runtime:
             await chosen.drive(subject, agent)  # its first submitter may be gone
         return RunHandle(self, subject.id, agent, subject)
 
-    def _check(self, agent: Agent[Any], executor: Executor, asked: frozenset[str]) -> None:
-        if not isinstance(agent, Agent):
-            raise ConfigError(f"only an Agent can be started, not {type(agent).__name__}")
-        require(executor, capabilities_needed(agent.config) | asked)
+    def _check(self, agent: Runnable[Any], executor: Executor, asked: frozenset[str]) -> None:
+        if not is_runnable(agent):
+            raise ConfigError(f"only agents, swarms and loops can be started, not a {type(agent).__name__}")
         if executor.name == "local" or self.registry.serves(agent.name):
             self.registry.check(agent)
-        self.registry.provider(agent.config.model)
-        if agent.config.mcp_servers:
-            self.registry.tool_sources().check(agent.config.mcp_servers)
+        for each in all_members(agent):
+            require(executor, each.capabilities() | asked)
+            if isinstance(each, Agent):
+                self.registry.provider(each.config.model)
+                if each.config.mcp_servers:
+                    self.registry.tool_sources().check(each.config.mcp_servers)
 
     async def _place(self, submitted: Submitted, run_id: str | None) -> tuple[Subject, Submitted]:
         """Where the run lies, and what is submitted there: that of whoever recorded the key first (rule 26)."""
@@ -336,7 +338,7 @@ class RunHandle(Generic[OutputT]):
     """A run, from wherever it is looked at. Every method reads the log; none needs the run's executor."""
 
     def __init__(
-        self, runtime: Runtime, run_id: str, agent: Agent[OutputT] | None, subject: Subject | None
+        self, runtime: Runtime, run_id: str, agent: Runnable[OutputT] | None, subject: Subject | None
     ) -> None:
         self.run_id = run_id
         self._runtime, self._agent, self._subject = runtime, agent, subject
@@ -386,7 +388,7 @@ class RunHandle(Generic[OutputT]):
                 error.error_type if error else "unknown",
                 error.error if error else "",
                 run_id=self.run_id,
-                usage=outcome.usage,
+                usage=outcome.usage + outcome.inner_usage,
                 steps=outcome.steps_completed,
             )
         output: Any = outcome.output
@@ -395,7 +397,7 @@ class RunHandle(Generic[OutputT]):
         return RunResult(
             run_id=self.run_id,
             output=output,
-            usage=outcome.usage,
+            usage=outcome.usage + outcome.inner_usage,
             steps=outcome.steps_completed,
             reason=terminal.reason,
         )
@@ -405,7 +407,15 @@ class RunHandle(Generic[OutputT]):
         return await cancel_family(self._runtime.log, await self._located(), reason, by)
 
     async def inject(self, content: str) -> None:
-        """Queue a message for the run's next step. Raises `RunFinished`, `UnsupportedByExecutor`."""
+        """Queue a message for the run's next step.
+
+        Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own.
+        """
+        kind = (await self.state()).kind
+        if kind != "agent":
+            raise ConfigError(
+                f"run {self.run_id} is a {kind}: it has no steps; inject into the run of an agent in it"
+            )
         command = Inject(_text("an injected message", content))
         await self._tell(command, refuse_finished=True, feature="inject")
 

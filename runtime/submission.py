@@ -15,8 +15,8 @@ from .rules import rules_of
 from .turn import Turn
 
 if TYPE_CHECKING:
-    from .agent import Agent
     from .journal import Journal
+    from .runnable import Runnable
 
 
 CHILD = "child"
@@ -24,7 +24,7 @@ CHILD = "child"
 
 
 def submitted_event(
-    agent: Agent,
+    runnable: Runnable,
     input: str,  # noqa: A002 - the word of the field
     *,
     executor: str,
@@ -42,8 +42,8 @@ def submitted_event(
     except ValueError as error:
         raise ConfigError(f"messages: {error}") from error
     extra = _json_object("metadata", metadata or {})
-    run = {"input": input, "session": session, "metadata": extra, "agent": agent.name}
-    config = agent.submission_config(run)
+    run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
+    config = runnable.submission_config(run)
     what = {"config": config, "input": input, "messages": history, "session": session, "metadata": extra}
     size = len(canonical_json(what))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
@@ -51,7 +51,7 @@ def submitted_event(
             "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
         )
     return Submitted(
-        kind="agent",
+        kind=runnable.kind,
         config=config,
         config_digest=sha256_hex(canonical_json(config)),
         input=input,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...runtime import Agent, Registry
+    from ...runtime import Registry
+    from ...runtime.runnable import Runnable
 
 
-def load_agent(path: str, name: str | None) -> tuple[Registry, Agent[Any]]:
+def load_agent(path: str, name: str | None) -> tuple[Registry, Runnable[Any]]:
     """The agent at `module:attribute`, or the one of the registry there: its only one, or the one called `name`.
 
     Raises `ConfigError` that says what is wrong with the path, the module or what it holds.

@@ -15,8 +15,9 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.outcome import Outcome, fold_stored
 from foldlog.replay import check_trace, load_trace, replay
-from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker
+from foldlog.runtime import Registry, RunHandle, Runtime, Worker
 from foldlog.runtime.drive import Host
+from foldlog.runtime.runnable import Runnable
 
 Turn = dict[str, Any]
 USAGE = {"input_tokens": 3, "output_tokens": 2}
@@ -64,7 +65,7 @@ class Place:
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
         self._started: dict[str, RunHandle[Any]] = {}
 
-    async def open(self, *agents: Agent[Any], workers: int = 1, lease_s: float = 5.0) -> Runtime:
+    async def open(self, *agents: Runnable[Any], workers: int = 1, lease_s: float = 5.0) -> Runtime:
         """Open a runtime over these agents; for the durable executor with workers that serve them."""
         self.registry = Registry(agents=agents)
         self.runtime = await self._stack.enter_async_context(
@@ -86,7 +87,7 @@ class Place:
         worker.stop()
         await asyncio.wait_for(task, 10)
 
-    async def start(self, agent: Agent[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
+    async def start(self, agent: Runnable[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
         """Start a run on this place's executor."""
         options.setdefault("executor", self.executor)
         run = await self.runtime.start(agent, text, **options)

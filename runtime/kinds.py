@@ -1,0 +1,20 @@
+"""The kinds of runnables, and how one is made again from what a run of it stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..eventlog.errors import ConfigError
+from .agent import Agent
+from .runnable import Runnable
+
+KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {"agent": Agent.from_config}
+"""By the kind of a run: what makes its runnable from the configuration in `submitted`."""
+
+
+def runnable_of(kind: str, config: Mapping[str, Any]) -> Runnable[Any]:
+    """The runnable of a stored run, without the Python objects that only its process had. Raises `ConfigError`."""
+    if kind not in KINDS:
+        raise ConfigError(f"runs of kind {kind!r} are not known here; known kinds: {', '.join(KINDS)}")
+    return KINDS[kind](config)

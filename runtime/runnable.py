@@ -1,0 +1,67 @@
+"""What can be run: an agent, or something that coordinates other runnables. All of them start, stream and end alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+from typing_extensions import TypeVar
+
+OutputT_co = TypeVar("OutputT_co", covariant=True, default=Any)
+
+
+@runtime_checkable
+class Runnable(Protocol[OutputT_co]):
+    """A named thing that a run executes.
+
+    `kind` says which part of the core decides about its runs: `agent`, or the name of a coordinator (`coordinate.py`).
+    """
+
+    @property
+    def name(self) -> str:
+        """The name: the run's agent, and the last part of its agent path."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What a run of it is: agent, swarm, ralph."""
+        ...
+
+    @property
+    def members(self) -> Mapping[str, Runnable[Any]]:
+        """The runnables that its runs start as children without a tool call, by name; none for an agent."""
+        ...
+
+    @property
+    def output_type(self) -> Any:
+        """The type that `parse_output` gives; null: the output is text."""
+        ...
+
+    def parse_output(self, value: Any) -> OutputT_co:
+        """The output (JSON builtins) as `output_type`. Raises `ValueError`."""
+        ...
+
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The configuration that a run of it stores. Raises `AgentConfigError`."""
+        ...
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it, its members apart (contract.md section 5)."""
+        ...
+
+    async def evaluate(self, name: str, argument: str) -> Any:
+        """Call a function that the configuration names (a predicate, a scorer); its result, JSON, is stored."""
+        ...
+
+
+def is_runnable(given: Any) -> bool:
+    """Whether it is an object that runs, and no class of such objects."""
+    return isinstance(given, Runnable) and not isinstance(given, type)
+
+
+def all_members(runnable: Runnable[Any]) -> Iterator[Runnable[Any]]:
+    """The runnable and all below it, each before its members."""
+    yield runnable
+    for member in runnable.members.values():
+        yield from all_members(member)
