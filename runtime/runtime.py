@@ -411,11 +411,6 @@ class RunHandle(Generic[OutputT]):
 
         Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own.
         """
-        kind = (await self.state()).kind
-        if kind != "agent":
-            raise ConfigError(
-                f"run {self.run_id} is a {kind}: it has no steps; inject into the run of an agent in it"
-            )
         command = Inject(_text("an injected message", content))
         await self._tell(command, refuse_finished=True, feature="inject")
 
@@ -505,6 +500,10 @@ class RunHandle(Generic[OutputT]):
                 if refuse_finished:
                     raise self._finished(state)
                 return journal
+            if isinstance(command, Inject) and state.kind != "agent":
+                raise ConfigError(
+                    f"run {self.run_id} is a {state.kind}: it has no steps; inject into the run of an agent in it"
+                )
             was_parked = not state.runnable
             turn = Turn(state, journal.rules, self._runtime.log.clock.now())
             take(turn, command)

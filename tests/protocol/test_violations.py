@@ -24,7 +24,6 @@ from foldlog.runtime import calls as calls_module
 from foldlog.runtime import drive, durable, family, heart, local
 from foldlog.runtime import turn as turn_module
 from foldlog.runtime.children import ChildRuns
-from foldlog.runtime.commands import ChildSpawned
 from foldlog.runtime.drive import Driver
 from foldlog.runtime.durable import DurableExecutor, Worker
 from foldlog.runtime.journal import Journal
@@ -709,16 +708,13 @@ async def canceller_dies_within_the_family(world: World) -> None:
 
 
 def announced_then_created(patch: pytest.MonkeyPatch) -> None:
-    async def start(self: Any, child: Any, call_id: str, ordinal: int, agent: Any, text: str) -> None:
+    async def start(self: Any, child: Any, spawned: Any, runnable: Any, text: str, messages: Any) -> None:
         state = self._driver.state
-        link = ParentLink(run=state.run, tool_call_id=call_id, ordinal=ordinal)
-        opened = submitted_event(agent, text, executor=CHILD, parent=link)
-        turn = open_turn(child.journal, opened, f"{state.path}/{agent.name}")
+        link = ParentLink(run=state.run, tool_call_id=spawned.call_id, ordinal=spawned.ordinal)
+        opened = submitted_event(runnable, text, executor=CHILD, messages=messages, parent=link)
+        turn = open_turn(child.journal, opened, f"{state.path}/{runnable.name}")
         child.claim_within(turn)
-        name, run = agent.name, child.journal.subject.id
-        await self._say(
-            ChildSpawned(call_id=call_id, ordinal=ordinal, child_run=run, name=name, kind="agent")
-        )
+        await self._say(spawned)
         write, commit = child.journal.write(turn.events, epoch=child.epoch)
         await self._driver.host.log.events.append(CommitWrite(write.subject, write.expected, encode(commit)))
         await child.journal.load()
