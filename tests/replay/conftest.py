@@ -28,3 +28,10 @@ def played(name: str) -> tuple[World, Archive]:
 
     with ThreadPoolExecutor(1) as thread:  # a test that asks may have a loop of its own
         return thread.submit(lambda: asyncio.run(play())).result()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _all_played() -> None:
+    """Before any test: some change the code that plays, to see the change found."""
+    for name in SCENARIOS:
+        played(name)
