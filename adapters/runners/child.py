@@ -1,0 +1,155 @@
+"""One process to its end: its output kept in part, its time bounded, all of it ended when it is over or cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, cast
+
+import anyio
+
+from ...runtime.toolport import ToolFailed
+from ...runtime.toolrunner import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from .output import HeadAndTail
+
+DYING_S: float = 5.0
+"""How long a killed process has to be gone."""
+_LAST_WORDS_S = 0.5
+
+_STDIN, _STDOUT = 0, 1
+
+
+class Killer(Protocol):
+    """How a process is ended with all that it started."""
+
+    def kill(self, pid: int) -> None:
+        """Kill what `pid` started, and `pid`; it may be gone already. Does not wait."""
+        ...
+
+
+async def run_child(
+    argv: Sequence[str],
+    command: Command,
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    killer: Killer,
+    pass_fds: tuple[int, ...] = (),
+) -> Outcome:
+    """Start the process in a session of its own, and wait until it ends, its time is over, or this is cancelled.
+
+    In each case `killer` ends what is left of it. Raises `ToolFailed` for a process that cannot be ended.
+    """
+    output = HeadAndTail(command.output_bytes_max)
+    begun_s = time.monotonic()
+    timed_out = False
+    try:
+        child = await _Child.start(argv, command, output, cwd=cwd, env=env, pass_fds=pass_fds)
+    except OSError as error:
+        return _not_started(argv[0], error, time.monotonic() - begun_s)
+    try:
+        async with asyncio.timeout(command.timeout_s):
+            await child.exited.wait()
+    except TimeoutError:
+        timed_out = True
+    finally:
+        killer.kill(child.pid)
+        with anyio.CancelScope(shield=True):
+            await child.end()
+    if not child.exited.is_set():
+        raise ToolFailed(f"the process {child.pid} outlived SIGKILL")
+    return Outcome(
+        exit_code=TIMED_OUT if timed_out else child.exit_code,
+        output=output.text(),
+        output_bytes=output.size_bytes,
+        duration_s=time.monotonic() - begun_s,
+        timed_out=timed_out,
+    )
+
+
+class _Child(asyncio.SubprocessProtocol):
+    def __init__(self, output: HeadAndTail) -> None:
+        self.exited, self._silent = asyncio.Event(), asyncio.Event()
+        self._output = output
+        self._transport: asyncio.SubprocessTransport
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        command: Command,
+        output: HeadAndTail,
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        pass_fds: tuple[int, ...],
+    ) -> _Child:
+        """Raises `OSError`."""
+        _, child = await asyncio.get_running_loop().subprocess_exec(
+            lambda: cls(output),
+            *argv,
+            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=dict(env),
+            start_new_session=True,  # Windows has none, and ignores it.
+            pass_fds=pass_fds,
+        )
+        child.give(command.stdin)
+        return child
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._output.feed(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == _STDOUT:
+            self._silent.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    @property
+    def pid(self) -> int:
+        return self._transport.get_pid()
+
+    @property
+    def exit_code(self) -> int:
+        code = self._transport.get_returncode() or 0
+        return code if code >= 0 else SIGNALLED - code
+
+    def give(self, stdin: bytes) -> None:
+        """Write all of its input and close it; what it does not read is dropped."""
+        pipe = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(_STDIN))
+        if pipe is not None:
+            pipe.write(stdin)
+            pipe.close()
+
+    async def end(self) -> None:
+        """Wait until it is gone and all that it wrote is read. A pipe that somebody holds open is left."""
+        try:
+            with anyio.move_on_after(DYING_S):
+                await self.exited.wait()
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await self._silent.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                self._transport.close()
+
+
+def _not_started(program: str, error: OSError, duration_s: float) -> Outcome:
+    missing = isinstance(error, FileNotFoundError)
+    text = f"{program}: {'there is no such program' if missing else error.strerror or error}\n"
+    return Outcome(
+        exit_code=NOT_FOUND if missing else NOT_EXECUTABLE,
+        output=text,
+        output_bytes=len(text.encode()),
+        duration_s=duration_s,
+    )

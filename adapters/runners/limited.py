@@ -1,0 +1,162 @@
+"""Commands under a supervisor: with limits, in a sandbox if asked for, and nothing that they start outlives them."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, cast, get_args
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from ...runtime.toolrunner import Command, Limit, Outcome
+from ..builtin.workspace import Workspace
+from .bubblewrap import Bubblewrap
+from .child import run_child
+from .direct import kill_group
+from .place import ENV_ALLOWED, Place
+
+_SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
+_REPORT_BYTES_MAX = 4096
+_NO_MEMORY = re.compile(
+    r"MemoryError|bad_alloc|cannot allocate|out of memory|memory exhausted", re.IGNORECASE
+)
+_LAST_LINES = 3
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command may use. None: no limit.
+
+    `cpu_s`, `memory_bytes` and `processes` count all processes of the command together, looked at ten times a second
+    (Linux only); besides, each process alone is held to the CPU time, the memory that it may write to, and `open_files`
+    by the kernel. A process that the kernel refuses memory fails in its own words, from which the limit is inferred.
+    """
+
+    cpu_s: int | None = 60
+    memory_bytes: int | None = 2 * 1024**3
+    open_files: int | None = 1024
+    processes: int | None = 256
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"limits.{name} must be at least 1, not {value!r}")
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class SubprocessRunner:
+    """Runs each command under a process of its own that enforces `limits` and, on Linux, finds whatever it started.
+
+    What a command started ends with it, also if this process is killed. `sandbox` confines it by bubblewrap. POSIX
+    only. Raises `ConfigError` elsewhere, and if a sandbox is asked for and bubblewrap is not installed.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        sandbox: Bubblewrap | None = None,
+        env_allowed: Iterable[str] = ENV_ALLOWED,
+        exclusive: bool = True,
+    ) -> None:
+        if sys.platform == "win32":
+            raise ConfigError("SubprocessRunner needs a POSIX system; use DirectRunner")
+        self._place = Place(workspace, env_allowed, exclusive=exclusive)
+        self._limits, self._sandbox = limits, sandbox
+        self._bwrap = sandbox.find() if sandbox else ""
+
+    async def run(self, command: Command) -> Outcome:
+        """See `ToolRunner.run`."""
+        cwd, env = self._place.cwd(command), self._place.env(command)
+        async with self._place.alone():
+            with _supervision() as supervision:
+                outcome = await run_child(
+                    [*self._supervisor(supervision.fd, env), *self._wrapped(command, cwd)],
+                    command,
+                    cwd=cwd,
+                    env=env,
+                    killer=supervision,
+                    pass_fds=(supervision.fd,),
+                )
+                return msgspec.structs.replace(outcome, limit=supervision.limit() or self._refused(outcome))
+
+    def _refused(self, outcome: Outcome) -> Limit:
+        """Inferred: a program that the kernel refused memory says so last, each in its own words."""
+        failed = outcome.exit_code and not outcome.timed_out and self._limits.memory_bytes is not None
+        last_words = "\n".join(outcome.output.splitlines()[-_LAST_LINES:])
+        return "memory" if failed and _NO_MEMORY.search(last_words) else ""
+
+    def _supervisor(self, fd: int, env: Mapping[str, str]) -> list[str]:
+        limits = {
+            "cpu": self._limits.cpu_s,
+            "memory": self._limits.memory_bytes,
+            "files": self._limits.open_files,
+            "processes": self._limits.processes,
+        }
+        options = [f"{name}={value}" for name, value in limits.items() if value is not None]
+        if (
+            "LC_CTYPE" not in env
+        ):  # Python sets it for itself in a bare environment; the command must not see it.
+            options.append("-LC_CTYPE")
+        return [sys.executable, "-I", "-S", str(_SUPERVISOR), str(fd), *options, "--"]
+
+    def _wrapped(self, command: Command, cwd: Path) -> list[str]:
+        if self._sandbox is None:
+            return list(command.argv)
+        return self._sandbox.wrap(self._bwrap, command.argv, self._place.workspace.root, cwd)
+
+
+class _Supervision:
+    """The line to a supervisor: its closing ends everything; what came through it says why the command ended."""
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._told = ""
+
+    @property
+    def fd(self) -> int:
+        """The supervisor's end."""
+        return self._theirs.fileno()
+
+    def kill(self, pid: int) -> None:
+        """Have the supervisor `pid` end everything; if it is gone without having done so, end what it told of."""
+        self._theirs.close()
+        self._ours.shutdown(socket.SHUT_WR)
+        command, over, _ = self._report()
+        if command and not over:
+            kill_group(int(command))
+
+    def limit(self) -> Limit:
+        """Which limit ended the command, once the supervisor is gone."""
+        *_, limit = self._report()
+        return cast("Limit", limit) if limit in get_args(Limit) else ""
+
+    def close(self) -> None:
+        self._theirs.close()
+        self._ours.close()
+
+    def _report(self) -> tuple[str, bool, str]:
+        """The pid of the command, whether all is over, and the limit that ended it, as far as it is told."""
+        self._ours.settimeout(0)
+        with suppress(BlockingIOError):
+            self._told += self._ours.recv(_REPORT_BYTES_MAX).decode()
+        pid, _, rest = self._told.partition("\n")
+        limit, over, _ = rest.partition("\n")
+        return pid, bool(over), limit
+
+
+@contextmanager
+def _supervision() -> Iterator[_Supervision]:
+    supervision = _Supervision()
+    try:
+        yield supervision
+    finally:
+        supervision.close()

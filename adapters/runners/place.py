@@ -1,0 +1,83 @@
+"""Where a command runs on this machine: in a directory of the workspace, with some of the environment, and alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from ...runtime.toolport import ToolFailed
+from ...runtime.toolrunner import Command
+from ..builtin.workspace import Workspace
+
+ENV_ALLOWED: Final = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+)
+"""The variables of this process that a command sees, if nothing else is said."""
+_POLL_S = 0.02
+
+
+class Place:
+    """A workspace on this machine, and what a command may see of the process that starts it.
+
+    `exclusive`: commands wait for each other, whichever run, runner or process of this machine they are of.
+    """
+
+    def __init__(self, workspace: Workspace, env_allowed: Iterable[str], *, exclusive: bool) -> None:
+        self.workspace, self._env_allowed, self._exclusive = workspace, tuple(env_allowed), exclusive
+
+    def cwd(self, command: Command) -> Path:
+        """The real path of the command's directory. Raises `ToolFailed`."""
+        if self.workspace.kind(command.cwd) != "directory":
+            raise ToolFailed(f"{command.cwd}: is no directory of the workspace")
+        return self.workspace.resolve(command.cwd)
+
+    def env(self, command: Command) -> Mapping[str, str]:
+        """All that the command sees of the environment."""
+        return {name: os.environ[name] for name in self._env_allowed if name in os.environ} | dict(
+            command.env
+        )
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Hold the workspace. A holder that dies lets it go. Raises `ToolFailed` if its file system has no locks."""
+        if sys.platform == "win32" or not self._exclusive:
+            yield
+            return
+        root = os.open(self.workspace.root, os.O_RDONLY)
+        try:
+            while not _lock(root):  # noqa: ASYNC110 - Another process lets go of it without an event.
+                await anyio.sleep(_POLL_S)
+            yield
+        finally:
+            os.close(root)
+
+
+def _lock(root: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise ToolFailed(
+            f"the workspace cannot be locked ({error.strerror}): its file system has no locks; "
+            "make the runner with exclusive=False if nothing else uses the workspace"
+        ) from None
+    return True

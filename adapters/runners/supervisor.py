@@ -1,0 +1,208 @@
+"""Stands between a worker and a command: sets its limits, watches over all that it starts, and ends with it.
+
+A program of its own, of the standard library only, started as `python -I -S supervisor.py FD LIMITS... -- COMMAND...`.
+The worker holds the other end of FD. Its closing, also by the worker's death, ends everything; the supervisor writes
+the pid of the command to it, and before it exits the limit that ended the command, if one did.
+
+It forks here, where there is one thread, and not in the worker. On Linux it is the reaper of all that the command
+starts: whatever leaves its session and its parent comes back to it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+if sys.platform == "win32":
+    raise ImportError("the supervisor needs a POSIX system")
+
+import resource
+
+LOOK_S = 0.1
+"""How often the sums over all processes are compared with the limits."""
+_ROUNDS_MAX = 400
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LINUX = sys.platform == "linux"
+
+
+class Supervisor:
+    """One command. `limits` by name: cpu (s), memory (bytes), files, processes; each may be missing."""
+
+    def __init__(self, control: int, limits: dict[str, int], command: list[str]) -> None:
+        self.control, self.limits, self.command = control, limits, command
+        self.status: int | None = None
+        self.woken, wake = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> int:
+        """Run the command and return the exit code, as a shell has it."""
+        if _LINUX:
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self.pid = os.fork()
+        if not self.pid:
+            self._become()
+        self._tell(str(self.pid))
+        limit = self._watch()
+        self._end_all()
+        self._tell(limit or self._signalled())
+        status = self.status or 0
+        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def _become(self) -> None:
+        """In the child: take on the limits and become the command."""
+        try:
+            os.setsid()
+            if _LINUX:
+                _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            for number in (
+                signal.SIGPIPE,
+                signal.SIGXFSZ,
+            ):  # Python ignores them, and exec would pass that on.
+                signal.signal(number, signal.SIG_DFL)
+            self._set_limits()
+            os.execvp(self.command[0], self.command)  # noqa: S606 - That is what it is for.
+        except FileNotFoundError:
+            self._give_up(127, "there is no such program")
+        except OSError as error:
+            self._give_up(126, error.strerror or str(error))
+        except BaseException as error:  # noqa: BLE001 - Whatever it is, this child must not go on as a supervisor.
+            self._give_up(126, str(error))
+
+    def _give_up(self, code: int, problem: str) -> None:
+        os.write(2, f"{self.command[0]}: {problem}\n".encode(errors="surrogateescape"))
+        os._exit(code)
+
+    def _set_limits(self) -> None:
+        _limit(resource.RLIMIT_CORE, 0)
+        # What a program may write to, which is what it takes; its address space holds much that it never touches.
+        memory = resource.RLIMIT_DATA if _LINUX else resource.RLIMIT_AS
+        for name, number in (("memory", memory), ("files", resource.RLIMIT_NOFILE)):
+            if name in self.limits:
+                _limit(number, self.limits[name])
+        if "cpu" in self.limits:  # SIGXCPU at the soft limit, which tells why; SIGKILL at the hard one.
+            _limit(resource.RLIMIT_CPU, self.limits["cpu"], self.limits["cpu"] + 1)
+
+    def _watch(self) -> str:
+        """Wait for the command's end, the worker's, or a limit; return the limit."""
+        measured = _LINUX and bool({"cpu", "memory", "processes"} & set(self.limits))
+        while True:
+            ready, _, _ = select.select([self.control, self.woken], [], [], LOOK_S if measured else None)
+            if self.control in ready:
+                return ""
+            self._reap()
+            if self.status is not None:
+                return ""
+            if measured and (limit := self._exceeded()):
+                return limit
+
+    def _exceeded(self) -> str:
+        sums = _sums(_descendants(os.getpid()))
+        return next((name for name, value in sums.items() if value > self.limits.get(name, value)), "")
+
+    def _signalled(self) -> str:
+        """The CPU limit of a single process tells itself by its signal."""
+        xcpu = self.status is not None and os.WIFSIGNALED(self.status)
+        return "cpu" if xcpu and os.WTERMSIG(self.status or 0) == signal.SIGXCPU else ""
+
+    def _reap(self) -> bool:
+        """Take leave of what has ended; whether anything is left."""
+        with suppress(BlockingIOError):
+            os.read(self.woken, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self.pid:
+                self.status = status
+
+    def _end_all(self) -> None:
+        for _ in range(_ROUNDS_MAX):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            for pid in _descendants(os.getpid()):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not self._reap():
+                return
+            select.select([self.woken], [], [], 0.01)
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError):
+            os.write(self.control, f"{line}\n".encode())
+
+
+def _limit(number: int, soft: int, hard: int | None = None) -> None:
+    """Set a limit, or as much of it as the one that holds already allows."""
+    _, above = resource.getrlimit(number)
+    wanted = (soft, soft if hard is None else hard)
+    resource.setrlimit(
+        number,
+        (min(wanted[0], above), min(wanted[1], above)) if above != resource.RLIM_INFINITY else wanted,
+    )
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All processes below `pid`, zombies included; none where there is no /proc."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        children = _children(todo.pop())
+        found += children
+        todo += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                children += map(int, (thread / "children").read_bytes().split())
+    return children
+
+
+def _sums(pids: list[int]) -> dict[str, float]:
+    """CPU seconds (also of what has ended), bytes of memory of their own, and number of these processes."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s, memory_bytes, count = ended.ru_utime + ended.ru_stime, 0, 0
+    ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError):
+            state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            resident, shared = map(int, Path(f"/proc/{pid}/statm").read_bytes().split()[1:3])
+            cpu_s += sum(map(int, fields[10:14])) / ticks
+            memory_bytes += (resident - shared) * page_bytes
+            count += state != b"Z"
+    return {"cpu": cpu_s, "memory": memory_bytes, "processes": count}
+
+
+def main(arguments: list[str]) -> int:
+    """FD, `name=number` for each limit, `-LC_CTYPE` if Python added that variable, `--`, the command."""
+    end = arguments.index("--")
+    control = int(arguments[0])
+    os.set_inheritable(control, False)  # noqa: FBT003 - The signature of the system.
+    options = arguments[1:end]
+    if "-LC_CTYPE" in options:
+        os.environ.pop("LC_CTYPE", None)
+    limits = {name: int(value) for name, sep, value in (each.partition("=") for each in options) if sep}
+    return Supervisor(control, limits, arguments[end + 1 :]).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
