@@ -3,6 +3,7 @@
 FoldlogError                    catch this to catch everything of ours
 ├── ConfigError                 fix the named setting or argument, then call again
 │   ├── AgentConfigError        fix the agent's configuration (names the key)
+│   │   └── FlowError           fix the swarm's flow where it points (text, line, column)
 │   └── NotRegistered           register the agent or tool with the process that runs it
 ├── LogUnavailable              the log cannot be reached; the same call may be repeated
 │   └── AppendUnsure            an append got no answer: read, look for its append id, then decide
@@ -31,6 +32,22 @@ class ConfigError(FoldlogError):
 
 class AgentConfigError(ConfigError):
     """An agent's configuration is wrong; the message names the key."""
+
+
+class FlowError(AgentConfigError):
+    """The text of a swarm's flow is wrong; the message shows the line, with a caret below the place.
+
+    Attributes: `reason`, `text`, `line`, `column` (both from 1).
+    """
+
+    def __init__(self, reason: str, text: str, place: int) -> None:
+        before = text[:place]
+        begin = before.rfind("\n") + 1
+        shown = text[begin:].partition("\n")[0].rstrip()
+        self.reason, self.text = reason, text
+        self.line, self.column = before.count("\n") + 1, place - begin + 1
+        below = "".join(character if character == "\t" else " " for character in before[begin:])
+        super().__init__(f"flow, line {self.line}, column {self.column}: {reason}\n    {shown}\n    {below}^")
 
 
 class NotRegistered(ConfigError):

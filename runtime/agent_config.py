@@ -226,7 +226,7 @@ class AgentConfig(_Table):
         try:
             config = handler(data)
         except pydantic.ValidationError as error:
-            raise AgentConfigError(_explain(error, data)) from None
+            raise AgentConfigError(explain(error, data, AgentConfig)) from None
         _check_approvals(config)
         return config
 
@@ -324,7 +324,7 @@ def _check_approvals(config: AgentConfig) -> None:
     for name in config.hitl_tools:
         if name not in known and not name.startswith(servers):
             raise AgentConfigError(
-                f"agent {config.name!r}: hitl_tools: {name!r} is no tool of the agent{_nearest(name, known)}"
+                f"agent {config.name!r}: hitl_tools: {name!r} is no tool of the agent{nearest(name, known)}"
             )
 
 
@@ -332,39 +332,43 @@ def _subagent_tools(config: AgentConfig) -> tuple[tuple[str, bool], ...]:
     return ("spawn_self", config.allow_self_spawn), ("parallel_subagents", config.allow_parallel_subagents)
 
 
-def _explain(error: pydantic.ValidationError, data: Any) -> str:
-    problems = [_problem(problem) for problem in error.errors(include_url=False)]
-    agent = data.get("name") if isinstance(data, Mapping) else None
-    return f"agent {agent!r}: {'; '.join(problems)}" if isinstance(agent, str) else "; ".join(problems)
+def explain(
+    error: pydantic.ValidationError, data: Any, model: type[pydantic.BaseModel], what: str = "agent"
+) -> str:
+    """Each problem by its path, with the nearest known key; `what` is named if `data` has a name."""
+    problems = [_problem(problem, model) for problem in error.errors(include_url=False)]
+    name = data.get("name") if isinstance(data, Mapping) else None
+    return f"{what} {name!r}: {'; '.join(problems)}" if isinstance(name, str) else "; ".join(problems)
 
 
-def _problem(problem: Any) -> str:
+def _problem(problem: Any, model: type[pydantic.BaseModel]) -> str:
     location = [str(part) for part in problem["loc"] if part != "[key]"]
     path = ".".join(location)
     match kind := problem["type"]:
         case "extra_forbidden":
-            known = _keys(location[:-1])
-            return f"unknown key {path!r}{_nearest(location[-1], known)}"
+            known = _keys(model, location[:-1])
+            return f"unknown key {path!r}{nearest(location[-1], known)}"
         case "missing":
             return f"the key {path!r} is required"
         case "value_error":
             return f"{path}: {problem['ctx']['error']}"
         case _:
             # The entry of a server may hold a secret.
-            shown = "" if location[0] == "mcp_servers" else f", not {reprlib.repr(problem['input'])}"
+            shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
             return f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}"
 
 
-def _nearest(word: str, known: typing.Iterable[str]) -> str:
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one it may mean, or all known ones."""
     known = list(known)
     if close := difflib.get_close_matches(word, known, n=1, cutoff=0.5):
         return f"; did you mean {close[0]!r}?"
     return f"; known are {', '.join(map(repr, known))}" if known else ""
 
 
-def _keys(path: list[str]) -> list[str]:
+def _keys(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:
     """The keys that the table at `path` may have."""
-    table: Any = AgentConfig
+    table: Any = model
     for part in path:
         table = _table(table.model_fields[part].annotation)
     return list(table.model_fields)

@@ -1,0 +1,141 @@
+"""The tree of a flow: which agents run, in which order, and on what it depends.
+
+`parse_flow` makes it of text, `format_flow` writes it as text again. Trees are normal: a series holds no series, a
+group no group, and neither has fewer than two parts; so a text that is parsed, written and parsed gives an equal tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+import msgspec
+
+from .predicates import Predicate, format_predicate, named_in
+
+LOOP_TIMES = 10
+"""How often a loop runs at most that gives no count."""
+
+
+class Node(msgspec.Struct, frozen=True, tag="node"):
+    """The agent (or swarm) of this name runs once, with what comes in as its input."""
+
+    name: str
+
+
+class Pass(msgspec.Struct, frozen=True, tag="pass"):
+    """Nothing runs: what comes in goes on. Only as an arm of a branch."""
+
+
+class Series(msgspec.Struct, frozen=True, tag="series"):
+    """`a >> b`: one after the other, each with the output of the one before."""
+
+    stages: tuple[Node | Parallel | Branch | Loop, ...]
+
+
+class Parallel(msgspec.Struct, frozen=True, tag="parallel"):
+    """`(a | b)`: all at once, each with what comes in; their outputs go on together."""
+
+    members: tuple[Node | Series | Branch | Loop, ...]
+
+
+class Case(msgspec.Struct, frozen=True):
+    """`predicate: flow` within a branch."""
+
+    when: Predicate
+    then: Node | Series | Parallel | Branch | Loop | Pass
+
+
+class Branch(msgspec.Struct, frozen=True, tag="branch"):
+    """`{"bug": a, else: b}`: the first case whose predicate holds of what comes in, with it as input."""
+
+    cases: tuple[Case, ...]
+    otherwise: Node | Series | Parallel | Branch | Loop | Pass
+
+
+class Loop(msgspec.Struct, frozen=True, tag="loop"):
+    """`(a >> b)*5 until "done"`: again with its own output, at most `times`, until its output meets the predicate."""
+
+    body: Node | Series | Parallel | Branch | Loop
+    times: int = LOOP_TIMES
+    until: Predicate | None = None
+
+
+Flow = Node | Series | Parallel | Branch | Loop
+Arm = Flow | Pass
+
+
+def series(stages: list[Flow]) -> Flow:
+    """The flows one after the other, in normal form."""
+    flat: list[Node | Parallel | Branch | Loop] = []
+    for stage in stages:
+        flat.extend(stage.stages if isinstance(stage, Series) else (stage,))
+    return flat[0] if len(flat) == 1 else Series(tuple(flat))
+
+
+def parallel(members: list[Flow]) -> Flow:
+    """The flows at once, in normal form."""
+    flat: list[Node | Series | Branch | Loop] = []
+    for member in members:
+        flat.extend(member.members if isinstance(member, Parallel) else (member,))
+    return flat[0] if len(flat) == 1 else Parallel(tuple(flat))
+
+
+def names_in(flow: Arm) -> tuple[str, ...]:
+    """The names of its nodes, in the order of the text."""
+    return tuple(node.name for node in _walk(flow) if isinstance(node, Node))
+
+
+def tests_in(flow: Arm) -> frozenset[str]:
+    """The names of the predicates that it leaves to functions."""
+    found: frozenset[str] = frozenset()
+    for part in _walk(flow):
+        if isinstance(part, Branch):
+            found = found.union(*(named_in(case.when) for case in part.cases))
+        elif isinstance(part, Loop) and part.until is not None:
+            found |= named_in(part.until)
+    return found
+
+
+def _walk(flow: Arm) -> Iterator[Arm]:
+    yield flow
+    for part in _parts(flow):
+        yield from _walk(part)
+
+
+def _parts(flow: Arm) -> tuple[Arm, ...]:
+    match flow:
+        case Node() | Pass():
+            return ()
+        case Series(stages=stages):
+            return stages
+        case Parallel(members=members):
+            return members
+        case Branch(cases=cases, otherwise=otherwise):
+            return (*(case.then for case in cases), otherwise)
+        case Loop(body=body):
+            return (body,)
+        case _:
+            assert_never(flow)
+
+
+def format_flow(flow: Arm) -> str:
+    """The flow as one line of text, which `parse_flow` reads as an equal tree."""
+    match flow:
+        case Node(name=name):
+            return name
+        case Pass():
+            return "pass"
+        case Series(stages=stages):
+            return " >> ".join(map(format_flow, stages))
+        case Parallel(members=members):
+            return f"({' | '.join(map(format_flow, members))})"
+        case Branch(cases=cases, otherwise=otherwise):
+            written = [f"{format_predicate(case.when)}: {format_flow(case.then)}" for case in cases]
+            return f"{{{', '.join([*written, f'else: {format_flow(otherwise)}'])}}}"
+        case Loop(body=body, times=times, until=until):
+            inner = format_flow(body)
+            shown = f"({inner})" if isinstance(body, (Series, Loop)) else inner
+            return f"{shown}*{times}" + (f" until {format_predicate(until)}" if until is not None else "")
+        case _:
+            assert_never(flow)

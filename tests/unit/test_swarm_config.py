@@ -1,0 +1,159 @@
+"""A swarm's configuration: it round-trips, and what is wrong is named by its key."""
+
+import tomllib
+from typing import Any
+
+import pydantic
+import pytest
+from foldlog.eventlog.errors import AgentConfigError, FlowError
+from foldlog.runtime import Agent, tool
+from foldlog.runtime.swarm import Swarm, SwarmConfig, format_flow, names_in
+from hypothesis import assume, given
+from jsonschema import Draft202012Validator
+
+from tests.unit.flows import flows
+
+
+def agent(name: str, **fields: Any) -> Agent:
+    return Agent(name, model="scripted:x.json", **fields)
+
+
+WRONG = "swarm 's':"
+A, B, C = agent("a"), agent("b"), agent("c")
+
+
+@tool(effect="pure")
+def look(place: str) -> str:
+    """Look."""
+    return place
+
+
+def test_a_swarm_round_trips_through_its_configuration_with_its_agents() -> None:
+    inner = Swarm([B, C], "(b | c)", name="inner")
+    swarm = Swarm([agent("a", tools=[look], max_steps=3), inner], flow="a >>  (inner)*2", name="outer")
+    config = swarm.to_config()
+    again = Swarm.from_config(config)
+    assert again.to_config() == config
+    assert again.digest == swarm.digest
+    assert again.flow == swarm.flow
+    assert config["flow"] == "a >>  (inner)*2"
+    assert config["agents"][0] == {**swarm.agents["a"].to_config()}
+    assert config["agents"][1] == inner.to_config()
+    assert isinstance(again.agents["inner"], Swarm)
+    Draft202012Validator(SwarmConfig.model_json_schema()).validate(config)
+
+
+@given(flows())
+def test_a_tree_as_the_flow_is_stored_as_text(flow: Any) -> None:
+    assume(names_in(flow))
+    agents = [agent(name) for name in names_in(flow)]
+    swarm = Swarm(agents, flow, predicates={"p": bool, "q": bool})
+    assert swarm.to_config()["flow"] == format_flow(flow)
+    assert Swarm.from_config(swarm.to_config()).flow == swarm.flow == flow
+
+
+def test_a_swarm_is_written_in_toml() -> None:
+    text = """
+        name = "support"
+        flow = 'triage >> {"bug": fixer, else: human}'
+        [[agents]]
+        name = "triage"
+        [[agents]]
+        name = "fixer"
+        [[agents]]
+        kind = "swarm"
+        name = "human"
+        mode = "handoff"
+        entry = "second"
+        [[agents.agents]]
+        name = "first"
+        [[agents.agents]]
+        kind = "agent"
+        name = "second"
+    """
+    swarm = Swarm.from_config(tomllib.loads(text))
+    assert repr(swarm) == '<Swarm support triage >> {"bug": fixer, else: human}>'
+    assert repr(swarm.agents["human"]) == "<Swarm human handoff>"
+
+
+def test_a_swarm_never_changes() -> None:
+    swarm = Swarm([A], "a")
+    with pytest.raises(AttributeError, match="frozen: name"):
+        swarm.name = "b"  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="frozen: flow"):
+        del swarm.flow
+    with pytest.raises(TypeError):
+        swarm.agents["b"] = B  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"flwo": "a"}, "swarm 's': unknown key 'flwo'; did you mean 'flow'?"),
+        ({"agents": []}, "swarm 's': agents: there must be at least one"),
+        ({"agents": "ab"}, "swarm 's': agents: must be a list, not 'ab'"),
+        ({"agents": [3]}, "swarm 's': agents.0: 3 must be a table, the configuration of an agent or a swarm"),
+        (
+            {"agents": [{"kind": "loop"}]},
+            "swarm 's': agents.0: kind is 'loop'; known are 'agent' and 'swarm'",
+        ),
+        ({"agents": [{"name": "a", "step": 1}]}, "agent 'a': unknown key 'step'; did you mean 'max_steps'?"),
+        ({"agents": [{"name": "a"}, {"name": "a"}]}, "swarm 's': agents: two are named 'a'; rename one"),
+        (
+            {"agents": [{"name": "a"}, {"name": "b"}]},
+            f"{WRONG} agents: 'b' has no place in the flow; give it one or leave it out",
+        ),
+        (
+            {"mode": "workflwo"},
+            "swarm 's': mode: Input should be 'workflow', 'handoff' or 'team', not 'workflwo'",
+        ),
+        ({"mode": "team"}, "swarm 's': flow: belongs to mode 'workflow', and this is mode 'team'"),
+        (
+            {"entry": "a"},
+            f"{WRONG} entry: belongs to the modes 'handoff' and 'team'; a workflow begins where its flow does",
+        ),
+        (
+            {"mode": "team", "flow": "", "entry": "aa"},
+            f"{WRONG} entry: 'aa' is none of the agents; did you mean 'a'?",
+        ),
+        ({"max_handoffs": -1}, "swarm 's': max_handoffs: Input should be greater than or equal to 0, not -1"),
+        ({"name": "s 1"}, "swarm 's 1': name: 's 1' must be 1 to 64 letters, digits, '_' or '-'"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_key(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(AgentConfigError) as failed:
+        Swarm.from_config({"name": "s", "agents": [{"name": "a"}], "flow": "a", **changes})
+    assert str(failed.value) == message
+
+
+def test_a_flow_that_is_wrong_points_into_its_text() -> None:
+    with pytest.raises(FlowError, match="no agent is named 'b'"):
+        Swarm([A], "a >> b")
+    with pytest.raises(FlowError, match="expected a name"):
+        Swarm([A])
+
+
+def test_a_predicate_that_is_a_function_is_given_to_the_object_and_stored_by_its_name() -> None:
+    with pytest.raises(FlowError, match="no predicate is named 'urgnet'; did you mean 'urgent'"):
+        Swarm([A, B], "{urgnet: a, else: b}", predicates={"urgent": bool})
+    swarm = Swarm([A, B], "{urgent: a, else: b}", predicates={"urgent": bool})
+    assert Swarm.from_config(swarm.to_config()).flow == swarm.flow
+
+
+def test_an_agent_whose_instructions_are_a_function_is_not_stored() -> None:
+    swarm = Swarm([agent("a", instructions=lambda _: "now")], "a")
+    with pytest.raises(AgentConfigError, match="agent 'a': instructions is the function"):
+        swarm.to_config()
+
+
+@pytest.mark.parametrize("given", ["a", A, {"a": A}, [3], [look]])
+def test_only_agents_and_swarms_are_members(given: Any) -> None:
+    with pytest.raises(AgentConfigError, match="swarm 'swarm': agents: "):
+        Swarm(given, "a")
+
+
+def test_no_error_of_pydantic_crosses() -> None:
+    with pytest.raises(AgentConfigError) as failed:
+        SwarmConfig.from_config({"agents": [{}]})
+    assert not isinstance(failed.value, pydantic.ValidationError)
+    assert str(failed.value) == "the key 'name' is required"
