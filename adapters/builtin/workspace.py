@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from errno import EACCES, EISDIR, ENOENT
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -39,6 +40,7 @@ LINKS_MAX: Final = 40
 
 Kind = Literal["file", "directory", "link", "other"]
 
+_CONFINABLE: Final = {os.open, os.mkdir, os.unlink, os.readlink, os.rename} <= os.supports_dir_fd
 _DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: opening a FIFO that nobody writes to must not wait; it means nothing for a regular file.
 _READ: Final = (
@@ -83,7 +85,7 @@ class Workspace:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        if not {os.open, os.mkdir, os.unlink, os.readlink, os.rename} <= os.supports_dir_fd:
+        if not _CONFINABLE:
             raise ConfigError("the built-in file tools need a POSIX system: paths cannot be confined here")
         self._given = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow links, which is done below
         try:
@@ -103,6 +105,14 @@ class Workspace:
         """
         with self._place(path) as place:
             return self.root.joinpath(*place.parts)
+
+    def check(self, path: str) -> None:
+        """Raise `WorkspaceError` if the path leads out, as far as its directories exist."""
+        try:
+            self.resolve(path)
+        except WorkspaceError as error:
+            if error.number != ENOENT:
+                raise
 
     def kind(self, path: str) -> Kind | None:
         """What is there, a link at the end followed; None for nothing."""
@@ -127,12 +137,12 @@ class Workspace:
             raise WorkspaceError(path, f"is larger than {size_bytes_max:,} bytes")
         return content
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, content: bytes, *, parents: bool = True) -> None:
         """Make the file have exactly this content: parents are made, a reader sees the old content or the new.
 
         An existing file keeps its mode. Raises `WorkspaceError` for what is no regular file or may not be written to.
         """
-        with self._place(path, create=True) as place:
+        with self._place(path, create=parents) as place:
             mode = place.check_writable(path)
             temporary = f".{secrets.token_hex(8)}.tmp"
             try:
@@ -142,6 +152,16 @@ class Workspace:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=place.directory)
                 raise
+
+    def make_parents(self, path: str) -> None:
+        """Make the directories that lead to the path, if they are not there."""
+        with self._place(path, create=True):
+            pass
+
+    def is_same(self, path: str, other: str) -> bool:
+        """Whether `path` itself (if it is a link: the link) is the file that `other` leads to."""
+        with self._place(path, follow=False) as one, self._place(other) as two:
+            return one.identity() == two.identity()
 
     def remove(self, path: str) -> None:
         """Delete a file. A link is deleted itself, not what it points to; a directory is refused."""
@@ -179,6 +199,10 @@ class _Place:
         except FileNotFoundError:
             return None
 
+    def identity(self) -> tuple[int, int]:
+        status = os.lstat(self.name, dir_fd=self.directory)
+        return status.st_dev, status.st_ino
+
     def kind(self) -> Kind | None:
         mode = self.mode()
         return None if mode is None else _kind(mode)
@@ -186,15 +210,17 @@ class _Place:
     def check_regular(self, path: str) -> None:
         """Before opening: the opening alone of a device may do something."""
         mode = self.mode()
+        if mode is not None and stat.S_ISDIR(mode):
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         if mode is not None and not stat.S_ISREG(mode):
-            raise WorkspaceError(path, "is a directory" if stat.S_ISDIR(mode) else "is no regular file")
+            raise WorkspaceError(path, "is no regular file")
 
     def check_writable(self, path: str) -> int | None:
         """The permission bits of the file, None if there is none."""
         self.check_regular(path)
         mode = self.mode()
         if mode is not None and not os.access(self.name, os.W_OK, dir_fd=self.directory):
-            raise PermissionError(13, os.strerror(13))
+            raise PermissionError(EACCES, os.strerror(EACCES))
         return None if mode is None else stat.S_IMODE(mode)
 
 

@@ -272,11 +272,11 @@ def test_a_workspace_of_devices_gives_none_of_them() -> None:
         ("none.txt", "No such file or directory"),
         ("none/none.txt", "No such file or directory"),
         ("a.txt/none", "Not a directory"),
-        ("sub", "is a directory"),
-        (".", "is a directory"),
-        ("sub/..", "is a directory"),
+        ("sub", "Is a directory"),
+        (".", "Is a directory"),
+        ("sub/..", "Is a directory"),
         ("x" * 300, "File name too long"),
-        ("/".join(["sub"] + [".", "..", "sub"] * 300), "is a directory"),
+        ("/".join(["sub"] + [".", "..", "sub"] * 300), "Is a directory"),
     ],
 )
 def test_a_path_that_cannot_be_read_is_told_with_its_problem(ws: Workspace, path: str, problem: str) -> None:

@@ -1,0 +1,160 @@
+"""Where the lines of a patch stand in a file, and the file with them replaced. Text in, text out.
+
+Lines are looked for from the top, each chunk behind the one before, in four passes: as they are, without white space at
+the end, without white space around, and with typographic dashes, quotes and spaces as their plain forms. What a patch
+calls context stays as it is in the file. Lines keep their endings; a new line gets the file's first one. The last line
+of a changed file has an ending, whether it had one or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from ...runtime.toolport import ToolFailed
+from .patch_language import SPACE, Chunk, Line
+
+_PLAIN: Final = str.maketrans(
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
+    | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
+    | dict.fromkeys("\xa0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " ")
+)
+
+
+def _exact(line: str) -> str:
+    return line
+
+
+def _without_end(line: str) -> str:
+    return line.rstrip(SPACE)
+
+
+def _without_space(line: str) -> str:
+    return line.strip(SPACE)
+
+
+def _plain(line: str) -> str:
+    return line.strip(SPACE).translate(_PLAIN)
+
+
+PASSES: Final[tuple[Callable[[str], str], ...]] = (_exact, _without_end, _without_space, _plain)
+"""From strict to lenient; the first that finds a place decides."""
+
+
+class PatchMismatch(ToolFailed):
+    """The file has not the lines that the patch is about."""
+
+
+class Replacement(NamedTuple):
+    """From line `start` (from 0) on, `removed` lines give way to `added`."""
+
+    start: int
+    removed: int
+    added: tuple[str, ...]
+
+
+def updated(content: str, chunks: Sequence[Chunk], path: str) -> str:
+    """The content with the chunks applied. Raises `PatchMismatch` that names `path` and what is not found."""
+    lines, endings = _split(content)
+    replacements: list[Replacement] = []
+    after = 0
+    for chunk in chunks:
+        after, found = _placed(lines, chunk, after, path)
+        replacements += found
+    return _replaced(lines, endings, sorted(replacements, key=lambda each: each.start))
+
+
+def seek(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
+    """Where the wanted lines stand, at `start` or behind; `start` itself if none are wanted."""
+    if not wanted:
+        return start
+    for form in PASSES:
+        forms = [form(line) for line in wanted]
+        for at in range(start, len(lines) - len(forms) + 1):
+            if all(form(lines[at + n]) == each for n, each in enumerate(forms)):
+                return at
+    return None
+
+
+def _placed(lines: Sequence[str], chunk: Chunk, after: int, path: str) -> tuple[int, list[Replacement]]:
+    """The replacements of a chunk, and the line behind it."""
+    start = after
+    for context in chunk.contexts:
+        at = seek(lines, [context], start)
+        if at is None:
+            raise PatchMismatch(f"Failed to find context '{context}' in {path}")
+        start = at + 1
+    wanted, parts = _old(chunk.lines), chunk.lines
+    if not wanted:
+        return start, [Replacement(len(lines), 0, tuple(line.text for line in parts))]
+    at = _seek_chunk(lines, wanted, start, after, at_end=chunk.at_end)
+    if at is None and not wanted[-1]:
+        parts = _without_last_empty(parts)
+        at = _seek_chunk(lines, _old(parts), start, after, at_end=chunk.at_end)
+    if at is None:
+        raise PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
+    return at + len(_old(parts)), _replacements(parts, at)
+
+
+def _seek_chunk(
+    lines: Sequence[str], wanted: Sequence[str], start: int, after: int, *, at_end: bool
+) -> int | None:
+    """At the end of a file only its last lines are looked at: they may be the context line's own, too."""
+    if not at_end:
+        return seek(lines, wanted, start)
+    last = len(lines) - len(wanted)
+    return seek(lines, wanted, last) if last >= after else None
+
+
+def _old(lines: Sequence[Line]) -> list[str]:
+    return [line.text for line in lines if line.sign != "+"]
+
+
+def _without_last_empty(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Without the empty line at the end that stands for the file's last line ending, on both sides."""
+    left = list(lines)
+    at = max(n for n, line in enumerate(left) if line.sign != "+")
+    left[at : at + 1] = [Line("+", "")] if left[at].sign == " " else []
+    news = [n for n, line in enumerate(left) if line.sign != "-"]
+    if news and not left[news[-1]].text:
+        at = news[-1]
+        left[at : at + 1] = [Line("-", "")] if left[at].sign == " " else []
+    return tuple(left)
+
+
+def _replacements(lines: Sequence[Line], at: int) -> list[Replacement]:
+    """One for each run of lines that are no context."""
+    found: list[Replacement] = []
+    start, added = at, list[str]()
+    for line in (*lines, Line(" ", "")):
+        if line.sign == "+":
+            added.append(line.text)
+        elif line.sign == "-":
+            at += 1
+        else:
+            if added or at > start:
+                found.append(Replacement(start, at - start, tuple(added)))
+            at += 1
+            start, added = at, []
+    return found
+
+
+def _split(content: str) -> tuple[list[str], list[str]]:
+    """The lines and the ending of each; the last has none if the content does not end in one."""
+    *whole, rest = content.split("\n")
+    lines = [line.removesuffix("\r") for line in whole]
+    endings = ["\r\n" if line.endswith("\r") else "\n" for line in whole]
+    return (lines, endings) if not rest else ([*lines, rest], [*endings, ""])
+
+
+def _replaced(lines: Sequence[str], endings: Sequence[str], replacements: Sequence[Replacement]) -> str:
+    ending = endings[0] if endings and endings[0] else "\n"
+    pieces: list[str] = []
+    done = 0
+    for start, removed, added in replacements:
+        pieces += (f"{lines[n]}{endings[n] or ending}" for n in range(done, start))
+        pieces += (f"{line}{ending}" for line in added)
+        done = start + removed
+    pieces += (f"{lines[n]}{endings[n] or ending}" for n in range(done, len(lines)))
+    return "".join(pieces)
