@@ -190,14 +190,15 @@ class RunIndex(Projector):
         status: str | None = None,
         session: str | None = None,
         agent: str | None = None,
+        user: str | None = None,
         limit: int = 1000,
     ) -> list[RunRow]:
-        """Runs by status, session and agent, at most `limit`, the newest first. Raises `ConfigError` for no status."""
+        """Runs by their columns, at most `limit`, the newest first. Raises `ConfigError` for what is no status."""
         if status is not None and status not in get_args(RunListStatus):
             raise ConfigError(
                 f"no run has the status {status!r}; it is one of {', '.join(get_args(RunListStatus))}"
             )
-        asked = {"status": status, "session": session, "agent": agent}
+        asked = {"status": status, "session": session, "agent": agent, "user": user}
         where = {name: value for name, value in asked.items() if value is not None}
         return await self.ask(
             lambda: self.rows.select(self._runs, where, newest_by="submitted_at", limit=limit)

@@ -64,11 +64,12 @@ RunListStatus = Literal["queued", "running", "paused", "completed", "error", "ca
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run at a glance. Times are Unix seconds.
 
-    `reason` is that of the pause, the completion or the cancel; `waiting_for` what a parked run waits for (approval,
-    unverifiable, timer, manual, budget, child; null while it is not parked); `error` and `error_type` are those of a
-    failed run. `steps` are completed ones; `usage` and `cost_usd` (a decimal; null once the price of a model round is
-    unknown) cover the run without its children. `worker` and `epoch` are those of the last claim. `revision`, `digest`
-    and `position` say up to where the log was folded.
+    `user` is the `user_id` that a root run's `metadata["memory"]["scope"]` names. `reason` is that of the pause, the
+    completion or the cancel; `waiting_for` what a parked run waits for (approval, unverifiable, timer, manual,
+    budget, child; null while it is not parked); `error` and `error_type` are those of a failed run. `steps` are
+    completed ones; `usage` and `cost_usd` (a decimal; null once the price of a model round is unknown) cover the run
+    without its children. `worker` and `epoch` are those of the last claim. `revision`, `digest` and `position` say up
+    to where the log was folded.
     """
 
     run_id: str
@@ -79,6 +80,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     agent_path: str
     session: str | None = None
+    user: str | None = None
     status: RunListStatus = "queued"
     reason: str = ""
     waiting_for: str | None = None
@@ -106,9 +108,9 @@ class RunList:
     """The fold behind the run list."""
 
     name = "runs"
-    version = 1
+    version = 2
     row = RunRow
-    columns = ("status", "session", "agent", "submitted_at")
+    columns = ("status", "session", "user", "agent", "submitted_at")
 
     def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
         """Fold a run's next commit."""
@@ -134,8 +136,8 @@ class RunList:
         )
 
     def index(self, row: RunRow) -> tuple[Value, ...]:
-        """Status, session, agent and the time of submission."""
-        return row.status, row.session, row.agent, row.submitted_at
+        """Status, session, user, agent and the time of submission."""
+        return row.status, row.session, row.user, row.agent, row.submitted_at
 
 
 def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901, PLR0912 - one case each
@@ -144,7 +146,12 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
         case Submitted():
             parent = event.parent.run if event.parent is not None else None
             return replace(
-                row, kind=event.kind, session=event.session, executor=event.executor, parent=parent
+                row,
+                kind=event.kind,
+                session=event.session,
+                user=_user(event),
+                executor=event.executor,
+                parent=parent,
             )
         case Claimed():
             status = "running" if row.status == "queued" else row.status
@@ -199,6 +206,14 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case OutputRejected() | LateOutcome() | LaneUpdated() | KeyRecorded() | Unknown():
             return row
+
+
+def _user(event: Submitted) -> str | None:
+    """Whose run it is by its `metadata["memory"]["scope"]["user_id"]`; only of a root run."""
+    found: object = event.metadata if event.parent is None else None
+    for key in ("memory", "scope", "user_id"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _on_status(row: RunRow, event: Status) -> RunRow:

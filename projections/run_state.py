@@ -455,18 +455,19 @@ def _complete_step(state: RunState) -> None:
     state.step_open = False
     state.steps_completed += 1
     calls = list(state.calls.values())
-    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=_written(c)) for c in calls)
+    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls)
     _add_message(state, Message(role="assistant", content=state.model.text, tool_calls=requests))
     for call in calls:
         _add_message(state, Message(role="tool", tool_call_id=call.id, content=answer_text(call.result)))
-    this_round = "\n".join(f"{c.name} {_written(c)}" for c in calls)
+    this_round = "\n".join(f"{c.name} {written_arguments(c)}" for c in calls)
     state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
     state.last_round = this_round
     if not calls:
         state.output = state.model.text
 
 
-def _written(call: CallState) -> str:
+def written_arguments(call: CallState | ToolCall) -> str:
+    """The arguments as the conversation has them: as the model wrote them, injected ones among them."""
     if call.raw_arguments is not None:
         return call.raw_arguments
     return canonical_json({**call.arguments, **call.injected_args}).decode()

@@ -2,8 +2,8 @@
 
 A worker loads one by its path (`Registry.load("my.module:registry")`). Providers are looked for in what was given, then
 in the entry points `foldlog.providers` (a class that is called without arguments), then in `foldlog.provider_configs`
-(a function that returns providers by name); prices in `foldlog.prices`. Nothing is imported or constructed before a run
-needs it.
+(a function that returns providers by name); prices, tokenizers and memory in the groups below. Nothing is
+imported or constructed before a run needs it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,22 @@ from typing import Any, cast
 
 from ..eventlog.errors import ConfigError, FoldlogError, NotRegistered
 from ..eventlog.events import TokenUsage
+from ..eventlog.ports import Log
 from .agent import Agent, as_tool, check_clashes
+from .log_memory import LogMemory
+from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
 from .prices import NoPrices, PriceBook
 from .runnable import Runnable, all_members, is_runnable
+from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
 TOOL_SOURCES = "foldlog.toolsources"
 PRICES = "foldlog.prices"
+MEMORY = "foldlog.memory"
+TOKENS = "foldlog.tokens"
 
 _MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
 
@@ -45,7 +51,9 @@ class Registry:
         agents: Iterable[Runnable[Any]] = (),
         tools: Iterable[Tool | ToolFunction] = (),
         providers: Mapping[str, ModelProvider] | None = None,
+        *,
         prices: PriceBook | None = None,
+        memories: Mapping[str, MemoryFactory] | None = None,
     ) -> None:
         self._agents: dict[str, Runnable[Any]] = {}
         self._tools: dict[str, Tool] = {}
@@ -54,6 +62,8 @@ class Registry:
         self._configured: dict[str, ModelProvider] | None = None
         self._sources: ToolSourceFactory | None = None
         self._prices = prices
+        self._memories = dict(memories or {})
+        self._stores: dict[tuple[str, int], MemoryStore] = {}
         for agent in agents:
             self._add_agent(agent)
         for each in tools:
@@ -154,6 +164,29 @@ class Registry:
         """How many tokens of input `provider:model` reads at most; null where unknown. Raises `ConfigError`."""
         return self.price_book().window_tokens(model, self._api_url(model))
 
+    def token_counter(self, model: str) -> TokenCounter:
+        """What counts as the provider of `provider:model` does, if it is on this machine; else an estimate."""
+        found = _entry_points(TOKENS)
+        counter = _call(found["default"], model.partition(":")[2]) if "default" in found else None
+        return cast("TokenCounter | None", counter) or Estimate()
+
+    def memory(self, backend: str, log: Log) -> MemoryStore:
+        """The memory backend of this name over a log; it serves until `aclose`. Raises `ConfigError`."""
+        key = backend, id(log)  # the store holds the log, so that its id stays its own
+        if key not in self._stores:
+            self._stores[key] = self._memory(backend, log)
+        return self._stores[key]
+
+    def _memory(self, backend: str, log: Log) -> MemoryStore:
+        if backend in self._memories:
+            return self._memories[backend](log)
+        installed = _entry_points(MEMORY)
+        if backend in installed:
+            return cast("MemoryStore", _call(installed[backend], log))
+        if backend == LOG_BACKEND:
+            return LogMemory(log)
+        raise ConfigError(_unknown("memory backend", backend, [LOG_BACKEND, *self._memories, *installed]))
+
     def _api_url(self, model: str) -> str | None:
         return getattr(self.provider(model)[0], "api_url", None)
 
@@ -167,7 +200,9 @@ class Registry:
                 stack.push_async_callback(self._sources.aclose)
             for made in (*self._made.values(), *(self._configured or {}).values()):
                 stack.push_async_callback(made.aclose)
-            self._made, self._configured, self._sources = {}, None, None
+            for store in self._stores.values():
+                stack.push_async_callback(store.aclose)
+            self._made, self._configured, self._sources, self._stores = {}, None, None, {}
 
     @classmethod
     def load(cls, path: str) -> Registry:
@@ -229,10 +264,10 @@ def _entry_points(group: str) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
-def _call(entry: EntryPoint) -> Any:
-    """Import what the entry point names and call it."""
+def _call(entry: EntryPoint, *arguments: Any) -> Any:
+    """Import what the entry point names and call it with the arguments."""
     try:
-        return entry.load()()
+        return entry.load()(*arguments)
     except FoldlogError:
         raise
     except Exception as error:

@@ -34,6 +34,7 @@ from ..eventlog.names import (
     shard_of,
 )
 from ..eventlog.ports import NEW, CommitWrite, Log, Subject, WakeWrite
+from ..projections.history import History
 from ..projections.messages import Message
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.run_state import RunState
@@ -50,6 +51,7 @@ from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .registry import Registry
 from .runnable import Runnable, all_members, is_runnable
+from .sessions import session_history
 from .stream import stream_run
 from .submission import submitted_event
 from .turn import Turn
@@ -284,6 +286,10 @@ class Runtime:
     def list_runs(self, status: str | None = None, session: str | None = None) -> RunListing:
         """The runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""
         return RunListing(self, status, session)
+
+    async def history(self, session: str) -> History:
+        """What was said in the runs of a session that are over. Raises `LogCorrupted`, `LogUnavailable`."""
+        return await session_history(self.log, session)
 
     async def index(self) -> RunIndex:
         """The projections of this namespace: run list and approvals."""

@@ -60,10 +60,15 @@ def submitted_event(
         session=session,
         metadata=extra,
         executor=executor,
-        lane=None if session is None else f"session:{session}",
+        lane=None if session is None else lane_of(session),
         idempotency_key=idempotency_key,
         parent=parent,
     )
+
+
+def lane_of(session: str) -> str:
+    """The lane in which the runs of a session go one after the other."""
+    return f"session:{session}"
 
 
 def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,14 @@ def test_foldlog_is_a_namespace_that_other_distributions_may_join() -> None:
 
 @pytest.mark.parametrize(
     "group",
-    ["console_scripts", "foldlog.prices", "foldlog.providers", "foldlog.toolsources", "foldlog.executors"],
+    [
+        "console_scripts",
+        "foldlog.prices",
+        "foldlog.providers",
+        "foldlog.tokens",
+        "foldlog.toolsources",
+        "foldlog.executors",
+    ],
 )
 def test_every_entry_point_names_something_that_can_be_imported(group: str) -> None:
     ours = [

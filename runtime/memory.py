@@ -1,0 +1,126 @@
+"""The port to memory: what a run is told of earlier ones.
+
+A backend is found by its name: `log` is built in (`log_memory`), others come from `Registry(memories=...)` or the entry
+point group `foldlog.memory` (a function that is given the log and returns a store).
+
+A run's memory is that of its agent's configuration; its `metadata["memory"]` goes before it:
+
+    {"scope": {"user_id": "ada", "session_id": "tour-7"}, "backend": "log"}      # each key may be left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ..eventlog.errors import ConfigError
+from ..eventlog.events import Submitted
+from ..eventlog.ports import Log
+from ..projections.messages import Message
+
+Scope = Literal["user", "session", "task"]
+LOG_BACKEND = "log"
+
+
+class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """Who remembers. `run` is the run that asks, which is at the head of the lane of `own_session` if it has one."""
+
+    run: str
+    agent: str
+    own_session: str | None = None
+    session: str | None = None
+    user: str | None = None
+
+
+class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing remembered, as messages that stand before the input; every tool call has its result.
+
+    `at` is in Unix seconds. `id` names it within its backend: of `log` it is the earlier run.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    at: float = 0.0
+
+
+class MemoryStore(Protocol):
+    """Gives back what is known under some keys."""
+
+    async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
+        """The newest `limit` items, oldest first. No two calls in them share an id.
+
+        Raises `ConfigError` if a key that the scope needs is missing, `LogUnavailable`, `LogCorrupted`.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what is held open. Safe to repeat."""
+        ...
+
+
+MemoryFactory = Callable[[Log], MemoryStore]
+"""What an entry point of the group `foldlog.memory` names."""
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run asks of which backend."""
+
+    backend: str
+    scope: Scope
+    keys: MemoryKeys
+
+
+class _Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    user_id: str | None = None
+    session_id: str | None = None
+
+
+class _Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    scope: _Keys | None = None
+    backend: str | None = None
+
+
+def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
+    """What the run is to remember; null if nothing. Without a scope of the agent's, a session goes before a user.
+
+    Raises `ConfigError` for metadata of another shape, or a scope whose key is nowhere.
+    """
+    configured: Mapping[str, Any] = submitted.config.get("memory") or {}
+    override = _override(submitted.metadata.get("memory"))
+    if override is None and not configured:
+        return None
+    named = (override and override.scope) or _Keys()
+    keys = MemoryKeys(
+        run=run,
+        agent=str(submitted.config.get("name", "")),
+        own_session=submitted.session,
+        session=named.session_id if named.session_id is not None else submitted.session,
+        user=named.user_id,
+    )
+    by_key: Scope = "user" if keys.session is None else "session"
+    scope: Scope = configured.get("scope", by_key)
+    check_keys(scope, keys)
+    backend = (override and override.backend) or configured.get("backend", LOG_BACKEND)
+    return MemoryUse(backend=backend, scope=scope, keys=keys)
+
+
+def check_keys(scope: Scope, keys: MemoryKeys) -> None:
+    """Raises `ConfigError` that says how to give the key that the scope needs."""
+    if scope == "user" and keys.user is None:
+        raise ConfigError(
+            "memory of scope 'user' needs a user: start the run with "
+            'metadata={"memory": {"scope": {"user_id": ...}}}'
+        )
+    if scope != "user" and keys.session is None:
+        raise ConfigError(f"memory of scope {scope!r} needs a session: start the run with session=...")
+
+
+def _override(metadata: Any) -> _Override | None:
+    if metadata is None:
+        return None
+    try:
+        return msgspec.convert(metadata, _Override)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"metadata['memory']: {error}") from None
