@@ -21,6 +21,9 @@ FoldlogError                    catch this to catch everything of ours
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 
 class FoldlogError(Exception):
     """Root of every error that foldlog raises on purpose."""
@@ -30,8 +33,21 @@ class ConfigError(FoldlogError):
     """A setting, argument or environment variable is missing or wrong."""
 
 
+class ConfigProblem(NamedTuple):
+    """One thing that is wrong with a configuration. `nearest`: the known name that was probably meant."""
+
+    key: str
+    """The path of the key, as in `retry.attempts`; empty for the whole."""
+    message: str
+    nearest: str | None = None
+
+
 class AgentConfigError(ConfigError):
-    """An agent's configuration is wrong; the message names the key."""
+    """An agent's configuration is wrong; the message names the key. `problems`: what is wrong, one by one."""
+
+    def __init__(self, message: str, problems: Iterable[ConfigProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (ConfigProblem("", message),)
 
 
 class FlowError(AgentConfigError):

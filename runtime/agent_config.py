@@ -34,7 +34,7 @@ from pydantic import (
     StrictStr,
 )
 
-from ..eventlog.errors import AgentConfigError
+from ..eventlog.errors import AgentConfigError, ConfigProblem
 from ..projections.messages import canonical_json, sha256_hex
 from .json_values import NotJson, as_json
 
@@ -226,8 +226,11 @@ class AgentConfig(_Table):
         try:
             config = handler(data)
         except pydantic.ValidationError as error:
-            raise AgentConfigError(explain(error, data, AgentConfig)) from None
-        _check_approvals(config)
+            raise AgentConfigError(
+                explain(error, data, AgentConfig), problems_of(error, AgentConfig)
+            ) from None
+        if problems := _unknown_approvals(config):
+            raise AgentConfigError(f"agent {config.name!r}: {_told(problems)}", problems)
         return config
 
     @classmethod
@@ -317,15 +320,19 @@ def _references(schema: Any) -> typing.Iterator[str]:
 # --- checks and errors ------------------------------------------------------------------------------------------------
 
 
-def _check_approvals(config: AgentConfig) -> None:
+def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
     known = [*config.tools, *(name for name, on in _subagent_tools(config) if on)]
     servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
-    for name in config.hitl_tools:
-        if name not in known and not name.startswith(servers):
-            raise AgentConfigError(
-                f"agent {config.name!r}: hitl_tools: {name!r} is no tool of the agent{nearest(name, known)}"
-            )
+    return [
+        ConfigProblem(
+            "hitl_tools",
+            f"hitl_tools: {name!r} is no tool of the agent{nearest(name, known)}",
+            _near(name, known),
+        )
+        for name in config.hitl_tools
+        if name not in known and not name.startswith(servers)
+    ]
 
 
 def _subagent_tools(config: AgentConfig) -> tuple[tuple[str, bool], ...]:
@@ -336,33 +343,48 @@ def explain(
     error: pydantic.ValidationError, data: Any, model: type[pydantic.BaseModel], what: str = "agent"
 ) -> str:
     """Each problem by its path, with the nearest known key; `what` is named if `data` has a name."""
-    problems = [_problem(problem, model) for problem in error.errors(include_url=False)]
+    told = _told(problems_of(error, model))
     name = data.get("name") if isinstance(data, Mapping) else None
-    return f"{what} {name!r}: {'; '.join(problems)}" if isinstance(name, str) else "; ".join(problems)
+    return f"{what} {name!r}: {told}" if isinstance(name, str) else told
 
 
-def _problem(problem: Any, model: type[pydantic.BaseModel]) -> str:
+def problems_of(error: pydantic.ValidationError, model: type[pydantic.BaseModel]) -> list[ConfigProblem]:
+    """What is wrong, one by one."""
+    return [_problem(problem, model) for problem in error.errors(include_url=False)]
+
+
+def _told(problems: list[ConfigProblem]) -> str:
+    return "; ".join(problem.message for problem in problems)
+
+
+def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
     location = [str(part) for part in problem["loc"] if part != "[key]"]
     path = ".".join(location)
     match kind := problem["type"]:
         case "extra_forbidden":
             known = _keys(model, location[:-1])
-            return f"unknown key {path!r}{nearest(location[-1], known)}"
+            told = f"unknown key {path!r}{nearest(location[-1], known)}"
+            return ConfigProblem(path, told, _near(location[-1], known))
         case "missing":
-            return f"the key {path!r} is required"
+            told = f"the key {path!r} is required"
         case "value_error":
-            return f"{path}: {problem['ctx']['error']}"
+            told = f"{path}: {problem['ctx']['error']}"
         case _:
             # The entry of a server may hold a secret.
             shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
-            return f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}"
+            told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}"
+    return ConfigProblem(path, told)
+
+
+def _near(word: str, known: typing.Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one it may mean, or all known ones."""
     known = list(known)
-    if close := difflib.get_close_matches(word, known, n=1, cutoff=0.5):
-        return f"; did you mean {close[0]!r}?"
+    if (near := _near(word, known)) is not None:
+        return f"; did you mean {near!r}?"
     return f"; known are {', '.join(map(repr, known))}" if known else ""
 
 

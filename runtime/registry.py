@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from ..eventlog.errors import ConfigError, FoldlogError, NotRegistered
+from ..eventlog.errors import ConfigError, ConfigProblem, FoldlogError, NotRegistered
 from ..eventlog.events import TokenUsage
 from ..eventlog.ports import Log
 from .agent import Agent, as_tool, check_clashes
@@ -32,6 +32,7 @@ from .prices import NoPrices, PriceBook
 from .runnable import Runnable, all_members, is_runnable
 from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
+from .tools import check_injected
 
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
@@ -107,14 +108,46 @@ class Registry:
         """
         if not isinstance(agent, Agent):
             return {}
-        registered = self._agents.get(agent.name)
-        own = registered.tools if isinstance(registered, Agent) else {}
-        known: dict[str, Tool] = {**self._tools, **own, **agent.tools}
+        known = self._known_tools(agent)
         for name in agent.config.tools:
             if name not in known:
                 raise NotRegistered(f"agent {agent.name!r}: {_unknown('tool', name, known)}")
             check_clashes(agent.config, known[name])
         return {name: known[name] for name in agent.config.tools}
+
+    def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
+        registered = self._agents.get(agent.name)
+        own = registered.tools if isinstance(registered, Agent) else {}
+        return {**self._tools, **own, **agent.tools}
+
+    def problems(self, agent: Agent[Any]) -> list[ConfigProblem]:
+        """Everything for which this process could not run the agent: tools, injected arguments, models. Never raises.
+
+        Models are asked for by provider only: neither keys nor files are looked at.
+        """
+        known, config = self._known_tools(agent), agent.config
+        found: list[ConfigProblem] = []
+        for name in config.tools:
+            if name not in known:
+                near = next(iter(difflib.get_close_matches(name, known, n=1)), None)
+                found.append(ConfigProblem("tools", f"tools: {_unknown('tool', name, known)}", near))
+                continue
+            try:
+                check_injected(known[name].spec, config.injected_tool_args)
+            except ConfigError as error:
+                found.append(ConfigProblem("injected_tool_args", str(error)))
+        named = {
+            "model": [config.model],
+            "planning_model": [config.planning_model] if config.planning_model else [],
+            "fallback_models": config.fallback_models,
+        }
+        for key, models in named.items():
+            for model in models:
+                try:
+                    self.provider(model)
+                except ConfigError as error:
+                    found.append(ConfigProblem(key, f"{key}: {error}"))
+        return found
 
     def check(self, runnable: Runnable[Any]) -> None:
         """Raises what `resolve` raises, for all members too: an unknown tool is refused before the first event."""

@@ -13,7 +13,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import approvals, demo, diff, doctor, events, log, monitor, parity, replay, run, runs, schema, worker
+from . import (
+    agents,
+    approvals,
+    demo,
+    diff,
+    doctor,
+    events,
+    log,
+    monitor,
+    parity,
+    replay,
+    run,
+    runs,
+    schema,
+    worker,
+)
 from .exits import INTERRUPTED, report
 from .settings import Settings
 
@@ -139,6 +154,7 @@ def settings(
 
 app.command("run")(run.run)
 app.command("worker")(worker.worker)
+app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(log.app, name="log")

@@ -34,7 +34,8 @@ from foldlog.eventlog.events import Text
 from typer.testing import CliRunner, Result
 
 COMMANDS = {
-    (): {"run", "worker", "runs", "approvals", "log", "doctor", "schema", "demo"},
+    (): {"run", "worker", "agents", "runs", "approvals", "log", "doctor", "schema", "demo"},
+    ("agents",): {"check"},
     ("runs",): {"list", "show", "stream", "drive", "cancel", "inject", "pause", "resume"},
     ("approvals",): {"list", "show", "approve", "reject"},
     ("log",): {"up", "down", "status"},

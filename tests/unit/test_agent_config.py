@@ -2,13 +2,17 @@
 
 import json
 import math
+import subprocess
+import sys
 import tomllib
 from decimal import Decimal
 from typing import Any
 
 import jsonschema
 import pytest
+from foldlog.eventlog.commits import decode
 from foldlog.eventlog.errors import AgentConfigError
+from foldlog.eventlog.events import Submitted
 from foldlog.runtime.agent import Agent
 from foldlog.runtime.agent_config import (
     AgentConfig,
@@ -20,6 +24,8 @@ from foldlog.runtime.agent_config import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.unit.traces import Family
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
 MODELS = st.builds("{}:{}".format, NAMES, st.from_regex(r"[!-~]{1,30}", fullmatch=True))
@@ -48,6 +54,8 @@ CEILINGS = {
     "max_cost_usd": st.decimals(0, 1000, places=4),
     "max_seconds": SECONDS,
 }
+
+PUBLISHED = jsonschema.Draft202012Validator(config_schema())
 
 # A busy machine draws slowly; that is no finding.
 generated = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -131,11 +139,50 @@ def test_a_configuration_comes_back_equal_from_dict_json_and_toml(data: dict[str
         assert config_digest(again.to_config()) == config_digest(stored)
 
 
+ELSEWHERE = """
+import json, sys
+from foldlog.runtime import Agent
+for line in sys.stdin:
+    agent = Agent.from_config(json.loads(line))
+    print(json.dumps([agent.to_config(), agent.digest]))
+"""
+
+
+@settings(max_examples=3)
+@given(st.lists(configurations(), min_size=12, max_size=16))
+def test_a_configuration_comes_back_equal_from_the_log_and_from_another_process(
+    generated: list[dict[str, Any]],
+) -> None:
+    agents, stored = [Agent.from_config(data) for data in generated], []
+    for agent in agents:
+        family = Family()
+        family.commit(
+            Submitted(
+                kind="agent",
+                config=agent.to_config(),
+                config_digest=agent.digest,
+                input="question",
+                input_digest="i",
+            )
+        )
+        (submitted,) = decode(family.stored[0].data).events
+        assert isinstance(submitted, Submitted)
+        again = Agent.from_config(submitted.config)
+        assert (again.config, again.digest) == (agent.config, submitted.config_digest)
+        stored.append(json.dumps(submitted.config))
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], input="\n".join(stored), capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        [agent.to_config(), agent.digest] for agent in agents
+    ]
+
+
 @generated
 @given(configurations())
 def test_whatever_is_accepted_meets_the_published_schema(data: dict[str, Any]) -> None:
     stored = AgentConfig.from_config(data).to_config()
-    jsonschema.validate(stored, config_schema(), cls=jsonschema.Draft202012Validator)
+    PUBLISHED.validate(stored)
 
 
 @generated

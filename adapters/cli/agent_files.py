@@ -1,0 +1,94 @@
+"""Configurations of agents from files and modules, and everything that is wrong with each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ...runtime import Agent, Registry
+from ...runtime.agent_config import config_digest
+from ...runtime.runnable import all_members
+from ..mcp.config import parse_servers
+
+_FILES = (".json", ".toml")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What was found about one agent. `agent` and `digest` are null where there is none to tell."""
+
+    path: str
+    agent: str | None = None
+    digest: str | None = None
+    problems: tuple[ConfigProblem, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as JSON builtins."""
+        problems = [problem._asdict() for problem in self.problems]
+        return {"path": self.path, "agent": self.agent, "digest": self.digest, "problems": problems}
+
+
+def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
+    """The findings about the agent of a TOML or JSON file, or about all agents at `module:attribute`.
+
+    With a registry its tools and providers are looked for as well; what stands at a module is held to its own.
+    """
+    try:
+        if path.endswith(_FILES) or ":" not in path:
+            yield _check_data(path, _read(path), registry)
+            return
+        found = Registry.load(path)
+    except AgentConfigError as error:
+        yield Checked(path=path, problems=error.problems)
+    except ConfigError as error:
+        yield Checked(path=path, problems=(ConfigProblem("", str(error)),))
+    else:
+        members = [member for each in found.agents.values() for member in all_members(each)]
+        for agent in members:
+            if isinstance(agent, Agent):
+                yield _checked(path, agent, registry or found)
+
+
+def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -> Checked:
+    try:
+        agent = Agent.from_config(data)
+    except AgentConfigError as error:
+        name = data.get("name")
+        return Checked(path=path, agent=name if isinstance(name, str) else None, problems=error.problems)
+    return _checked(path, agent, registry)
+
+
+def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked:
+    problems = [*_server_problems(agent), *(registry.problems(agent) if registry is not None else ())]
+    digest = config_digest(agent.config.to_config())
+    return Checked(path=path, agent=agent.name, digest=digest, problems=tuple(problems))
+
+
+def _server_problems(agent: Agent[Any]) -> Iterator[ConfigProblem]:
+    for name, entry in agent.config.mcp_servers.items():
+        try:
+            parse_servers({name: entry})
+        except ConfigError as error:
+            yield ConfigProblem(f"mcp_servers.{name}", str(error))
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The table in a file. Raises `ConfigError` that says why it cannot be read."""
+    file = Path(path)
+    if file.suffix not in _FILES:
+        raise ConfigError("give a .toml or .json file, or MODULE:NAME of an agent or a registry")
+    try:
+        text = file.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"it cannot be read: {error.strerror}") from None
+    except ValueError as error:  # of either format, and of bytes that are no UTF-8
+        raise ConfigError(f"it is no {file.suffix[1:].upper()}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError("a table with the agent's keys is expected")
+    return data
