@@ -298,6 +298,25 @@ class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int = 0
 
 
+ForkTools = Literal["replay", "ask", "run"]
+"""What becomes of the tool calls of a fork: recorded results where there are some, an approval, or just a run."""
+
+
+class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a fork comes from: the run that it left, behind which revision, and the root of that run's family.
+
+    `digest` is the SHA-256 of the commit that holds the revision, `tools` the policy for calls. The run's own events up
+    to revision `shared` were taken over from there when it was made; what follows, it decided itself.
+    """
+
+    run: str
+    root: str
+    revision: int
+    digest: str
+    shared: int
+    tools: ForkTools = "ask"
+
+
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     """The first event of a run: what is to be done. `lane` is null when the run waits for nobody."""
 
@@ -313,6 +332,7 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     lane: str | None = None
     idempotency_key: str | None = None
     parent: ParentLink | None = None
+    fork: ForkLink | None = None
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
@@ -370,6 +390,20 @@ class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool_attempt_fail
     attempt: int
     error: str
     retry_at: float
+
+
+class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
+    """A fork has this result for one call of the tool with these arguments, and need not run it.
+
+    It is that of the call `source` of the run that the fork left, stored behind the revision where it left.
+    """
+
+    source: str
+    tool_name: str
+    arguments: dict[str, Json] = {}
+    status: Literal["success", "error", "timed_out"] = "success"
+    result: Json = None
+    error: str | None = None
 
 
 class Parked(Event, frozen=True, kw_only=True, tag="parked"):
@@ -518,6 +552,7 @@ Engine = (
     | ModelFailed
     | ToolStarted
     | ToolAttemptFailed
+    | ResultRecorded
     | Parked
     | OutputRejected
     | ChildReturned

@@ -12,14 +12,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from .errors import LogCorrupted
-from .events import Custom, Event, LateOutcome, ToolResult
+from .events import Custom, Event, LateOutcome, ResultRecorded, ToolResult
 from .ports import Artifacts
 
 FIELD_BYTES_MAX = 32 * 1024
 """How large a value may be, encoded, to stay in its event."""
 
 E = TypeVar("E", bound=Event)
-_FIELDS: dict[type[Event], str] = {ToolResult: "result", Custom: "data", LateOutcome: "result"}
+_FIELDS: dict[type[Event], str] = {
+    ToolResult: "result",
+    Custom: "data",
+    LateOutcome: "result",
+    ResultRecorded: "result",
+}
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
 _ENCODER = msgspec.json.Encoder(order="deterministic")

@@ -34,6 +34,7 @@ VOLATILE = frozenset(
         # who and where
         "by",
         "executor",
+        "recorded_from",
         "span_id",
         "trace_id",
         "worker",
@@ -48,6 +49,7 @@ _METADATA = (
     "attempt",
     "deduplicated",
     "idempotency_key",
+    "recorded_from",
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DIGEST = {"type": "string", "pattern": "^([0-9a-f]{64})?$"}

@@ -40,6 +40,7 @@ from ..eventlog.events import (
     RalphStop,
     Reasoning,
     Released,
+    ResultRecorded,
     Status,
     Step,
     StoredEvent,
@@ -69,12 +70,15 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     budget, child; null while it is not parked); `error` and `error_type` are those of a failed run. `steps` are
     completed ones; `usage` and `cost_usd` (a decimal; null once the price of a model round is unknown) cover the run
     without its children. `worker` and `epoch` are those of the last claim. `revision`, `digest` and `position` say up
-    to where the log was folded.
+    to where the log was folded. `forked_from` and `forked_at` are the run that a fork left, and the revision there;
+    what it shares with that one counts as its own.
     """
 
     run_id: str
     root_id: str
     parent: str | None = None
+    forked_from: str | None = None
+    forked_at: int | None = None
     shard: int
     kind: str = ""
     agent: str
@@ -152,6 +156,8 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 user=_user(event),
                 executor=event.executor,
                 parent=parent,
+                forked_from=event.fork.run if event.fork is not None else None,
+                forked_at=event.fork.revision if event.fork is not None else None,
             )
         case Claimed():
             status = "running" if row.status == "queued" else row.status
@@ -204,13 +210,16 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case Released() | Prepared() | ModelRequested() | ModelFailed() | ToolStarted() | ToolAttemptFailed():
             return row
-        case OutputRejected() | LateOutcome() | LaneUpdated() | KeyRecorded() | Unknown():
+        case ResultRecorded() | OutputRejected() | LateOutcome() | LaneUpdated() | KeyRecorded() | Unknown():
             return row
 
 
 def _user(event: Submitted) -> str | None:
-    """Whose run it is by its `metadata["memory"]["scope"]["user_id"]`; only of a root run."""
-    found: object = event.metadata if event.parent is None else None
+    """Whose run it is by its `metadata["memory"]["scope"]["user_id"]`; only of a root run.
+
+    A fork is no run of the user's: it would tell the same turn twice.
+    """
+    found: object = event.metadata if event.parent is None and event.fork is None else None
     for key in ("memory", "scope", "user_id"):
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, str) else None

@@ -46,6 +46,7 @@ from ..eventlog.events import (
     RalphStop,
     Reasoning,
     Released,
+    ResultRecorded,
     Status,
     Step,
     StoredEvent,
@@ -168,6 +169,8 @@ class RunState(msgspec.Struct):
     calls: dict[str, CallState] = {}
     call_places: dict[str, Place] = {}
     approvals: dict[str, ApprovalState] = {}
+    recorded: dict[str, list[ResultRecorded]] = {}
+    """Results that a fork may still give to calls instead of running them, by `recording_key`, oldest first."""
     open_children: dict[str, str | None] = {}
     """Child runs that are not over, with the call each belongs to."""
     child_count: int = 0
@@ -281,6 +284,8 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case ToolResult():
             call = _in_call(state, event.tool_call_id)
             call.result, call.started, call.orphaned = event, 0, False
+            if "recorded_from" in event.metadata:
+                state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
         case Step(status="started"):
             state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
             state.model, state.calls = ModelCallState(), {}
@@ -322,6 +327,9 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             call = _in_call(state, event.tool_call_id)
             call.started, call.retry_at = 0, event.retry_at
             call.failures += 1
+        case ResultRecorded():
+            key = recording_key(event.tool_name, event.arguments)
+            state.recorded.setdefault(key, []).append(event)
         case ApprovalRequested():
             state.approvals[event.approval_id] = ApprovalState(request=event)
             if event.tool_call_id in state.calls:
@@ -375,6 +383,11 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             pass
         case LaneUpdated() | KeyRecorded():
             pass  # of other subjects
+
+
+def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
+    """What a call must have in common with a recorded one to get its result."""
+    return f"{tool_name} {canonical_json(arguments).decode()}"
 
 
 def _submit(state: RunState, event: Submitted) -> None:

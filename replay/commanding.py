@@ -224,11 +224,8 @@ def _attempt_failed(state: RunState, event: ToolAttemptFailed, now: float) -> To
 def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
     call = state.calls.get(event.tool_call_id or "")
     status = event.metadata.get("status")
-    if (call is not None and _is_settled_by_the_core(state, call)) or status not in {
-        "success",
-        "error",
-        "timed_out",
-    }:
+    settled = "recorded_from" in event.metadata or (call is not None and _is_settled_by_the_core(state, call))
+    if settled or status not in {"success", "error", "timed_out"}:
         return None
     return ToolReturned(
         step=event.step or 0,

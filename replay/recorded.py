@@ -525,6 +525,10 @@ async def rerun(
     """
     recording = trace if isinstance(trace, Recording) else Recording(trace)
     root = recording.root
+    if root.fork is not None:
+        raise ConfigError(
+            f"a fork shares what it did not do itself: run {root.fork.run} again, which it left"
+        )
     name = str(root.config["name"])
     if agent is not None and agent.name != name:
         raise ConfigError(f"the trace is of the agent {name!r}, not of {agent.name!r}")

@@ -23,6 +23,7 @@ from ..eventlog.events import (
     McpProgress,
     ModelRequested,
     Prepared,
+    ResultRecorded,
     Status,
     Step,
     StoredEvent,
@@ -47,7 +48,7 @@ from ..runtime.commands import (
 )
 from ..runtime.decide import advance, pending, take, unsafe_starts
 from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode
-from ..runtime.rules import Rules, rules_of
+from ..runtime.rules import Rules, rules_of_run
 from ..runtime.tools import expose
 from ..runtime.turn import Turn
 from .archive import referred
@@ -148,7 +149,7 @@ def _check_artifacts(trace: Trace) -> None:
 
 def _as_stored(stored: Event, read: Event) -> Event:
     """The event as it was before it was stored: with its large values, and without what reading adds."""
-    if not isinstance(stored, (ToolResult, Custom, LateOutcome)):
+    if not isinstance(stored, (ToolResult, Custom, LateOutcome, ResultRecorded)):
         return stored
     return msgspec.structs.replace(
         read,
@@ -225,8 +226,11 @@ class _Run:
         commit = self.commits[self.number]
         check_epoch(self.state, commit.recorded.commit)
         turn = _Guided(self, commit)
-        turn.follow()
-        self.turns += 1
+        if turn.is_shared():
+            turn.take_over()
+        else:
+            turn.follow()
+            self.turns += 1
         self.requests += sum(isinstance(event, ModelRequested) for event in turn.events)
         recorded = self.commits[self.number].recorded
         for index, event in enumerate(recorded.commit.events):
@@ -285,6 +289,21 @@ class _Guided(Turn):
         self._revision, recorded = self._rest.pop()
         return recorded
 
+    def is_shared(self) -> bool:
+        """Whether a fork took these events over from its parent, where they were decided."""
+        first = self._rest[-1][1]
+        submitted = first if isinstance(first, Submitted) else self.state.submitted
+        fork = submitted.fork if submitted is not None else None
+        return fork is not None and self._revision <= fork.shared
+
+    def take_over(self) -> None:
+        """Fold what a fork shares with its parent as it stands there."""
+        if isinstance(self._rest[-1][1], Submitted):
+            self._open()
+        for _, event in reversed(self._rest):
+            apply(self.state, event, self._commit.recorded.commit.at)  # type: ignore[arg-type] # a stored event
+        self._rest.clear()
+
     def follow(self) -> None:
         """Take the commands of the commit and advance."""
         if isinstance(self._rest[-1][1], Submitted):
@@ -310,7 +329,7 @@ class _Guided(Turn):
         submitted = self._rest[-1][1]
         assert isinstance(submitted, Submitted)  # noqa: S101 - for the type checker
         self._check_agent(submitted)
-        self.rules = self._run.rules = rules_of(submitted.config)
+        self.rules = self._run.rules = rules_of_run(submitted)
         self.add(submitted, Status(status="starting"))
 
     def _late(self) -> None:
@@ -392,6 +411,8 @@ class _Guided(Turn):
             "agent": name,
         }
         now = registry.agent(name).submission_config(run)
+        if submitted.fork is not None:  # it may have been given another model
+            now["model"] = submitted.config.get("model", now.get("model"))
         default = AgentConfig(name=name).to_config()
         values = {
             key: (submitted.config.get(key, default.get(key)), now.get(key, default.get(key)))

@@ -5,6 +5,7 @@ from .agent import Agent
 from .context import ToolContext
 from .durable import DurableExecutor, Worker
 from .executor import CAPABILITIES, Executor
+from .fork import ForkPlan, PlannedCall
 from .local import LocalExecutor
 from .registry import Registry
 from .runtime import RunHandle, RunResult, Runtime
@@ -17,7 +18,9 @@ __all__ = [
     "Custom",
     "DurableExecutor",
     "Executor",
+    "ForkPlan",
     "LocalExecutor",
+    "PlannedCall",
     "Registry",
     "Retryable",
     "RunHandle",

@@ -11,6 +11,7 @@ from ..eventlog.events import (
     ChildFinished,
     ChildStarted,
     Parked,
+    ResultRecorded,
     Status,
     ToolAttemptFailed,
     ToolCall,
@@ -19,7 +20,7 @@ from ..eventlog.events import (
     ToolStarted,
 )
 from ..projections.messages import CallRequest
-from ..projections.run_state import CallState, RunState
+from ..projections.run_state import CallState, RunState, recording_key
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
 from .commands import ChildEnded, ChildSpawned, ToolEmitted, ToolReturned
@@ -109,6 +110,28 @@ def called(turn: Turn, request: CallRequest) -> None:
 def callable_(turn: Turn, call: CallState) -> bool:
     """Whether the call names a tool of the run and has arguments to run it with."""
     return call.raw_arguments is None and call.name in turn.state.tools
+
+
+def recorded_result(state: RunState, call: CallState) -> ResultRecorded | None:
+    """The recorded result that a fork gives to a call instead of running it: each to one call, in call order."""
+    if call.result is not None or call.approval_id is not None:
+        return None
+    key = recording_key(call.name, call.arguments)
+    found = state.recorded.get(key, [])
+    before = [
+        c for c in state.calls.values() if c.index < call.index and c.result is None and c.approval_id is None
+    ]
+    taken = sum(recording_key(c.name, c.arguments) == key for c in before) if found else 0
+    return found[taken] if taken < len(found) else None
+
+
+def approval_needed(turn: Turn, call: CallState) -> str | None:
+    """The kind of approval that a call needs before it runs: tool, policy, or none."""
+    if not callable_(turn, call) or recorded_result(turn.state, call) is not None:
+        return None
+    if call.name in turn.rules.hitl_tools:
+        return "tool"
+    return "policy" if _tool(turn.state, call).effect in turn.rules.approved_effects else None
 
 
 def emitted(turn: Turn, emitted: ToolEmitted) -> None:
@@ -245,6 +268,15 @@ def _settle(turn: Turn, call: CallState) -> None:
     elif call.name not in turn.state.tools:
         known = ", ".join(sorted(turn.state.tools)) or "none"
         _result(turn, call, status="error", error=f"unknown tool {call.name!r}; known tools: {known}")
+    elif (recorded := recorded_result(turn.state, call)) is not None:
+        _result(
+            turn,
+            call,
+            status=recorded.status,
+            result=recorded.result,
+            error=recorded.error,
+            recorded_from=recorded.source,
+        )
     approval = turn.state.approvals.get(call.approval_id or "")
     if approval is None or approval.resolution is None or call.result is not None:
         return
@@ -278,6 +310,7 @@ def _result(
     error: str | None = None,
     started_at: float | None = None,
     completed_at: float | None = None,
+    recorded_from: str | None = None,
 ) -> None:
     begun = turn.now if started_at is None else started_at
     ended = turn.now if completed_at is None else completed_at
@@ -300,6 +333,7 @@ def _result(
                 "idempotency_key": idempotency_key(turn.state, call),
                 **approval_metadata(turn, call),
                 **({"injected_args": call.injected_args} if call.injected_args else {}),
+                **({"recorded_from": recorded_from} if recorded_from is not None else {}),
             },
         )
     )

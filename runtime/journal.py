@@ -41,7 +41,7 @@ from ..eventlog.ports import (
     Write,
 )
 from ..projections.run_state import RunState, fold_commit
-from .rules import Rules, rules_of
+from .rules import Rules, rules_of_run
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Journal:
     def adopt(self, state: RunState) -> None:
         """Take this as what the log says now."""
         if state.submitted is not None and self._rules_from is not state.submitted:
-            self.rules, self._rules_from = rules_of(state.submitted.config), state.submitted
+            self.rules, self._rules_from = rules_of_run(state.submitted), state.submitted
         self.state = state
 
     async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None]) -> None:

@@ -8,6 +8,11 @@ from typing import Any
 
 import msgspec
 
+from ..eventlog.events import Effect, Submitted
+
+ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
+"""What a fork asks about: its calls have keys of their own, so what was idempotent for its parent is done once more."""
+
 PARK_RETRY_S = 10.0
 """A retry that is due later than this parks the run (a timer in the log); a sooner one is waited for in place."""
 
@@ -34,12 +39,22 @@ class Rules(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     output_schema: dict[str, Any] | None = None
     hitl_tools: frozenset[str] = frozenset()
+    approved_effects: frozenset[Effect] = frozenset()
+    """Tools of these effects need an approval, whatever their name: so a fork asks again."""
     injected_tool_args: dict[str, str] = {}
     emit_mcp_progress: bool = True
     loop_threshold: int = 3
     retry: RetryRules = RetryRules()
     model_idle_timeout_s: float = 120.0
     model_timeout_s: float = 600.0
+
+
+def rules_of_run(submitted: Submitted) -> Rules:
+    """The rules of a run: those of its configuration, and what its lineage adds."""
+    rules = rules_of(submitted.config)
+    if submitted.fork is None or submitted.fork.tools == "run":
+        return rules
+    return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:

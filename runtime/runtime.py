@@ -24,7 +24,7 @@ from ..eventlog.errors import (
     RunFinished,
     RunNotFound,
 )
-from ..eventlog.events import Event, KeyRecorded, Submitted, TokenUsage
+from ..eventlog.events import Event, ForkTools, KeyRecorded, Submitted, TokenUsage
 from ..eventlog.names import (
     check_name,
     key_subject,
@@ -39,12 +39,15 @@ from ..projections.messages import Message
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.run_state import RunState
 from .agent import Agent
+from .agent_config import AgentConfig, capabilities_needed
 from .commands import Command, Inject, Pause, Resolve, Resume
 from .decide import take
 from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
 from .family import cancel_family
+from .fork import ForkPlan, Wish, opening, plan_of, read_origin, same_fork, submission
+from .fork import store as store_fork
 from .journal import DECISIONS_MAX, STALE_READ_S, Journal, following
 from .local import LocalExecutor
 from .opening import open_log, open_run_index
@@ -200,6 +203,80 @@ class Runtime:
             await chosen.drive(subject, agent)  # its first submitter may be gone
         return RunHandle(self, subject.id, agent, subject)
 
+    async def plan_fork(
+        self,
+        run_id: str,
+        *,
+        at: int,
+        model: str | None = None,
+        input: str | None = None,  # noqa: A002 - the word of the field
+        tools: ForkTools = "ask",
+    ) -> ForkPlan:
+        """What `fork` would do, with nothing stored: what is shared, what happens first, what becomes of tool calls.
+
+        Raises `RunNotFound`, `ConfigError` for what cannot be forked there, `LogCorrupted`.
+        """
+        origin = await read_origin(self.log, await self.locate(run_id), at)
+        wish = Wish(model=model, input=input, tools=tools)
+        turn = opening(origin, wish, submission(origin, wish), "fork", self.log.clock.now())
+        return plan_of(origin, wish, turn)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: int,
+        model: str | None = None,
+        input: str | None = None,  # noqa: A002 - the word of the field
+        tools: ForkTools = "ask",
+        executor: str = "local",
+        agent: Runnable[OutputT] | None = None,
+        fork_id: str | None = None,
+    ) -> RunHandle[OutputT]:
+        """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
+
+        Any run of an agent, over or not, also a child or a fork; any revision. `input` reaches the model with the next
+        step, or replaces the run's input if no step had begun. `tools` says what becomes of calls: `run` runs them;
+        `ask` wants an approval for those whose tool is not pure; `replay` gives a call the result that the run has
+        behind `at` for the same tool and arguments, each once, and asks for the others. No approval that was given
+        behind `at`, or to a call without its result there, counts. `agent`: for one that is not registered. The same
+        `fork_id` with the same wishes is the same fork.
+
+        Raises `RunNotFound`, `ConfigError`, `RunConflict`, `UnsupportedByExecutor`, `NotRegistered`, `LogUnavailable`.
+        """
+        chosen = self.executor(executor)
+        origin = await read_origin(self.log, await self.locate(run_id), at)
+        wish = Wish(model=model, input=input, tools=tools, executor=executor)
+        submitted = submission(origin, wish)
+        given = agent or self._member(origin.state.agent)
+        self._check_fork(submitted, chosen, given)
+        subject, recorded = await self._place(submitted, fork_id)
+        turn = opening(origin, wish, submitted, subject.id, self.log.clock.now())
+        if not await store_fork(self.log, subject, turn, self._host.lease_s):
+            existing = await self._state_of(subject)
+            if not same_fork(existing.submitted, recorded):
+                raise RunConflict(f"the run {subject.id} exists, and is not this fork; choose another id")
+        await chosen.drive(subject, given)
+        return RunHandle(self, subject.id, given, subject)
+
+    def _member(self, name: str) -> Runnable[Any] | None:
+        """The runnable of this name among those registered and all below them."""
+        found = (
+            each for one in self.registry.agents.values() for each in all_members(one) if each.name == name
+        )
+        return self.registry.agents.get(name) or next(found, None)
+
+    def _check_fork(self, submitted: Submitted, executor: Executor, agent: Runnable[Any] | None) -> None:
+        config = AgentConfig.from_config(submitted.config)
+        asked = {"messages"} if submitted.messages else set[str]()
+        asked |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
+        require(executor, capabilities_needed(config) | asked)
+        self.registry.provider(config.model)
+        if config.mcp_servers:
+            self.registry.tool_sources().check(config.mcp_servers)
+        if executor.name == "local":
+            self.registry.check(agent or self.registry.agent(config.name))
+
     def _check(self, agent: Runnable[Any], executor: Executor, asked: frozenset[str]) -> None:
         if not is_runnable(agent):
             raise ConfigError(f"only agents, swarms and loops can be started, not a {type(agent).__name__}")
@@ -267,9 +344,11 @@ class Runtime:
                 await self.log.events.append(CommitWrite(subject, NEW, encode(commit)))
         raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
 
+    async def _state_of(self, subject: Subject) -> RunState:
+        return await Journal(self.log, subject).load()
+
     async def _same_run(self, subject: Subject, submitted: Submitted) -> None:
-        journal = Journal(self.log, subject)
-        state = await journal.load()
+        state = await self._state_of(subject)
         if state.submitted is not None:
             _refuse_other(state.submitted, submitted, f"the run {subject.id} exists")
 

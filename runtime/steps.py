@@ -18,7 +18,7 @@ from ..eventlog.events import (
 from ..projections.run_state import RunState
 from .approving import request_approval
 from .arguments import schema_problem
-from .calls import callable_, called
+from .calls import approval_needed, called
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel, Effect, WaitUntil
 from .request import request_digest
@@ -98,9 +98,9 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
     )
     for request in reply.calls:
         called(turn, request)
-    approvals = [c for c in state.calls.values() if c.name in turn.rules.hitl_tools and callable_(turn, c)]
-    for call in approvals:
-        request_approval(turn, call, "tool", turn.now + APPROVAL_EXPIRY_S)
+    approvals = [(c, kind) for c in state.calls.values() if (kind := approval_needed(turn, c)) is not None]
+    for call, kind in approvals:
+        request_approval(turn, call, kind, turn.now + APPROVAL_EXPIRY_S)
     if approvals:
         turn.add(Status(status="paused", reason="approval"))
 

@@ -11,7 +11,7 @@ from ..eventlog.errors import ConfigError, PayloadTooLarge
 from ..eventlog.events import ParentLink, Status, Submitted
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import canonical_json, parse_messages, sha256_hex
-from .rules import rules_of
+from .rules import rules_of_run
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
         path,
         now,
     )
-    journal.rules = rules_of(submitted.config)
+    journal.rules = rules_of_run(submitted)
     turn = Turn(state, journal.rules, now)
     turn.add(submitted, Status(status="starting"))
     return turn

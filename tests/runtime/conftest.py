@@ -94,6 +94,13 @@ class Place:
         self._started[run.run_id] = run
         return run
 
+    async def fork(self, run: RunHandle[Any], **options: Any) -> RunHandle[Any]:
+        """Fork a run onto this place's executor."""
+        options.setdefault("executor", self.executor)
+        fork: RunHandle[Any] = await self.runtime.fork(run.run_id, **options)
+        self._started[fork.run_id] = fork
+        return fork
+
     async def _check_outcome(self, run: RunHandle[Any]) -> None:
         """What a waiting caller folds is what the whole fold says."""
         state, outcome = await run.state(), Outcome()

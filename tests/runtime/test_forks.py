@@ -1,0 +1,392 @@
+"""Forks: they share what was finished, go on live under their policy, and leave the run that they left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from foldlog.eventlog import ConfigError, NotRegistered, RunConflict, RunFailed, RunNotFound
+from foldlog.eventlog.faults import FaultyLog, LateAppend, LostAck
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.replay import canonical, compare, export, import_archive, load_trace, read_archive, rerun
+from foldlog.runtime import Agent, RunHandle, Runtime, ToolContext, tool
+
+from .conftest import Place, call, calls, says
+
+pytestmark = pytest.mark.anyio
+Script = Callable[..., str]
+
+
+class Effects:
+    """Tools of every effect, and how often each ran with which text."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def tools(self) -> list[Any]:
+        @tool(effect="pure")
+        async def look(what: str) -> str:
+            """Look."""
+            self.ran.append(f"look {what}")
+            return f"saw {what}"
+
+        @tool(effect="idempotent")
+        async def put(what: str) -> str:
+            """Put."""
+            self.ran.append(f"put {what}")
+            return f"put {what}"
+
+        @tool(effect="unsafe")
+        async def send(what: str) -> str:
+            """Send."""
+            await self.gate.wait()
+            self.ran.append(f"send {what}")
+            return f"sent {what}"
+
+        return [look, put, send]
+
+
+ROUND = calls(call("look", "a", what="x"), call("put", "b", what="x"), call("send", "c", what="x"))
+AGAIN = calls(call("look", "d", what="y"), call("send", "e", what="y"))
+
+
+@pytest.fixture(params=["local", "durable"])
+async def cheap(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """A place in memory."""
+    async with contextlib.AsyncExitStack() as stack:
+        place = Place(MemoryLog(), request.param, stack)
+        yield place
+        await place.check_rules()
+
+
+async def _approve_all(run: RunHandle[Any]) -> int:
+    """Answer every approval until the run is over; how many there were."""
+    answered = 0
+    async for event in run.stream():
+        if event.type == "status" and getattr(event, "status", "") == "paused":
+            for approval in (await run.state()).pending_approvals:
+                await run.resolve(approval.request.approval_id, "approved")
+                answered += 1
+    return answered
+
+
+async def _paused(run: RunHandle[Any]) -> None:
+    async with asyncio.timeout(10):
+        async for event in run.stream():
+            if event.type == "status" and getattr(event, "status", "") == "paused":
+                return
+
+
+async def test_a_fork_that_replays_is_equal_to_its_parent_from_every_revision_on_and_runs_nothing(
+    cheap: Place, script: Script
+) -> None:
+    effects = Effects()
+    agent = Agent("helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools())
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    await parent.result(timeout_s=10)
+    ran, whole = list(effects.ran), canonical(await load_trace(cheap.log, parent.run_id))
+    last = (await parent.state()).head.rev
+    for at in range(1, last + 1):
+        fork = await cheap.fork(parent, at=at, tools="replay")
+        assert (await fork.result(timeout_s=10)).output == "done"
+        found = compare(whole, canonical(await load_trace(cheap.log, fork.run_id)))
+        assert found.equal, (at, found.render())
+    assert effects.ran == ran
+
+
+async def test_a_fork_runs_from_every_revision_on_what_has_no_result_there_and_nothing_else(
+    cheap: Place, script: Script
+) -> None:
+    effects = Effects()
+    agent = Agent(
+        "helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools(), hitl_tools=["look"]
+    )
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    assert await _approve_all(parent) == 2
+    trace = await load_trace(cheap.log, parent.run_id)
+    results = {e.revision: e.tool_call_id for e in trace.events if e.type == "tool_result"}
+    everything = {"a": "look x", "b": "put x", "c": "send x", "d": "look y", "e": "send y"}
+    asked = {"run": {"a", "d"}, "ask": {"a", "b", "c", "d", "e"}}
+    for at in range(1, (await parent.state()).head.rev + 1):
+        left = everything.keys() - {call for revision, call in results.items() if (revision or 0) <= at}
+        for policy, approved in asked.items():
+            effects.ran.clear()
+            fork = await cheap.fork(parent, at=at, tools=policy)
+            assert await _approve_all(fork) == len(left & approved), (at, policy)
+            assert (await fork.result(timeout_s=10)).output == "done"
+            assert sorted(effects.ran) == sorted(everything[call] for call in left), (at, policy)
+
+
+async def test_a_fork_within_a_round_keeps_the_results_that_are_there_and_asks_about_the_others(
+    place: Place, script: Script
+) -> None:
+    effects = Effects()
+    effects.gate.clear()
+    agent = Agent("helper", model=script(ROUND, says("done")), tools=effects.tools())
+    runtime = await place.open(agent)
+    parent = await place.start(agent)
+    async with asyncio.timeout(10):
+        seen = 0
+        async for event in parent.stream(detailed=True):
+            seen += event.type == "tool_result"
+            if seen == 2:
+                break
+    at = (await parent.state()).head.rev
+    plan = await runtime.plan_fork(parent.run_id, at=at)
+    assert (plan.status, plan.first, plan.step, plan.tools) == ("running", "calls", 1, "ask")
+    assert {call.tool_call_id: call.becomes for call in plan.open} == {"a": "kept", "b": "kept", "c": "asked"}
+    fork = await place.fork(parent, at=at)
+    await _paused(fork)
+    (approval,) = (await fork.state()).pending_approvals
+    assert (approval.request.kind, approval.request.tool_call_id) == ("policy", "c")
+    await fork.resolve(approval.request.approval_id, "rejected", "not twice")
+    assert (await fork.result(timeout_s=10)).output == "done"
+    assert "send x" not in effects.ran
+    effects.gate.set()
+    assert (await parent.result(timeout_s=10)).output == "done"
+    assert sorted(effects.ran) == ["look x", "put x", "send x"]
+
+
+async def test_a_fork_of_a_paused_run_asks_again_and_leaves_the_approval_of_the_other_alone(
+    place: Place, script: Script
+) -> None:
+    effects = Effects()
+    agent = Agent(
+        "helper",
+        model=script(calls(call("send", "c", what="x")), says("done")),
+        tools=effects.tools(),
+        hitl_tools=["send"],
+    )
+    await place.open(agent)
+    parent = await place.start(agent)
+    await _paused(parent)
+    at = (await parent.state()).head.rev
+    (mine,) = (await parent.state()).pending_approvals
+    fork = await place.fork(parent, at=at, tools="run")
+    await _paused(fork)
+    (other,) = (await fork.state()).pending_approvals
+    assert other.request.approval_id != mine.request.approval_id
+    assert other.request.kind == "tool"
+    await parent.resolve(mine.request.approval_id, "approved")
+    await parent.result(timeout_s=10)
+    answered = await place.fork(parent, at=(await parent.state()).head.rev, tools="run")
+    assert (await answered.result(timeout_s=10)).output == "done"
+    assert (await fork.state()).paused == "approval"
+    await fork.resolve(other.request.approval_id, "rejected")
+    await fork.result(timeout_s=10)
+    assert effects.ran == ["send x"]
+
+
+async def test_a_failed_run_goes_on_in_a_fork_with_another_model(cheap: Place, script: Script) -> None:
+    failing = script(ROUND, {"text": ["x"], "error": {"type": "auth", "times": 9}})
+    effects = Effects()
+    agent = Agent("helper", model=failing, tools=effects.tools())
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    with pytest.raises(RunFailed):
+        await parent.result(timeout_s=10)
+    other = script(ROUND, says("better"))
+    fork = await cheap.fork(parent, at=(await parent.state()).head.rev, model=other)
+    result = await fork.result(timeout_s=10)
+    assert (result.output, result.steps) == ("better", 2)
+    assert len(effects.ran) == 3
+    submitted = (await fork.state()).submitted
+    assert submitted is not None
+    assert submitted.config["model"] == other
+
+
+async def test_what_a_fork_is_told_stands_in_the_place_of_an_input_that_no_model_has_seen(
+    cheap: Place, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says("first"), says("second")))
+    await cheap.open(agent)
+    parent = await cheap.start(agent, "one question")
+    await parent.result(timeout_s=10)
+    early = await cheap.fork(parent, at=2, input="another question")
+    assert (await early.result(timeout_s=10)).output == "first"
+    assert [m.content for m in await early.history() if m.role == "user"] == ["another question"]
+    late = await cheap.fork(parent, at=(await parent.state()).head.rev, input="and then?")
+    assert (await late.result(timeout_s=10)).output == "second"
+    assert [m.content for m in await late.history() if m.role == "user"] == ["one question", "and then?"]
+
+
+async def test_a_fork_of_a_finished_run_at_its_end_ends_as_that_did(cheap: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("done")))
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    expected = await parent.result(timeout_s=10)
+    fork = await cheap.fork(parent, at=(await parent.state()).head.rev)
+    found = await fork.result(timeout_s=10)
+    assert (found.output, found.usage, found.steps) == (expected.output, expected.usage, expected.steps)
+
+
+async def test_a_cancelled_run_goes_on_in_a_fork_and_stays_cancelled(cheap: Place, script: Script) -> None:
+    effects = Effects()
+    effects.gate.clear()
+    agent = Agent(
+        "helper", model=script(calls(call("send", "c", what="x")), says("done")), tools=effects.tools()
+    )
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    async for event in parent.stream():
+        if event.type == "tool_call":
+            break
+    await parent.cancel("enough")
+    effects.gate.set()
+    fork = await cheap.fork(parent, at=(await parent.state()).head.rev, tools="run")
+    assert (await fork.result(timeout_s=10)).output == "done"
+    assert (await parent.state()).status == "cancelled"
+
+
+async def test_a_child_run_is_forked_as_a_root_of_its_own(cheap: Place, script: Script) -> None:
+    effects = Effects()
+    inner = Agent("inner", model=script(ROUND, says("inner done")), tools=effects.tools())
+
+    @tool(effect="unsafe")
+    async def ask(ctx: ToolContext) -> str:
+        """Ask the other."""
+        return await ctx.run(inner, "inner question")
+
+    outer = Agent("outer", model=script(calls(call("ask", "q")), says("outer done")), tools=[ask])
+    await cheap.open(outer, inner)
+    parent = await cheap.start(outer)
+    await parent.result(timeout_s=10)
+    trace = await load_trace(cheap.log, parent.run_id)
+    child = next(c.commit.run for c in trace.commits if c.commit.run != parent.run_id)
+    revisions = [e.revision or 0 for e in trace.events if e.run_id == child and e.type == "tool_result"]
+    fork = await cheap.fork(cheap.runtime.get_run(child), at=max(revisions), tools="ask")
+    assert (await fork.result(timeout_s=10)).output == "inner done"
+    state = await fork.state()
+    assert (state.root, state.path, len(effects.ran)) == (fork.run_id, "inner", 3)
+    above = await cheap.fork(parent, at=(await parent.state()).head.rev)
+    assert (await above.result(timeout_s=10)).output == "outer done"
+    assert len(effects.ran) == 3
+
+
+async def test_a_fork_can_be_forked_and_each_says_where_it_comes_from(cheap: Place, script: Script) -> None:
+    effects = Effects()
+    agent = Agent("helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools())
+    runtime = await cheap.open(agent)
+    first = await cheap.start(agent)
+    await first.result(timeout_s=10)
+    second = await cheap.fork(first, at=8, tools="replay")
+    await second.result(timeout_s=10)
+    end = (await second.state()).head.rev
+    third = await cheap.fork(second, at=end - 4, tools="replay")
+    assert (await third.result(timeout_s=10)).output == "done"
+    assert len(effects.ran) == 5
+    rows = {row.run_id: row for row in await runtime.list_runs()}
+    assert (rows[first.run_id].forked_from, rows[first.run_id].forked_at) == (None, None)
+    assert (rows[second.run_id].forked_from, rows[second.run_id].forked_at) == (first.run_id, 8)
+    assert (rows[third.run_id].forked_from, rows[third.run_id].forked_at) == (second.run_id, end - 4)
+
+
+async def test_the_same_fork_id_is_the_same_fork_and_never_another(cheap: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("done")))
+    await cheap.open(agent)
+    parent = await cheap.start(agent, run_id="parent")
+    await parent.result(timeout_s=10)
+    forks = [await cheap.fork(parent, at=3, fork_id="other") for _ in range(2)]
+    assert {fork.run_id for fork in forks} == {"other"}
+    await forks[0].result(timeout_s=10)
+    revision = (await forks[0].state()).head.rev
+    await cheap.fork(parent, at=3, fork_id="other")
+    assert (await forks[0].state()).head.rev == revision
+    for wish in ({"at": 4}, {"at": 3, "tools": "run"}, {"at": 3, "input": "else"}):
+        with pytest.raises(RunConflict, match="other"):
+            await cheap.fork(parent, fork_id="other", **wish)
+    with pytest.raises(RunConflict, match="parent"):
+        await cheap.fork(parent, at=3, fork_id="parent")
+
+
+async def test_what_cannot_be_forked_is_refused_before_anything_is_stored(
+    cheap: Place, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says("done")))
+    runtime = await cheap.open(agent)
+    parent = await cheap.start(agent)
+    await parent.result(timeout_s=10)
+    wrong: list[dict[str, Any]] = [
+        {"at": 99},
+        {"at": 3, "tools": "never"},
+        {"at": 3, "input": ""},
+        {"at": 3, "model": "nonsense"},
+        {"at": 3, "model": "nobody:knows"},
+        {"at": 3, "executor": "unknown"},
+    ]
+    for options in wrong:
+        with pytest.raises(ConfigError):
+            await cheap.fork(parent, **options)
+    with pytest.raises(RunNotFound):
+        await runtime.fork("nobody", at=1)
+    assert len(await runtime.list_runs()) == 1
+    async with Runtime.open(log=cheap.log) as stranger:
+        with pytest.raises(NotRegistered):
+            await stranger.fork(parent.run_id, at=3)
+
+
+async def test_a_history_larger_than_a_commit_is_taken_over_whole(place: Place, script: Script) -> None:
+    @tool(effect="pure")
+    async def page(number: int) -> str:
+        """Give a page."""
+        return f"{number}" * 15_000
+
+    turns = [calls(*(call("page", f"c{s}-{n}", number=10 + n) for n in range(20))) for s in range(2)]
+    agent = Agent("helper", model=script(*turns, says("done")), tools=[page], model_idle_timeout_s=5)
+    await place.open(agent)
+    parent = await place.start(agent)
+    await parent.result(timeout_s=20)
+    fork = await place.fork(parent, at=(await parent.state()).head.rev, input="go on", tools="ask")
+    async for event in fork.stream(detailed=True):
+        if event.type == "message_injected":
+            break
+    await fork.cancel()
+    trace = await load_trace(place.log, fork.run_id)
+    submitted = (await fork.state()).submitted
+    assert submitted is not None
+    assert submitted.fork is not None
+    shared = [commit for commit in trace.commits if commit.last_rev <= submitted.fork.shared]
+    assert (len(shared), shared[-1].last_rev) == (2, submitted.fork.shared)
+    before = canonical(await load_trace(place.log, parent.run_id)).boundaries
+    assert [b.label for b in canonical(trace).boundaries][: len(before) - 1] == [b.label for b in before][:-1]
+
+
+@pytest.mark.parametrize("fault", [LostAck, LateAppend])
+async def test_a_fork_whose_answer_is_lost_or_late_is_stored_once(script: Script, fault: Any) -> None:
+    agent = Agent("helper", model=script(says("done")))
+    plain = MemoryLog()
+    async with Runtime.open(log=plain) as runtime:
+        await (await runtime.start(agent, "question", run_id="parent")).result(timeout_s=10)
+    faulty = FaultyLog(plain, [fault(1, operation="events.append")])
+    async with Runtime.open(log=faulty) as runtime:
+        fork = await runtime.fork("parent", at=3, agent=agent)
+        assert (await fork.result(timeout_s=10)).output == "done"
+        assert len(await runtime.list_runs()) == 2
+    assert len(faulty.fired) == 1
+
+
+async def test_a_fork_is_exported_and_read_without_the_run_it_left(cheap: Place, script: Script) -> None:
+    effects = Effects()
+    agent = Agent("helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools())
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    await parent.result(timeout_s=10)
+    fork = await cheap.fork(parent, at=9, tools="replay")
+    await fork.result(timeout_s=10)
+    lines = [line async for line in export(cheap.log, fork.run_id, artifacts=True)]
+    elsewhere = MemoryLog()
+    await import_archive(read_archive(b"".join(lines)), elsewhere)
+    found = compare(
+        canonical(await load_trace(elsewhere, fork.run_id)),
+        canonical(await load_trace(cheap.log, fork.run_id)),
+    )
+    assert found.equal
+    with pytest.raises(ConfigError, match=parent.run_id):
+        await rerun(await load_trace(elsewhere, fork.run_id))

@@ -1,0 +1,225 @@
+"""A fork can leave a run behind any revision of any recorded history, and what it shares is whole and legal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from foldlog.eventlog import ConfigError
+from foldlog.eventlog.events import Event, ForkTools, Prepared, Submitted, Unknown
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.names import run_subject
+from foldlog.projections.run_state import RunState, apply
+from foldlog.replay import (
+    Archive,
+    Trace,
+    check_trace,
+    find_run,
+    import_archive,
+    load_trace,
+    read_archive,
+    replay,
+)
+from foldlog.runtime.commands import Claim, ToolsResolved
+from foldlog.runtime.decide import advance, take
+from foldlog.runtime.fork import Origin, Wish, opening, plan_of, read_origin, store, submission
+from foldlog.runtime.journal import Journal
+from foldlog.runtime.turn import Turn
+
+HISTORIES = Path(__file__).parents[1] / "histories" / "v1"
+POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")
+
+
+@cache
+def archive(name: str) -> Archive:
+    return read_archive((HISTORIES / f"{name}.jsonl").read_bytes())
+
+
+@cache
+def traces(name: str) -> tuple[Trace, ...]:
+    return tuple(archive(name).traces.values())
+
+
+def runs_of(name: str) -> Iterator[tuple[Trace, str]]:
+    for trace in traces(name):
+        for run in dict.fromkeys(commit.commit.run for commit in trace.commits):
+            yield trace, run
+
+
+def origin_of(trace: Trace, run: str, at: int) -> Origin:
+    """As `read_origin` reads it, without a log."""
+    own = [recorded for recorded in trace.commits if recorded.commit.run == run]
+    events = [event for recorded in own for event in recorded.commit.events]
+    first = own[0]
+    state = RunState(run=run, root=first.commit.root, path=first.commit.path)
+    for event in events:
+        apply(state, event, 0.0)
+    digest = next(recorded.digest for recorded in own if recorded.last_rev >= at)
+    return Origin(first.subject, state, events, at, digest)
+
+
+def revisions(trace: Trace, run: str) -> range:
+    return range(1, sum(len(r.commit.events) for r in trace.commits if r.commit.run == run) + 1)
+
+
+def forked(origin: Origin, wish: Wish, run: str = "fork") -> Turn:
+    return opening(origin, wish, submission(origin, wish), run, 1e9)
+
+
+def state_at(origin: Origin) -> RunState:
+    state = RunState()
+    for event in origin.history[: origin.at]:
+        apply(state, event, 0.0)
+    return state
+
+
+ALL = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
+NEWER = "from_a_newer_writer"
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != NEWER])
+async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stored(name: str) -> None:
+    log = MemoryLog()
+    await import_archive(archive(name), log)
+    number = 0
+    for trace, run in runs_of(name):
+        for at in revisions(trace, run):
+            for tools in POLICIES:
+                number += 1
+                origin = await read_origin(log, await find_run(log, run), at)
+                wish = Wish(tools=tools, input="and now?" if number % 4 == 0 else None)
+                subject = run_subject(0, f"fork-{number}", f"fork-{number}")
+                turn = forked(origin, wish, subject.id)
+                assert await store(log, subject, turn, lease_s=5.0)
+                await _claim(log, subject.id, origin)
+                told = f"{run} at {at} with {tools}"
+                fork = await load_trace(log, subject.id)
+                assert check_trace(fork, ended=False) == [], told
+                assert replay(fork).divergence is None, told
+
+
+async def _claim(log: MemoryLog, run: str, origin: Origin) -> None:
+    """What the executor that takes the fork decides at once."""
+    journal = Journal(log, run_subject(0, run, run))
+    state = await journal.load()
+    turn = Turn(state, journal.rules, log.clock.now())
+    take(turn, Claim("worker", 5.0))
+    prepared = next((event for event in origin.history if isinstance(event, Prepared)), None)
+    if not state.prepared and prepared is not None:
+        take(turn, ToolsResolved(tools=tuple(prepared.tools), model=prepared.model))
+    advance(turn)
+    assert not any(call.orphaned for call in turn.state.calls.values())
+    assert turn.state.error is None or turn.state.error.error_type in {
+        "loop_detected",
+        "max_steps",
+        "output_invalid",
+    }
+    assert await journal.store(turn.events, epoch=1)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != NEWER])
+def test_what_was_finished_at_the_revision_is_shared_and_what_was_open_is_not(name: str) -> None:
+    for trace, run in runs_of(name):
+        for at in revisions(trace, run):
+            origin = origin_of(trace, run, at)
+            before, after = state_at(origin), forked(origin, Wish(tools="run")).state
+            ended = before.steps_completed - after.steps_completed  # a final answer, which the fork ends with
+            assert ended in {0, 1}
+            assert (after.step, after.usage) == (
+                before.step,
+                before.usage if not _cut(origin) else after.usage,
+            )
+            if not ended:
+                assert after.messages == before.messages[: len(after.messages)]
+                assert set(after.queue) <= {m.content for m in before.messages} | set(before.queue)
+            kept = {c.id: c.result for c in before.calls.values() if c.result is not None}
+            assert {c.id: c.result for c in after.calls.values() if c.result is not None} == kept
+            assert after.owner is None
+            assert after.epoch == 0
+            assert after.parked is None
+            assert not after.over
+            assert all(
+                call.started == 0 and call.failures == 0
+                for call in after.calls.values()
+                if call.result is None
+            )
+            assert all(
+                not a.pending or a.request.approval_id not in before.approvals
+                for a in after.approvals.values()
+            )
+
+
+def _cut(origin: Origin) -> bool:
+    """Whether the revision stands within a model's reply, behind its usage."""
+    behind = origin.history[origin.at : origin.at + 1]
+    return bool(behind) and behind[0].type == "tool_call"
+
+
+@pytest.mark.parametrize("tools", POLICIES)
+def test_a_fork_that_is_forked_at_its_own_end_shares_the_same_once_more(tools: ForkTools) -> None:
+    for trace, run in runs_of("tools_and_progress"):
+        for at in revisions(trace, run):
+            first = forked(origin_of(trace, run, at), Wish(tools="run"))
+            events = list(first.events)
+            origin = Origin(run_subject(0, "fork", "fork"), first.state, events, len(events), "digest")
+            second = forked(origin, Wish(tools=tools), "second")
+            assert second.state.messages == first.state.messages
+            assert [call.result for call in second.state.calls.values()] == [
+                call.result for call in first.state.calls.values()
+            ]
+            assert second.state.submitted is not None
+            assert second.state.submitted.fork is not None
+            assert second.state.submitted.fork.run == "fork"
+
+
+def test_a_plan_says_of_every_call_what_becomes_of_it() -> None:
+    fates = set[tuple[str, str]]()
+    for name in ALL:
+        if name == NEWER:
+            continue
+        for trace, run in runs_of(name):
+            for at in revisions(trace, run):
+                origin = origin_of(trace, run, at)
+                for tools in POLICIES:
+                    wish = Wish(tools=tools)
+                    plan = plan_of(origin, wish, forked(origin, wish))
+                    fates |= {(tools, call.becomes) for call in (*plan.open, *plan.behind)}
+                    made = {
+                        e.tool_call_id for e in origin.history if e.type == "tool_call" and not e.agent_path
+                    }
+                    assert {call.tool_call_id for call in (*plan.open, *plan.behind)} <= made
+    everywhere = {(tools, fate) for tools in POLICIES for fate in ("kept", "asked", "run", "answered")}
+    assert fates == everywhere | {("replay", "recorded")}
+
+
+def test_a_run_with_events_of_a_newer_writer_is_forked_before_them_only() -> None:
+    for trace, run in runs_of(NEWER):
+        events: list[Event] = [e for r in trace.commits if r.commit.run == run for e in r.commit.events]
+        first = next(number for number, event in enumerate(events, 1) if isinstance(event, Unknown))
+        forked(origin_of(trace, run, first - 1), Wish())
+        with pytest.raises(ConfigError, match="newer version"):
+            forked(origin_of(trace, run, first), Wish())
+
+
+async def test_a_revision_that_the_run_does_not_have_is_refused_with_those_it_has() -> None:
+    log = MemoryLog()
+    await import_archive(archive("tools_and_progress"), log)
+    trace, run = next(runs_of("tools_and_progress"))
+    subject = trace.commits[0].subject
+    for at in (0, -1, len(revisions(trace, run)) + 1):
+        with pytest.raises(ConfigError, match=f"revisions 1 to {len(revisions(trace, run))}, not {at}"):
+            await read_origin(log, subject, at)
+
+
+def test_only_runs_of_agents_are_forked() -> None:
+    trace, run = next(runs_of("tools_and_progress"))
+    origin = origin_of(trace, run, 2)
+    first = origin.history[0]
+    assert isinstance(first, Submitted)
+    swarm: list[Any] = [msgspec.structs.replace(first, kind="swarm"), *origin.history[1:]]
+    with pytest.raises(ConfigError, match="swarm"):
+        forked(Origin(origin.subject, origin.state, swarm, 2, origin.digest), Wish())
