@@ -44,6 +44,7 @@ from ..eventlog.ports import Log
 from ..projections.messages import Message, Place, canonical_json, chain, sha256_hex
 from ..projections.run_state import RunState, apply
 from ..runtime import Agent, Registry
+from ..runtime.agent_config import python_tool_names
 from ..runtime.kinds import runnable_of
 from ..runtime.models import (
     AuthenticationFailed,
@@ -484,10 +485,11 @@ class RecordedRegistry(Registry):
             return {}
         specs = {spec.name: spec for spec in self._recording.tools.get(agent.name, ())}
         specs |= {name: each.spec for name, each in agent.tools.items()}
-        missing = [name for name in agent.config.tools if name not in specs]
+        names = python_tool_names(agent.config)
+        missing = [name for name in names if name not in specs]
         if missing:
             raise ConfigError(f"agent {agent.name!r}: the recording has no tool {missing[0]!r}")
-        return {name: self._tool(specs[name]) for name in agent.config.tools}
+        return {name: self._tool(specs[name]) for name in names}
 
     def _tool(self, spec: ToolSpec) -> Tool:
         return RecordedTool(spec, self._recording, strict=self._strict)

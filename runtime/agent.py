@@ -184,6 +184,16 @@ class Agent(Generic[OutputT]):
             raise AgentConfigError(f"{where} returned {type(text).__name__}, not text")
         return text
 
+    def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent[Any]:
+        """An agent of another configuration with these tool objects; instructions that are a function stay.
+
+        Raises `AgentConfigError`.
+        """
+        agent: Agent[Any] = object.__new__(type(self))
+        kept = self._instructions if config.instructions == self.config.instructions else None
+        agent._assign(config, tools, kept or config.instructions)
+        return agent
+
     def parse_output(self, value: Any) -> OutputT:
         """The run's output (JSON builtins) as `output_type`; without one as it is. Raises `ValueError`."""
         if self._output is None:

@@ -261,19 +261,18 @@ def config_schema() -> dict[str, Any]:
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     """What an executor must be able to do for this agent, by the names of contract.md section 5.
 
-    Besides those: `budgets`, `concurrency`, `fallback` and `subagents` (the tools that spawn them), so that no executor
-    ignores the setting in silence.
+    Besides those: `budgets`, `concurrency` and `fallback`, so that no executor ignores the setting in silence.
     """
     needs = {
         "approvals": config.hitl_tools,
         "budgets": config.budgets,
+        "children": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
         "fallback": config.fallback_models,
         "memory": config.memory,
         "planning": config.planning_enabled,
         "progress": config.mcp_servers and config.emit_mcp_progress,
-        "subagents": config.allow_self_spawn or config.allow_parallel_subagents,
     }
     return frozenset(name for name, needed in needs.items() if needed)
 
@@ -322,7 +321,7 @@ def _references(schema: Any) -> typing.Iterator[str]:
 
 def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
-    known = [*config.tools, *(name for name, on in _subagent_tools(config) if on)]
+    known = python_tool_names(config)
     servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
     return [
         ConfigProblem(
@@ -335,8 +334,10 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     ]
 
 
-def _subagent_tools(config: AgentConfig) -> tuple[tuple[str, bool], ...]:
-    return ("spawn_self", config.allow_self_spawn), ("parallel_subagents", config.allow_parallel_subagents)
+def python_tool_names(config: AgentConfig) -> list[str]:
+    """All tools of the agent but those of MCP servers: the named ones, then those that start sub-agents."""
+    spawns = {"spawn_self": config.allow_self_spawn, "parallel_subagents": config.allow_parallel_subagents}
+    return [*config.tools, *(name for name, allowed in spawns.items() if allowed)]
 
 
 def explain(

@@ -19,7 +19,7 @@ from .family import cancel_family
 from .journal import Journal, through_outages
 from .owed import news_or_timer
 from .submission import CHILD, open_turn, submitted_event
-from .toolport import ToolFailed
+from .toolport import ChildFailed
 
 if TYPE_CHECKING:
     from .drive import Driver, Host
@@ -184,5 +184,6 @@ def _output(journal: Journal) -> str:
     if state.terminal is not None and state.terminal.status == "completed":
         return state.output
     if state.terminal is not None and state.terminal.status == "cancelled":
-        raise ToolFailed("child cancelled")
-    raise ToolFailed(f"the child run failed: {state.error.error if state.error else 'unknown error'}")
+        raise ChildFailed("child cancelled", status="cancelled", run_id=state.run)
+    problem = state.error.error if state.error else "unknown error"
+    raise ChildFailed(f"the child run failed: {problem}", status="error", run_id=state.run)

@@ -62,7 +62,7 @@ class ToolContext:
         """Run an agent, a swarm or a loop as a child and return its output.
 
         The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
-        started, never starts a second. Raises `ToolFailed` when the child fails or is cancelled.
+        started, never starts a second. Raises `ChildFailed` when the child fails or is cancelled.
         """
         return await self._run_child(runnable, input)
 

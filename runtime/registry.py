@@ -31,6 +31,7 @@ from .models import ModelProvider
 from .prices import NoPrices, PriceBook
 from .runnable import Runnable, all_members, is_runnable
 from .tokens import Estimate, TokenCounter
+from .subagents import subagent_tools
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 from .tools import check_injected
 
@@ -100,9 +101,9 @@ class Registry:
         return self._tools[name]
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
-        """All Python tools of the agent by name, in its order; none for what has no tools of its own.
+        """All Python tools of the agent by name, in its order, then those that start sub-agents, if it may have them.
 
-        A name is looked for among the agent's own tools, those of the registered agent of the same name, and the
+        A swarm or a loop has none. A name is looked for among the agent's own tools, those of the registered agent of the same name, and the
         registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a clash with an injected
         argument.
         """
@@ -113,7 +114,8 @@ class Registry:
             if name not in known:
                 raise NotRegistered(f"agent {agent.name!r}: {_unknown('tool', name, known)}")
             check_clashes(agent.config, known[name])
-        return {name: known[name] for name in agent.config.tools}
+        tools = {name: known[name] for name in agent.config.tools}
+        return tools | subagent_tools(agent, tools)
 
     def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
         registered = self._agents.get(agent.name)

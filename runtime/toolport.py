@@ -40,6 +40,14 @@ class ToolTimedOut(ToolFailed):
         self.timeout_s = timeout_s
 
 
+class ChildFailed(ToolFailed):
+    """A child run that a tool started did not complete. `status`: error or cancelled; `run_id`: the child."""
+
+    def __init__(self, message: str, *, status: str, run_id: str) -> None:
+        super().__init__(message)
+        self.status, self.run_id = status, run_id
+
+
 class ToolContextPort(Protocol):
     """What a running tool call may do besides returning (see `runtime.context.ToolContext`)."""
 
@@ -114,6 +122,7 @@ class ToolSourceUnavailable(FoldlogError):
 ToolFunction = Callable[..., Any | Awaitable[Any]]
 
 __all__ = [
+    "ChildFailed",
     "Effect",
     "Retryable",
     "Tool",

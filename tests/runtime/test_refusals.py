@@ -41,7 +41,6 @@ async def search(query: str) -> str:
         ("planning_enabled", True, "planning"),
         ("memory", {"scope": "session"}, "memory"),
         ("budget_awareness", "limit:70", "context"),
-        ("allow_self_spawn", True, "subagents"),
         ("fallback_models", ["scripted:b"], "fallback"),
     ],
 )

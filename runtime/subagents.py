@@ -1,0 +1,192 @@
+"""The tools by which an agent starts copies of itself: `spawn_self` and `parallel_subagents` (agent.md section 9).
+
+A sub-agent is a child run of the call, so a call that is run again finds the children it started. What a call overrides
+touches the child only. How deep copies may go is counted down in their own `max_spawn_depth`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import pydantic
+from pydantic import Field
+
+from ..eventlog.errors import AgentConfigError
+from .agent import Agent
+from .agent_config import AgentConfig
+from .context import ToolContext
+from .toolport import ChildFailed, Tool, ToolFailed
+from .tools import tool
+
+SPAWN_SELF = "spawn_self"
+PARALLEL = "parallel_subagents"
+
+
+class Job(pydantic.BaseModel):
+    """One job of a `parallel_subagents` call."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    task: Annotated[str, Field(description="what the sub-agent is to do")]
+    additional_context: Annotated[str, Field(description="what it has to know besides the task")] = ""
+    tool_names: Annotated[
+        list[str] | None, Field(description="the tools it may use; null: all that a sub-agent may use")
+    ] = None
+    output_schema: Annotated[
+        dict[str, Any] | None, Field(description="a JSON Schema that its answer must match; null: text")
+    ] = None
+    system_prompt: Annotated[str | None, Field(description="its instructions; null: your own")] = None
+
+
+def subagent_tools(agent: Agent[Any], tools: Mapping[str, Tool]) -> dict[str, Tool]:
+    """The tools that start sub-agents, as far as the agent's configuration allows; `tools` are its Python tools."""
+    config, found = agent.config, dict[str, Tool]()
+    if config.allow_self_spawn:
+        found[SPAWN_SELF] = _spawn_self(agent, tools)
+    if config.allow_parallel_subagents:
+        found[PARALLEL] = _parallel_subagents(agent, tools)
+    return found
+
+
+def _spawn_self(agent: Agent[Any], tools: Mapping[str, Tool]) -> Tool:
+    @tool(name=SPAWN_SELF, effect="idempotent", timeout_s=None)
+    async def spawn_self(
+        context: ToolContext,
+        task: str,
+        additional_context: str = "",
+        tool_names: list[str] | None = None,
+        output_schema: dict[str, Any] | None = None,
+    ) -> Any:
+        """Give a task to a copy of yourself, which sees nothing of this conversation; returns its answer.
+
+        Args:
+            context: the call
+            task: what the copy is to do
+            additional_context: what it has to know besides the task
+            tool_names: the tools it may use; null for all of yours
+            output_schema: a JSON Schema that its answer must match; null for text
+        """
+        job = Job(
+            task=task,
+            additional_context=additional_context,
+            tool_names=tool_names,
+            output_schema=output_schema,
+        )
+        deeper = agent.config.max_spawn_depth > 1
+        changes: dict[str, Any] = {
+            "allow_self_spawn": deeper,
+            "max_spawn_depth": max(1, agent.config.max_spawn_depth - 1),
+        }
+        child = _copy(agent, tools, job, changes, lambda name: deeper or name != SPAWN_SELF)
+        return await _run(context, child, job)
+
+    return spawn_self
+
+
+def _parallel_subagents(agent: Agent[Any], tools: Mapping[str, Tool]) -> Tool:
+    limit, config = agent.config.max_parallel_subagents, agent.config
+
+    def child_safe(name: str) -> bool:
+        return name not in {SPAWN_SELF, PARALLEL, *config.hitl_tools}
+
+    @tool(
+        name=PARALLEL,
+        effect="idempotent",
+        timeout_s=None,
+        description=(
+            f"Give tasks to sub-agents that work at the same time, at most {limit} in one call. They see nothing of "
+            "this conversation. Returns a list with one entry a job: {job, status, output} or {job, status, error}; "
+            "job counts from 0."
+        ),
+    )
+    async def parallel_subagents(context: ToolContext, jobs: list[Job]) -> list[dict[str, Any]]:
+        if len(jobs) > limit:
+            raise ToolFailed(f"{len(jobs)} jobs are too many: at most {limit} in one call; none was started")
+        changes: dict[str, Any] = {"allow_self_spawn": False, "allow_parallel_subagents": False}
+        children = [_copy(agent, tools, job, changes, child_safe) for job in jobs]
+        return await asyncio.gather(
+            *(
+                _report(context, number, child, job)
+                for number, (child, job) in enumerate(zip(children, jobs, strict=True))
+            )
+        )
+
+    return parallel_subagents
+
+
+async def _report(context: ToolContext, number: int, child: Agent[Any], job: Job) -> dict[str, Any]:
+    """One child's failure fails no sibling."""
+    try:
+        output = await _run(context, child, job)
+    except ChildFailed as failure:
+        return {"job": number, "status": failure.status, "error": str(failure)}
+    return {"job": number, "status": "completed", "output": output}
+
+
+async def _run(context: ToolContext, child: Agent[Any], job: Job) -> Any:
+    text = f"{job.task}\n\n{job.additional_context}" if job.additional_context else job.task
+    output = await context.run(child, text)
+    return output if job.output_schema is None else msgspec.json.decode(output)
+
+
+def _copy(
+    agent: Agent[Any],
+    tools: Mapping[str, Tool],
+    job: Job,
+    changes: Mapping[str, Any],
+    allowed: Callable[[str], bool],
+) -> Agent[Any]:
+    """The child that a job asks for. Raises `ToolFailed` for a tool it may not have or a wrong schema."""
+    config = agent.config
+    names = [name for name in tools if allowed(name)]
+    servers = dict(config.to_config()["mcp_servers"])
+    hitl = [name for name in config.hitl_tools if allowed(name)]
+    if job.tool_names is not None:
+        names, servers = _chosen(job.tool_names, names, servers, allowed)
+        spawns = {SPAWN_SELF: "allow_self_spawn", PARALLEL: "allow_parallel_subagents"}
+        changes = dict(changes) | {key: False for name, key in spawns.items() if name not in job.tool_names}
+        hitl = [name for name in hitl if name in job.tool_names]
+    own = [name for name in names if name not in {SPAWN_SELF, PARALLEL}]
+    data = config.to_config() | {"tools": own, "mcp_servers": servers, "hitl_tools": hitl} | dict(changes)
+    data.pop("output_schema", None)
+    if job.output_schema is not None:
+        data["output_schema"] = job.output_schema
+    if job.system_prompt is not None:
+        data["instructions"] = job.system_prompt
+    try:
+        return agent.derived(AgentConfig.from_config(data), {name: tools[name] for name in own})
+    except AgentConfigError as error:
+        raise ToolFailed(f"this sub-agent cannot be made: {error}") from None
+
+
+def _chosen(
+    asked: Sequence[str],
+    names: Sequence[str],
+    servers: Mapping[str, Any],
+    allowed: Callable[[str], bool],
+) -> tuple[list[str], dict[str, Any]]:
+    """The Python tools and the MCP servers, each with the tools asked of it."""
+    kept: dict[str, Any] = {}
+    python: list[str] = []
+    for name in asked:
+        server, tool_name = _mcp_place(name, servers)
+        if name in names:
+            python.append(name)
+        elif server is not None and allowed(name):
+            entry = kept.setdefault(server, {**servers[server], "tools": []})
+            entry["tools"].append(tool_name)
+        elif not (allowed(name) and name in {SPAWN_SELF, PARALLEL}):
+            known = ", ".join([*names, *(f"mcp__{server}__*" for server in servers)]) or "none"
+            raise ToolFailed(f"a sub-agent cannot have the tool {name!r}; it can have: {known}")
+    return python, kept
+
+
+def _mcp_place(name: str, servers: Mapping[str, Any]) -> tuple[str | None, str]:
+    for server in servers:
+        prefix = f"mcp__{server}__"
+        if name.startswith(prefix):
+            return server, name.removeprefix(prefix)
+    return None, name
