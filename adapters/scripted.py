@@ -6,19 +6,19 @@
         {"text": ["Final ", "answer"], "delay_ms": 20, "chunk_delay_ms": 5, "error": {"type": "transient", "times": 1}}
     ]}
 
-Turn k answers the k-th model call of the run, counted from the request (the assistant messages behind the run's own
-input) and never from what the provider has seen, so that it answers the same on any worker. All keys of a turn may be
-left out; `Turn` says what they mean.
+Turn k answers the k-th model call of the run, as the request counts it and never by what the provider has seen, so that
+it answers the same on any worker. All keys of a turn may be left out; `Turn` says what they mean. `scenes`, each with
+`input` or `system` (texts) and `turns`, answer runs whose own input and system prompt contain these.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -130,11 +130,33 @@ class Turn(StrictTable):
         )
 
 
-class _File(StrictTable):
+class _Scene(StrictTable):
+    input: str = ""
+    system: str = ""
     turns: list[Any]
 
 
-Script = tuple[Turn, ...]
+class _File(StrictTable):
+    turns: list[Any] = Field(default_factory=list)
+    scenes: list[Any] = Field(default_factory=list)
+
+
+class Scene(NamedTuple):
+    """The turns for runs whose own input and system prompt contain these texts."""
+
+    input: str
+    system: str
+    turns: tuple[Turn, ...]
+
+    def is_for(self, request: ModelRequest) -> bool:
+        """Whether the run that asks is one of those."""
+        system = "".join(message.content for message in request.messages if message.role == "system")
+        own = request.messages[request.history : request.history + 1]
+        return self.system in system and (not self.input or any(self.input in m.content for m in own))
+
+
+Script = tuple[Scene, ...]
+"""The first scene that is for a run is played; the file's own turns come last and are for every run."""
 
 
 class ScriptedProvider:
@@ -179,11 +201,13 @@ class ScriptedProvider:
             script = self._script(request.model)
         except ConfigError as error:
             raise InvalidRequest(str(error)) from None
-        number = 1 + sum(message.role == "assistant" for message in request.messages[request.history :])
-        if number > len(script):
+        turns = next((scene.turns for scene in script if scene.is_for(request)), ())
+        own = request.messages[request.history :]
+        number = request.round or 1 + sum(message.role == "assistant" for message in own)
+        if number > len(turns):
             where = f"scripted:{request.model}: {_path(request.model)}"
-            raise InvalidRequest(f"{where} has {len(script)} turns, but the run asks for turn {number}")
-        return number, script[number - 1]
+            raise InvalidRequest(f"{where} has {len(turns)} turns, but the run asks for turn {number}")
+        return number, turns[number - 1]
 
     def _script(self, model: str) -> Script:
         """The script as the file has it now; read again when the file has changed."""
@@ -218,8 +242,18 @@ def _parsed(path: Path, content: bytes) -> Script:
         raise ConfigError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from None
-    turns = _File.read(data, str(path)).turns
-    return tuple(Turn.read(turn, f"{path}: turn {number}") for number, turn in enumerate(turns, start=1))
+    file = _File.read(data, str(path))
+    if not {"turns", "scenes"} & file.model_fields_set:
+        raise ConfigError(f"{path}: turns: Field required (or scenes)")
+    scenes: list[Scene] = []
+    for number, entry in enumerate(file.scenes, start=1):
+        scene = _Scene.read(entry, f"{path}: scene {number}")
+        scenes.append(Scene(scene.input, scene.system, _turns(scene.turns, f"{path}: scene {number}")))
+    return (*scenes, Scene("", "", _turns(file.turns, str(path))))
+
+
+def _turns(turns: Sequence[Any], where: str) -> tuple[Turn, ...]:
+    return tuple(Turn.read(turn, f"{where}: turn {number}") for number, turn in enumerate(turns, start=1))
 
 
 def _failure(error: ScriptedError, where: str) -> ModelError:

@@ -144,13 +144,19 @@ class _Front:
 
     def before_call(self, call: CallPlace) -> list[Standing]:
         others = (calls.values() for step, calls in self.calls.items() if step != call[0])
-        own = self.calls.get(call[0], {}).get(call, _NOTHING)
-        return [self.run, own, *(last for calls in others for last in calls)]
+        step, index = call
+        own = [last for other, last in self.calls.get(step, {}).items() if _touches(other[1], index)]
+        return [self.run, *own, *(last for calls in others for last in calls)]
 
     def settle(self, standing: Standing) -> None:
         """Everything that follows depends on this one, which depends on everything so far."""
         self.run = standing
         self.calls.clear()
+
+
+def _touches(one: str, other: str) -> bool:
+    """Whether they are the same call, or one is a child within the other."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 class _Fronts:

@@ -111,7 +111,8 @@ class Recording:
             if isinstance(event, Submitted):
                 self.submitted[event.run_id] = event
             elif isinstance(event, Prepared):
-                self.tools[event.agent] = tuple(event.tools)
+                copies = {spec.name: spec for spec in (*event.tools, *self.tools.get(event.agent, ()))}
+                self.tools[event.agent] = tuple(copies.values())
         for events in runs.values():
             self.answers += _answers(events)
             for key, called in _calls(events):
@@ -468,9 +469,9 @@ class RecordedRegistry(Registry):
         strict: bool = True,
         called: Told | None = None,
     ) -> None:
-        agents = {
-            each.config["name"]: runnable_of(each.kind, each.config) for each in recording.submitted.values()
-        }
+        agents: dict[str, Runnable[Any]] = {}
+        for each in recording.submitted.values():  # a copy that an agent made of itself does not stand for it
+            agents.setdefault(each.config["name"], runnable_of(each.kind, each.config))
         if agent is not None:
             agents[agent.name] = agent
         super().__init__(agents=agents.values())

@@ -33,6 +33,7 @@ from ..eventlog.events import (
     Usage,
 )
 from ..eventlog.schema import VOLATILE
+from ..runtime.subagents import PARALLEL
 
 ENVELOPE = frozenset(Event.__struct_fields__)
 """What only says where an event stands; its place replaces it."""
@@ -44,7 +45,10 @@ IMPLIED_PAUSES = frozenset({"approval", "unverifiable"})
 """Pauses that the canonical form leaves out: approvals imply them, or they are recovery."""
 
 CallPlace = tuple[int | None, str]
-"""A call within its run: the step, and the index in its reply; or the name of a node that counts as a call."""
+"""A call within its run: the step, and the index in its reply; or the name of a node that counts as a call.
+
+The children of a call that runs several at once count as calls within it: `0/2` is the third child of call 0.
+"""
 
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
@@ -92,6 +96,8 @@ class _Run:
         self.calls_in_step: Counter[int | None] = Counter()
         self.approvals: dict[str, tuple[str, str]] = {}
         self.ordinals: Counter[tuple[str, str]] = Counter()
+        self.forks: set[CallPlace] = set()
+        """Calls that run their children at once."""
         self.pauses: list[str] = []
         self.texts: dict[str, Placed] = {}
         self.requested: dict[int | None, str] = {}
@@ -137,6 +143,8 @@ class _Places:
             case ToolCall():
                 place = (event.step, str(run.calls_in_step[event.step]))
                 run.calls_in_step[event.step] += 1
+                if event.tool_name == PARALLEL:
+                    run.forks.add(place)
                 run.calls[event.step, event.tool_call_id or ""] = run.latest[event.tool_call_id or ""] = place
             case ChildStarted():
                 call = run.call_of(event) or (event.step, event.name)
@@ -256,8 +264,9 @@ def _replace_ids(places: _Places, run: _Run, item: Placed) -> None:
             payload["metadata"] = {**payload["metadata"], "approval_id": approval}
         case ChildStarted() | ChildFinished():
             item.names_run = payload["child_run"] = places.name(event.child_run)
-            if event.tool_call_id is None and event.child_run in places.parents:
-                item.call = places.parents[event.child_run][1]
+            if event.child_run in places.parents:
+                _, call, ordinal, _ = places.parents[event.child_run]
+                item.call = (call[0], f"{call[1]}/{ordinal}") if call in run.forks else call
         case _:
             pass
 

@@ -30,6 +30,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str = ""
     """The same for every attempt at one model call; a transport matter, not part of the digest."""
     attempt: int = 1
+    round: int = 0
+    """Which model call of the run, or of its phase, this is: 1, 2, ... (0: not told); a transport matter."""
     history: int = 0
     """How many of the first messages stand before the run's own input; a transport matter, not part of the digest."""
 

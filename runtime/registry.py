@@ -103,9 +103,9 @@ class Registry:
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
         """All Python tools of the agent by name, in its order, then those that start sub-agents, if it may have them.
 
-        A swarm or a loop has none. A name is looked for among the agent's own tools, those of the registered agent of the same name, and the
-        registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a clash with an injected
-        argument.
+        A swarm or a loop has none. A name is looked for among the agent's own tools, those of the registered agent of
+        the same name, and the registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a
+        clash with an injected argument.
         """
         if not isinstance(agent, Agent):
             return {}

@@ -20,6 +20,7 @@ def model_request(state: RunState, rules: Rules, model: str) -> ModelRequest:
         temperature=rules.temperature,
         max_tokens=rules.max_tokens,
         history=state.history_count,
+        round=state.step,
         idempotency_key=f"{state.run}:{state.step}",
         attempt=state.model.failures + 1,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,23 @@ def anyio_backend() -> str:
 def script(tmp_path: Path) -> Callable[..., str]:
     """A model that answers by these turns: `script({"text": [...]}, ...)` is its name."""
 
-    def write(*turns: Turn) -> str:
+    def write(*turns: Turn, scenes: Sequence[Turn] = ()) -> str:
         path = tmp_path / f"script-{len(list(tmp_path.iterdir()))}.json"
-        path.write_text(json.dumps({"turns": [{"usage": USAGE, **turn} for turn in turns]}))
+        written = {"turns": _priced(turns)}
+        acts = [{**scene, "turns": _priced(scene["turns"])} for scene in scenes]
+        path.write_text(json.dumps({**written, "scenes": acts}))
         return f"scripted:{path}"
 
     return write
+
+
+def _priced(turns: Sequence[Turn]) -> list[Turn]:
+    return [{"usage": USAGE, **turn} for turn in turns]
+
+
+def when(text: str, *turns: Turn, system: str = "") -> Turn:
+    """A scene: what is answered to runs whose input contains the text."""
+    return {"input": text, "system": system, "turns": turns}
 
 
 def call(name: str, call_id: str = "c1", /, **arguments: Any) -> Turn:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from foldlog.eventlog import ChildStarted, ToolResult
-from foldlog.replay import load_trace, rerun
-from foldlog.runtime import Agent, ToolContext, tool
-from tests.runtime.conftest import Place, call, calls, says
+import pytest
+from foldlog.eventlog import ChildFinished, ChildStarted, Log, ToolResult
+from foldlog.replay import compare, load_trace, rerun
+from foldlog.runtime import Agent, Registry, Runtime, tool
+
+from tests.runtime.conftest import Place, call, calls, says, when
 
 Script = Callable[..., str]
-PLACES = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 @tool(effect="pure")
@@ -33,31 +36,28 @@ def results(events: list[Any], run: str) -> list[ToolResult]:
 async def test_a_copy_of_oneself_sees_its_task_and_nothing_of_the_conversation(
     place: Place, script: Script
 ) -> None:
+    spawn = call("spawn_self", task="count", additional_context="to two", tool_names=["look"])
     model = script(
-        calls(call("spawn_self", task="count", additional_context="to two", tool_names=["look"])),
-        calls(call("look", at="sky")),
-        says("two"),
+        calls(spawn),
         says("the copy says two"),
+        scenes=[when("count", calls(call("look", at="sky")), says("two"))],
     )
     agent = Agent("lead", model=model, tools=[look, deploy], allow_self_spawn=True, instructions="Be brief.")
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=20)).output == "the copy says two"
+    result = await run.result(timeout_s=20)
+    assert (result.output, result.usage.input_tokens) == ("the copy says two", 12)
     events = await place.events(run)
-    (result,) = results(events, run.run_id)
-    assert result.result == "two"
+    assert [r.result for r in results(events, run.run_id)] == ["two"]
     (started,) = [e for e in events if isinstance(e, ChildStarted)]
     child = await place.runtime.get_run(started.child_run).state()
     assert child.path == "lead/lead"
     assert [m.content for m in child.messages][:2] == ["Be brief.", "count\n\nto two"]
     assert list(child.tools) == ["look"]
-    assert child.submitted is not None
-    assert child.submitted.config["allow_self_spawn"] is False
 
 
 async def test_copies_go_only_as_deep_as_they_may(place: Place, script: Script) -> None:
-    deeper = calls(call("spawn_self", task="deeper"))
-    model = script(deeper, deeper, deeper, says("at the bottom"), says("2"), says("1"))
+    model = script(calls(call("spawn_self", task="deeper")), says("up again"))
     agent = Agent("lead", model=model, allow_self_spawn=True, max_spawn_depth=2)
     await place.open(agent)
     run = await place.start(agent)
@@ -70,28 +70,27 @@ async def test_copies_go_only_as_deep_as_they_may(place: Place, script: Script) 
 
 
 async def test_jobs_run_at_once_and_each_has_its_own_result(place: Place, script: Script) -> None:
-    import asyncio
-
     meeting = asyncio.Barrier(2)
 
     @tool(effect="pure")
-    async def meet(who: str) -> str:
+    async def meet() -> str:
         await meeting.wait()
-        return f"{who} was there"
+        return "met"
 
-    inner = Agent("inner", model=script(calls(call("meet", who="one")), says("met")), tools=[meet])
-    assert inner is not None
+    jobs = [
+        {"task": "one", "tool_names": ["meet"], "system_prompt": "You are one."},
+        {"task": "two", "output_schema": SCHEMA},
+        {"task": "three"},
+    ]
+    both = calls(call("meet"))
     model = script(
-        calls(
-            call(
-                "parallel_subagents",
-                jobs=[
-                    {"task": "one", "tool_names": ["meet"], "system_prompt": "You are one."},
-                    {"task": "two", "output_schema": PLACES},
-                ],
-            )
-        ),
+        calls(call("parallel_subagents", jobs=jobs)),
         says("done"),
+        scenes=[
+            when("one", both, says("first")),
+            when("two", both, says('{"n": 2}')),
+            when("three", {"text": ["x"], "error": {"type": "auth"}}),
+        ],
     )
     agent = Agent(
         "lead",
@@ -103,4 +102,87 @@ async def test_jobs_run_at_once_and_each_has_its_own_result(place: Place, script
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=20)
+    assert (await run.result(timeout_s=20)).output == "done"
+    events = await place.events(run)
+    (result,) = results(events, run.run_id)
+    first, second, third = result.result
+    assert first == {"job": 0, "status": "completed", "output": "first"}
+    assert second == {"job": 1, "status": "completed", "output": {"n": 2}}
+    assert (third["job"], third["status"]) == (2, "error")
+    assert "auth error" in third["error"]
+    children = [e.child_run for e in events if isinstance(e, ChildStarted)]
+    states = [await place.runtime.get_run(child).state() for child in children]
+    assert [list(state.tools) for state in states] == [["meet"], ["meet"], ["meet"]]
+    assert states[0].messages[0].content == "You are one."
+    again = await rerun(await load_trace(place.log, run.run_id))
+    assert compare(await load_trace(place.log, run.run_id), again).equal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"jobs": [{"task": "x"}] * 3}, "3 jobs are too many: at most 2"),
+        ({"jobs": [{"task": "x", "tool_names": ["deploy"]}]}, "cannot have the tool 'deploy'"),
+        ({"jobs": [{"task": "x", "tool_names": ["parallel_subagents"]}]}, "cannot have the tool"),
+        ({"jobs": [{"task": "x", "output_schema": {"type": "nonsense"}}]}, "not a valid JSON Schema"),
+    ],
+)
+async def test_a_wrong_call_is_a_tool_error_before_any_child_starts(
+    log: Log, script: Script, arguments: dict[str, Any], why: str
+) -> None:
+    model = script(calls(call("parallel_subagents", **arguments)), says("sorry"))
+    agent = Agent(
+        "lead",
+        model=model,
+        tools=[deploy],
+        hitl_tools=["deploy"],
+        allow_parallel_subagents=True,
+        max_parallel_subagents=2,
+    )
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=20)
+        events = [event async for event in run.stream(detailed=True)]
+    (result,) = results(events, run.run_id)
+    assert why in str(result.error)
+    assert not [e for e in events if isinstance(e, ChildStarted)]
+
+
+async def test_who_takes_the_call_over_finds_the_children_it_started(place: Place, script: Script) -> None:
+    entered, ran = asyncio.Event(), list[str]()
+
+    @tool(effect="pure")
+    async def wait(who: str) -> str:
+        ran.append(who)
+        entered.set()
+        if ran.count("slow") == 1 and who == "slow":
+            await asyncio.Event().wait()
+        return who
+
+    model = script(
+        calls(call("parallel_subagents", jobs=[{"task": "quick"}, {"task": "slow"}])),
+        says("done"),
+        scenes=[
+            when("quick", calls(call("wait", who="quick")), says("quick")),
+            when("slow", calls(call("wait", who="slow")), says("slow")),
+        ],
+    )
+    agent = Agent("lead", model=model, tools=[wait], allow_parallel_subagents=True)
+    await place.open(agent)
+    run = await place.start(agent)
+    async for event in run.stream(detailed=True):
+        if isinstance(event, ChildFinished):
+            break
+    while "slow" not in ran:
+        entered.clear()
+        await entered.wait()
+    if place.executor == "durable":
+        await place.add_worker("worker-1")
+        place.workers[0][0].stop()
+    else:
+        await place.runtime.aclose()
+        await place.runtime.drive(run.run_id)
+    assert (await run.result(timeout_s=20)).output == "done"
+    assert ran == ["quick", "slow", "slow"]
+    events = await place.events(run)
+    assert len([e for e in events if isinstance(e, ChildStarted)]) == 2
