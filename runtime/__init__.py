@@ -9,12 +9,13 @@ from .fork import ForkPlan, PlannedCall
 from .local import LocalExecutor
 from .registry import Registry
 from .runtime import RunHandle, RunResult, Runtime
-from .toolport import Retryable, ToolFailed
+from .toolport import ChildFailed, Retryable, ToolFailed
 from .tools import tool
 
 __all__ = [
     "CAPABILITIES",
     "Agent",
+    "ChildFailed",
     "Custom",
     "DurableExecutor",
     "Executor",

@@ -30,8 +30,8 @@ from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
 from .prices import NoPrices, PriceBook
 from .runnable import Runnable, all_members, is_runnable
-from .tokens import Estimate, TokenCounter
 from .subagents import subagent_tools
+from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 from .tools import check_injected
 

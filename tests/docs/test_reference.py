@@ -126,8 +126,6 @@ def test_every_field_of_an_agent_is_described_with_its_default() -> None:
         ("budgets", {"max_tokens": 1}),
         ("fallback_models", ["openai:gpt-4o-mini"]),
         ("concurrency", {"runs_max": 1}),
-        ("allow_parallel_subagents", True),
-        ("allow_self_spawn", True),
     ],
 )
 def test_a_field_that_is_said_to_be_refused_is_refused(field: str, value: Any) -> None:
