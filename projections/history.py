@@ -13,6 +13,7 @@ import msgspec
 from ..eventlog.commits import Recorded
 from ..eventlog.events import (
     MessageInjected,
+    OutputMade,
     OutputRejected,
     Status,
     Step,
@@ -139,8 +140,8 @@ class TurnState(msgspec.Struct):
         return self.terminal is not None
 
     def turn(self) -> PastTurn | None:
-        """The turn; null while the run is not over, and for one that ended before its model was asked anything."""
-        if self.terminal is None or self.submitted is None or not self.steps:
+        """The turn; null while the run is not over, and for one that ended before anything was asked or said."""
+        if self.terminal is None or self.submitted is None or not (self.steps or len(self.messages) > 1):
             return None
         completed = self.terminal.status == "completed"
         return PastTurn(
@@ -177,8 +178,8 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None:
             state.steps += 1
         case Step():
             _close_round(state)
-        case Text():
-            state.text = event.text
+        case Text(text=said) | OutputMade(output=said):  # the output of a run that coordinates others
+            state.text = said
         case ToolCall():
             call = CallRequest(
                 id=event.tool_call_id or "", name=event.tool_name, arguments=written_arguments(event)

@@ -25,6 +25,7 @@ from ..eventlog.errors import ConfigError, ConfigProblem, FoldlogError, NotRegis
 from ..eventlog.events import TokenUsage
 from ..eventlog.ports import Log
 from .agent import Agent, as_tool, check_clashes
+from .knowledge import KnowledgeStore, NoKnowledge
 from .log_memory import LogMemory
 from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
@@ -40,6 +41,7 @@ PROVIDER_CONFIGS = "foldlog.provider_configs"
 TOOL_SOURCES = "foldlog.toolsources"
 PRICES = "foldlog.prices"
 MEMORY = "foldlog.memory"
+KNOWLEDGE = "foldlog.knowledge"
 TOKENS = "foldlog.tokens"
 
 _MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
@@ -56,6 +58,7 @@ class Registry:
         *,
         prices: PriceBook | None = None,
         memories: Mapping[str, MemoryFactory] | None = None,
+        knowledge: KnowledgeStore | None = None,
     ) -> None:
         self._agents: dict[str, Runnable[Any]] = {}
         self._tools: dict[str, Tool] = {}
@@ -63,7 +66,7 @@ class Registry:
         self._made: dict[str, ModelProvider] = {}
         self._configured: dict[str, ModelProvider] | None = None
         self._sources: ToolSourceFactory | None = None
-        self._prices = prices
+        self._prices, self._knowledge = prices, knowledge
         self._memories = dict(memories or {})
         self._stores: dict[tuple[str, int], MemoryStore] = {}
         for agent in agents:
@@ -204,6 +207,15 @@ class Registry:
         found = _entry_points(TOKENS)
         counter = _call(found["default"], model.partition(":")[2]) if "default" in found else None
         return cast("TokenCounter | None", counter) or Estimate()
+
+    def knowledge(self, namespace: str) -> KnowledgeStore:
+        """Long-term knowledge for runs of this namespace. Raises `ConfigError`."""
+        if self._knowledge is not None:
+            return self._knowledge
+        found = _entry_points(KNOWLEDGE)
+        if "default" not in found:
+            return NoKnowledge()
+        return cast("KnowledgeStore", _call(found["default"], namespace))
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
         """The memory backend of this name over a log; it serves until `aclose`. Raises `ConfigError`."""

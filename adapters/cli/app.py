@@ -20,6 +20,7 @@ from . import (
     diff,
     doctor,
     events,
+    knowledge,
     log,
     monitor,
     parity,
@@ -43,7 +44,8 @@ Exit codes: 0 ok; 1 the run failed or was cancelled, traces differ, or there is 
 \b
 Environment: NATS_URL and NATS_CREDS for the log, OPENAI_* as the SDK reads them, NO_COLOR and
 FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_HOME, FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR, FOLDLOG_LEASE_S,
-FOLDLOG_SYNC, FOLDLOG_REPLICAS, FOLDLOG_KEEPER_IDLE_S, FOLDLOG_PROJECTIONS, FOLDLOG_DEBUG (tracebacks)."""
+FOLDLOG_SYNC, FOLDLOG_REPLICAS, FOLDLOG_KEEPER_IDLE_S, FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE,
+FOLDLOG_DEBUG (tracebacks)."""
 
 
 class Root(TyperGroup):
@@ -157,6 +159,7 @@ app.command("worker")(worker.worker)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
 app.command("doctor")(doctor.doctor)
 app.add_typer(schema.app, name="schema")

@@ -20,7 +20,7 @@ from foldlog.adapters.scripted import Turn
 from foldlog.eventlog import commits, errors, events
 from foldlog.eventlog.embedded import errors as embedded_errors
 from foldlog.eventlog.jetstream.layout import Layout
-from foldlog.runtime import RunHandle, Runtime, models, tool, toolport
+from foldlog.runtime import RunHandle, Runtime, knowledge, models, tool, toolport
 from foldlog.runtime.agent_config import (
     AgentConfig,
     BudgetsConfig,
@@ -246,7 +246,7 @@ def test_the_tree_of_errors_is_the_one_of_the_code() -> None:
         and issubclass(kind, errors.FoldlogError)
         and kind.__module__ == module.__name__
     ]
-    kinds.append(models.ModelError)
+    kinds += [models.ModelError, knowledge.KnowledgeUnavailable]
     real = {kind.__name__: kind.__bases__[0].__name__ for kind in kinds if kind is not errors.FoldlogError}
     assert parents == real
 

@@ -17,8 +17,10 @@ FOLDERS = ("adapters", "eventlog", "projections", "replay", "runtime")
 ENTRY_POINT_GROUPS = (
     "console_scripts",
     "foldlog.executors",
+    "foldlog.knowledge",
     "foldlog.prices",
     "foldlog.providers",
+    "foldlog.tokens",
     "foldlog.toolsources",
 )
 BUILD_INPUTS = (*FOLDERS, "LICENSE", "README.md", "pyproject.toml", "setup.py")
@@ -79,17 +81,7 @@ def test_foldlog_is_a_namespace_that_other_distributions_may_join() -> None:
     assert getattr(importlib.import_module("foldlog"), "__file__", None) is None
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        "console_scripts",
-        "foldlog.prices",
-        "foldlog.providers",
-        "foldlog.tokens",
-        "foldlog.toolsources",
-        "foldlog.executors",
-    ],
-)
+@pytest.mark.parametrize("group", ENTRY_POINT_GROUPS)
 def test_every_entry_point_names_something_that_can_be_imported(group: str) -> None:
     ours = [
         point for point in importlib.metadata.distribution("foldlog").entry_points if point.group == group
