@@ -1,5 +1,11 @@
-"""Tools that come with foldlog: files in a workspace."""
+"""Tools that come with foldlog, confined to a workspace.
 
-from .workspace import Workspace, WorkspaceError
+    registry = Registry(agents=[agent], tools=builtin_tools("project"))
 
-__all__ = ["Workspace", "WorkspaceError"]
+An agent names the ones it wants: `Agent("editor", tools=["read_file", "apply_patch"])`.
+"""
+
+from .toolset import builtin_tools
+from .workspace import OutsideWorkspace, Workspace, WorkspaceError
+
+__all__ = ["OutsideWorkspace", "Workspace", "WorkspaceError", "builtin_tools"]

@@ -23,10 +23,11 @@ import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from errno import EACCES, EISDIR, ENOENT
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
+
+import msgspec
 
 from ...eventlog.errors import ConfigError
 from ...runtime.toolport import ToolFailed
@@ -67,8 +68,7 @@ class OutsideWorkspace(WorkspaceError):
         super().__init__(path, "is outside the workspace")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One entry of a directory. `name` as the system has it; `size_bytes` of files, else 0."""
 
     name: str
@@ -185,8 +185,7 @@ class Workspace:
             yield _Walk(self.root, self._given, path, stack).to_end(create=create, follow=follow)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """A name in an open directory, no link when it was looked at; `parts` lead to it from the root."""
 
     directory: int

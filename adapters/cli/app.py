@@ -28,6 +28,7 @@ from . import (
     run,
     runs,
     schema,
+    tools,
     worker,
 )
 from .exits import INTERRUPTED, report
@@ -163,6 +164,7 @@ app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
 app.command("doctor")(doctor.doctor)
 app.add_typer(schema.app, name="schema")
+app.add_typer(tools.app, name="tools")
 app.add_typer(events.app, name="events")
 app.command("diff")(diff.diff)
 app.command("monitor")(monitor.monitor)

@@ -1,0 +1,55 @@
+"""The process that matches a regular expression: a program of its own, that an alarm ends when it takes too long.
+
+Python's `re` takes exponential time for a pattern like `(a+)+b`, holds the interpreter meanwhile and cannot be stopped:
+in a worker it would silence the heartbeats. So the pattern of a model runs here. Standard library only, since the file
+is run by its path. The alarm rings also when the process that waits is gone.
+
+Standard input: a line of JSON `{"pattern", "lines_max", "timeout_s"}`, then for each file its size in bytes on a line,
+and its bytes. Standard output: a line of JSON `[file, line, text]` for each matching line (counted from 0 and from 1),
+written at once; it ends with the input, or behind `lines_max` lines. A string instead says what is wrong with the
+pattern.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+
+def main() -> None:
+    """Match what comes on standard input."""
+    source = sys.stdin.buffer
+    task = json.loads(source.readline())
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # no handler: one in Python would wait for the match to end
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, task["timeout_s"])
+    try:
+        matching = re.compile(task["pattern"]).search
+    except (re.error, OverflowError, RecursionError) as error:
+        sys.stdout.write(json.dumps(str(error)) + "\n")
+        return
+    left = task["lines_max"]
+    for file, content in enumerate(_contents(source)):
+        for number, line in enumerate(
+            content.decode(errors="replace").removesuffix("\n").split("\n"), start=1
+        ):
+            text = line.removesuffix("\r")
+            if matching(text):
+                sys.stdout.write(json.dumps([file, number, text]) + "\n")
+                sys.stdout.flush()
+                left -= 1
+                if not left:
+                    return
+
+
+def _contents(source: BinaryIO) -> Iterator[bytes]:
+    while size := source.readline():
+        yield source.read(int(size))
+
+
+if __name__ == "__main__":
+    main()
