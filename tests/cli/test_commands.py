@@ -34,12 +34,13 @@ from foldlog.eventlog.events import Text
 from typer.testing import CliRunner, Result
 
 COMMANDS = {
-    (): {"run", "worker", "agents", "runs", "approvals", "log", "doctor", "schema", "demo"},
+    (): {"run", "worker", "agents", "runs", "approvals", "log", "doctor", "schema", "tools", "demo"},
     ("agents",): {"check"},
     ("runs",): {"list", "show", "stream", "drive", "cancel", "inject", "pause", "resume"},
     ("approvals",): {"list", "show", "approve", "reject"},
     ("log",): {"up", "down", "status"},
     ("schema",): {"json", "config"},
+    ("tools",): {"list", "apply-patch"},
 }
 HEAVY = {"anyio", "jsonschema", "mcp", "msgspec", "nats", "openai", "rich", "foldlog.runtime"}
 
