@@ -2,6 +2,8 @@
 
 from .bubblewrap import Bubblewrap
 from .direct import DirectRunner
+from .job import JobTemplate
+from .kubernetes import KubernetesRunner
 from .limited import Limits, SubprocessRunner
 
-__all__ = ["Bubblewrap", "DirectRunner", "Limits", "SubprocessRunner"]
+__all__ = ["Bubblewrap", "DirectRunner", "JobTemplate", "KubernetesRunner", "Limits", "SubprocessRunner"]
