@@ -178,6 +178,8 @@ class RunState(msgspec.Struct):
     """The child runs without a tool call, in the order of their start."""
     evaluations: dict[str, list[Evaluated]] = {}
     """By the name of the function, in the order of their ordinals."""
+    iterations: list[RalphIteration] = []
+    """The latest event of each iteration of a ralph loop."""
     inner_usage: TokenUsage = TokenUsage()
     """What the children that are over used, with all below them."""
     queue: list[str] = []
@@ -379,7 +381,9 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.error = event
         case Unknown():
             state.unknown_type = state.unknown_type or event.original_type
-        case Reasoning() | Context() | Budget() | LateOutcome() | RalphIteration() | RalphStop():
+        case RalphIteration():
+            state.iterations[event.iteration - 1 :] = [event]
+        case Reasoning() | Context() | Budget() | LateOutcome() | RalphStop():
             pass
         case LaneUpdated() | KeyRecorded():
             pass  # of other subjects

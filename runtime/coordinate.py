@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..eventlog.events import ChildStarted, Evaluated, OutputMade, Parked, Status
+from ..eventlog.events import ChildStarted, Evaluated, Parked, Status
 from ..projections.run_state import RunState
 from .commands import ChildSpawned, EvaluationReturned
 from .effects import Effect, Evaluate, RunNode
+from .ralph.coordinator import RalphCoordinator
 from .turn import Turn
 
 
@@ -25,11 +26,11 @@ class Coordinator(Protocol):
         ...
 
     def advance(self, turn: Turn) -> None:
-        """Add the events that follow by themselves; the end (`complete`, `Turn.fail`) among them. May add none."""
+        """Add the events that follow by themselves; the end (`Turn.complete`, `Turn.fail`) among them. May add none."""
         ...
 
 
-COORDINATORS: dict[str, Coordinator] = {}
+COORDINATORS: dict[str, Coordinator] = {"ralph": RalphCoordinator()}
 """The coordinator of each kind of run but `agent`."""
 
 
@@ -56,11 +57,6 @@ def advance(turn: Turn) -> None:
         turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
     else:
         COORDINATORS[state.kind].advance(turn)
-
-
-def complete(turn: Turn, output: str) -> None:
-    """End the run well."""
-    turn.add(OutputMade(output=output), Status(status="completed"))
 
 
 def node_started(turn: Turn, spawned: ChildSpawned) -> None:

@@ -7,9 +7,13 @@ from typing import Any
 
 from ..eventlog.errors import ConfigError
 from .agent import Agent
+from .ralph.loop import RalphLoop
 from .runnable import Runnable
 
-KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {"agent": Agent.from_config}
+KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {
+    "agent": Agent.from_config,
+    "ralph": RalphLoop.from_config,
+}
 """By the kind of a run: what makes its runnable from the configuration in `submitted`."""
 
 

@@ -42,6 +42,10 @@ class Runnable(Protocol[OutputT_co]):
         """The output (JSON builtins) as `output_type`. Raises `ValueError`."""
         ...
 
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins. Raises `AgentConfigError` if instructions are a function."""
+        ...
+
     def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """The configuration that a run of it stores. Raises `AgentConfigError`."""
         ...

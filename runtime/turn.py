@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..eventlog.events import ApprovalRevoked, CancelRequested, Error, Status, StoredEvent
+from ..eventlog.events import ApprovalRevoked, CancelRequested, Error, OutputMade, Status, StoredEvent
 from ..projections.run_state import RunState, apply
 from .rules import Rules
 
@@ -19,6 +19,10 @@ class Turn:
         for event in events:
             apply(self.state, event, self.now)
             self.events.append(event)
+
+    def complete(self, output: str) -> None:
+        """End a run that coordinates others well."""
+        self.add(OutputMade(output=output), Status(status="completed"))
 
     def cancel(self, reason: str, by: str = "") -> None:
         """End the run as cancelled; pending approvals become void in the same commit."""

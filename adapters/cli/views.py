@@ -105,6 +105,9 @@ class ReadableView:
     def end(self, state: RunState) -> None:
         """The summary."""
         self._screen.end_line()
+        if state.kind not in {"", "agent"} and state.status == "completed":  # it said nothing in its own name
+            self._screen.write(clean(state.output))
+            self._screen.end_line()
         self._screen.say(*summary(state))
 
     # --- text -------------------------------------------------------------------------------------------------------
@@ -245,7 +248,8 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
         case Custom():
             return [(f"{one_line(event.name)} ", DIM), (shown(event.data, 200), DIM)]
         case RalphIteration():
-            return [(f"iteration {event.iteration} {event.status}", DIM)]
+            scores = ", ".join(f"{one_line(name)} {score:g}" for name, score in event.scores.items())
+            return [(f"iteration {event.iteration} {event.status}  {scores}".rstrip(), DIM)]
         case RalphStop():
             return [(f"stopped: {event.stop_type} {one_line(event.reason)}", DIM)]
         case Status():
@@ -273,10 +277,13 @@ def summary(state: RunState) -> list[Part]:
     """How the run stands, in a line."""
     style = {"completed": GOOD, "error": BAD, "cancelled": BAD}.get(state.status, ASK)
     reason = state.terminal.reason if state.terminal is not None else state.paused or ""
-    steps = f"{state.steps_completed} step{'' if state.steps_completed == 1 else 's'}"
+    count, unit = state.steps_completed, "step"
+    if state.kind not in {"", "agent"}:
+        count, unit = len(state.nodes), "iteration" if state.kind == "ralph" else "node"
+    done = f"{count} {unit}{'' if count == 1 else 's'}"
     took_s = max(0.0, state.updated_at - state.submitted_at)
     return [
         (state.status, f"bold {style}"),
         (f" ({one_line(reason)})" if reason else "", style),
-        (f"  run {state.run}  {steps}  {tokens(state.usage)}  {took_s:.1f} s", DIM),
+        (f"  run {state.run}  {done}  {tokens(state.usage + state.inner_usage)}  {took_s:.1f} s", DIM),
     ]

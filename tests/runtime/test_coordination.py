@@ -11,7 +11,7 @@ import pytest
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, tool
-from foldlog.runtime.coordinate import COORDINATORS, complete
+from foldlog.runtime.coordinate import COORDINATORS
 from foldlog.runtime.effects import Evaluate, RunNode
 from foldlog.runtime.kinds import KINDS
 from foldlog.runtime.runnable import Runnable
@@ -57,7 +57,7 @@ class RelayCoordinator:
         if failed is not None:
             turn.fail("node_failed", f"node {failed.name} {failed.status}", recoverable=False, step=None)
         elif shout := turn.state.evaluations.get("shout"):
-            complete(turn, str(shout[0].value))
+            turn.complete(str(shout[0].value))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,224 @@
+"""A ralph loop as its users make it: what it repeats, who scores, what is fed back, and when it ends.
+
+`config` is all that the log or a worker need; the functions live on the object only and are called by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pydantic
+from pydantic import ConfigDict, StrictStr
+
+from ...eventlog.errors import AgentConfigError, ConfigError
+from ..agent_config import JsonObject, Name, config_digest
+from ..runnable import Runnable, is_runnable
+from .stop import Stop
+
+REFLECT = "reflect"
+"""The name under which the function that reflects is called and stored."""
+
+
+class Scored(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scorer gets: the loop's own input, the iteration (1, 2, ...) and its output."""
+
+    input: str
+    iteration: int
+    output: str
+
+
+class Reflection(msgspec.Struct, frozen=True, kw_only=True):
+    """What the function that reflects gets: as a scorer, with the scores, and the error of a failed iteration."""
+
+    input: str
+    iteration: int
+    output: str
+    scores: dict[str, float] = {}
+    error: str = ""
+
+
+Scorer = Callable[[Scored], float | Awaitable[float]]
+"""How good an output is; more is better. Usually 0 to 1."""
+
+Reflect = Callable[[Reflection], str | Awaitable[str]]
+"""What the next iteration is told besides the loop's own input."""
+
+
+class MemberConfig(pydantic.BaseModel):
+    """The repeated runnable as stored: its kind and its own configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: StrictStr
+    config: JsonObject
+
+
+class RalphConfig(pydantic.BaseModel):
+    """The stored form of a loop. `scorers` and `reflects` say which functions there are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    kind: Literal["ralph"] = "ralph"
+    runnable: MemberConfig
+    scorers: tuple[Annotated[StrictStr, pydantic.Field(pattern="^[A-Za-z_][A-Za-z0-9_-]{0,63}$")], ...] = ()
+    reflects: bool = False
+    stop: Stop = Stop()
+
+
+class RalphLoop:
+    """A named loop; frozen, equal only to itself.
+
+    `RalphLoop(writer, scorers={"quality": score}, stop=Stop(score_threshold=0.9))`. `runnable` is an agent, a swarm or
+    another loop. `scorers` are functions of a `Scored`, sync or async; `reflect` one of a `Reflection`, whose text is
+    fed back (without one, the scores and the last output are). Their results are stored, so they are asked once an
+    iteration, or again after a crash. Raises `AgentConfigError` that names the wrong key.
+    """
+
+    __slots__ = ("__weakref__", "_reflect", "_scorers", "_stop", "name", "runnable")
+
+    name: str
+    runnable: Runnable[Any]
+    _scorers: Mapping[str, Scorer]
+    _reflect: Reflect | None
+    _stop: Mapping[str, Any]
+
+    def __init__(
+        self,
+        runnable: Runnable[Any],
+        *,
+        name: str = "loop",
+        scorers: Mapping[str, Scorer] = MappingProxyType({}),
+        reflect: Reflect | None = None,
+        stop: Stop | Mapping[str, Any] | None = None,
+    ) -> None:
+        if not is_runnable(runnable):
+            raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is no agent, swarm or loop")
+        if REFLECT in scorers:
+            raise AgentConfigError(
+                f"loop {name!r}: scorers: {REFLECT!r} is the name of what reflects; take another"
+            )
+        stops = stop.model_dump() if isinstance(stop, Stop) else dict(stop or {})
+        parts = {
+            "name": name,
+            "runnable": runnable,
+            "_scorers": MappingProxyType(dict(scorers)),
+            "_reflect": reflect,
+            "_stop": stops,
+        }
+        for key, value in parts.items():
+            object.__setattr__(self, key, value)
+        self._config({"name": getattr(runnable, "name", "")})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A loop never changes."""
+        raise AttributeError(f"a loop is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        """A loop never changes."""
+        raise AttributeError(f"a loop is frozen: {name} cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"<RalphLoop {self.name} of {self.runnable!r}>"
+
+    @property
+    def kind(self) -> str:
+        """What a run of it is."""
+        return "ralph"
+
+    @property
+    def members(self) -> Mapping[str, Runnable[Any]]:
+        """What it repeats, by name."""
+        return {self.runnable.name: self.runnable}
+
+    @property
+    def output_type(self) -> Any:
+        """That of what it repeats."""
+        return self.runnable.output_type
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `to_config()`."""
+        return config_digest(self.to_config())
+
+    def parse_output(self, value: Any) -> Any:
+        """The output as `output_type`. Raises `ValueError`."""
+        return self.runnable.parse_output(value)
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it, what it repeats apart."""
+        return frozenset({"children"})
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins. Raises `AgentConfigError` if instructions within are a function."""
+        return self._config(self.runnable.to_config())
+
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """What a run stores: as `to_config`, with instructions that are a function called for this run."""
+        return self._config(self.runnable.submission_config(run))
+
+    def _config(self, member: Mapping[str, Any]) -> dict[str, Any]:
+        data = {
+            "name": self.name,
+            "runnable": {"kind": self.runnable.kind, "config": dict(member)},
+            "scorers": tuple(self._scorers),
+            "reflects": self._reflect is not None,
+            "stop": self._stop,
+        }
+        return read_config(data).model_dump(mode="json")
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any]) -> RalphLoop:
+        """The loop of a stored configuration. It runs only where nothing has to be scored or reflected any more.
+
+        Raises `AgentConfigError` for a wrong key.
+        """
+        from ..kinds import runnable_of
+
+        config = read_config(data)
+        runnable = runnable_of(config.runnable.kind, config.runnable.config)
+        return cls(
+            runnable,
+            name=config.name,
+            scorers={name: _gone(name) for name in config.scorers},
+            reflect=_gone(REFLECT) if config.reflects else None,
+            stop=config.stop,
+        )
+
+    async def evaluate(self, name: str, argument: str) -> Any:
+        """Ask a scorer, or what reflects. Raises what it raises, and `ConfigError` for a result of the wrong type."""
+        function: Callable[..., Any] | None = self._reflect if name == REFLECT else self._scorers.get(name)
+        if function is None:
+            raise ConfigError(f"loop {self.name!r} has no function {name!r}")
+        kind = Reflection if name == REFLECT else Scored
+        given = function(msgspec.json.decode(argument, type=kind))
+        value = await given if inspect.isawaitable(given) else given
+        if name == REFLECT and not isinstance(value, str):
+            raise ConfigError(f"reflect of loop {self.name!r} returned {type(value).__name__}, not text")
+        if name != REFLECT and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ConfigError(
+                f"scorer {name!r} of loop {self.name!r} returned {type(value).__name__}, not a number"
+            )
+        return value
+
+
+def read_config(data: Mapping[str, Any]) -> RalphConfig:
+    """The configuration in `data`. Raises `AgentConfigError` that names each wrong key."""
+    try:
+        return RalphConfig.model_validate(dict(data))
+    except pydantic.ValidationError as error:
+        told = [
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)
+        ]
+        raise AgentConfigError(f"loop {data.get('name')!r}: {'; '.join(told)}") from None
+
+
+def _gone(name: str) -> Callable[[Any], Any]:
+    def function(_: Any) -> Any:
+        raise ConfigError(f"the function {name!r} is not here: register the loop itself in this process")
+
+    return function

@@ -1,0 +1,84 @@
+"""When a ralph loop ends: the stop conditions, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Annotated, Literal
+
+import msgspec
+import pydantic
+from pydantic import ConfigDict, Field, StrictFloat, StrictInt, StrictStr
+
+StopType = Literal[
+    "completion",
+    "max_iterations",
+    "timeout",
+    "max_cost",
+    "max_consecutive_failures",
+    "score_threshold",
+    "user_interrupted",
+    "system_error",
+]
+
+
+class Stop(pydantic.BaseModel):
+    """What ends a loop, asked after each iteration in this order; 0 (or an empty text) is off."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    completion: StrictStr = ""
+    """A text that the output contains when the work is done."""
+    max_iterations: Annotated[StrictInt, Field(ge=0)] = 10
+    timeout_s: Annotated[StrictFloat, Field(ge=0)] = 0.0
+    """From the start of the first iteration to the end of the latest; an iteration is not cut short."""
+    max_cost_usd: Annotated[Decimal, Field(ge=0)] = Decimal(0)
+    """What all iterations cost together; iterations of unknown cost count as nothing."""
+    max_consecutive_failures: Annotated[StrictInt, Field(ge=0)] = 3
+    score_threshold: Annotated[StrictFloat, Field(ge=0)] = 0.0
+    """The mean of an iteration's scores."""
+
+
+class Iteration(msgspec.Struct, frozen=True, kw_only=True):
+    """One iteration that is over, as the stop conditions see it. `cost_usd` is null when it is not known."""
+
+    failed: bool
+    output: str
+    scores: Mapping[str, float] = {}
+    cost_usd: str | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of its scores; null without any."""
+        return sum(self.scores.values()) / len(self.scores) if self.scores else None
+
+
+def stop_after(stop: Stop, iterations: list[Iteration]) -> tuple[StopType, str] | None:
+    """The first condition that the iterations so far meet, with its reason in words; null: go on."""
+    latest = iterations[-1]
+    if stop.completion and not latest.failed and stop.completion in latest.output:
+        return "completion", f"the output contains {stop.completion!r}"
+    if 0 < stop.max_iterations <= len(iterations):
+        return "max_iterations", f"{len(iterations)} iterations are done"
+    if 0 < stop.timeout_s <= (taken_s := latest.ended_at - iterations[0].started_at):
+        return "timeout", f"{taken_s:.3f} s are over, of {stop.timeout_s:g} s"
+    if 0 < stop.max_cost_usd <= (cost_usd := _cost(iterations)):
+        return "max_cost", f"{cost_usd} USD are spent, of {stop.max_cost_usd} USD"
+    if 0 < stop.max_consecutive_failures <= (failures := _failures(iterations)):
+        return "max_consecutive_failures", f"{failures} iterations in a row failed"
+    if latest.mean is not None and 0 < stop.score_threshold <= latest.mean:
+        return "score_threshold", f"the mean score is {latest.mean:g}, of {stop.score_threshold:g}"
+    return None
+
+
+def _cost(iterations: Iterable[Iteration]) -> Decimal:
+    return sum((Decimal(each.cost_usd) for each in iterations if each.cost_usd is not None), Decimal(0))
+
+
+def _failures(iterations: list[Iteration]) -> int:
+    for count, each in enumerate(reversed(iterations)):
+        if not each.failed:
+            return count
+    return len(iterations)
