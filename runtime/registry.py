@@ -9,6 +9,7 @@ imported or constructed before a run needs it.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import re
 import sys
@@ -16,7 +17,8 @@ import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from decimal import Decimal
-from importlib.metadata import EntryPoint, entry_points
+from importlib import metadata
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -305,6 +307,12 @@ class Registry:
             for entry in _entry_points(PROVIDER_CONFIGS).values():
                 self._configured |= cast("Mapping[str, ModelProvider]", _call(entry))
         return self._configured
+
+
+@functools.cache
+def entry_points(group: str) -> EntryPoints:
+    """What is installed, looked up once a process: a look opens a file of every distribution."""
+    return metadata.entry_points(group=group)
 
 
 def _entry_points(group: str) -> dict[str, EntryPoint]:
