@@ -9,8 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := eventlog projections runtime adapters replay
 ARGS :=
-# A process a core, which takes tests from another when it has none left.
-PARALLEL := -n logical --maxprocesses 4 --dist worksteal
+# More than there are cores, since tests wait for other processes half of their time; who has none left takes another's.
+PARALLEL := -n 4 --dist worksteal
 # The directories too: their time changes when a file goes.
 SOURCES := pyproject.toml setup.py README.md LICENSE $(shell find $(FOLDERS) ! -name '*.pyc' ! -name __pycache__)
 # A virtual environment whose interpreter was removed is made again.
@@ -50,7 +50,7 @@ $(VENV)/locked: requirements.lock $(BROKEN)
 	if $(UV); then \
 	    echo "Installing the locked dependencies into $(VENV) with uv and $$python"; \
 	    uv venv --quiet --python "$$python" $(VENV) && \
-	    uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
+	    uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock; \
 	else \
 	    echo "Installing the locked dependencies into $(VENV) with pip and $$python (about a minute)"; \
 	    "$$python" -m venv $(VENV) && \
@@ -63,7 +63,8 @@ $(VENV)/installed: $(VENV)/locked $(SOURCES)
 	@echo "Installing foldlog into $(VENV)"
 	@rm -rf build
 	@if $(UV); then \
-	    uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --reinstall-package foldlog .; \
+	    uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+	        --no-deps --no-build-isolation --reinstall-package foldlog .; \
 	else \
 	    $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input \
 	        --no-deps --no-build-isolation --force-reinstall .; \
