@@ -19,7 +19,8 @@ from foldlog.runtime import Agent, RunHandle, Runtime
 from tests.processes import workshop
 
 HERE = Path(__file__).parent
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
+"""A machine that does much else is slow; what hangs, hangs for longer."""
 E = TypeVar("E", bound=Event)
 
 

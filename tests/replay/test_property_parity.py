@@ -14,7 +14,7 @@ from foldlog.replay.strategies import Scenario, faults, scenarios, traces
 from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = settings(
-    max_examples=150,
+    max_examples=60,  # `make nightly` has thousands
     deadline=None,
     derandomize=True,
     database=None,
@@ -36,7 +36,7 @@ def test_local_and_durable_traces_are_equal_whatever_befalls_the_worker(
     prove(scenario, planned)
 
 
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=40)
 @given(scenarios(cancelled=True), faults())
 def test_a_cancelled_trace_is_a_prefix_whatever_befalls_the_worker(
     scenario: Scenario, planned: tuple[Fault, ...]
@@ -84,7 +84,7 @@ async def log(anyio_backend: str) -> AsyncIterator[JetStreamLog]:
 
 
 @pytest.mark.timeout(180)
-@settings(EXAMPLES, max_examples=24)
+@settings(EXAMPLES, max_examples=16)
 @given(scenario=scenarios(), planned=faults())
 async def test_executors_agree_on_a_real_server(
     log: JetStreamLog, scenario: Scenario, planned: tuple[Fault, ...]

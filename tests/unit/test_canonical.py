@@ -476,17 +476,17 @@ def test_a_cancel_that_is_missing_or_doubled_is_no_prefix():
 
 
 def test_a_long_trace_is_no_trouble():
-    """A hundred thousand events in one form: quadratic code would take longer than the time-out of a test."""
+    """Fifty thousand events in one form: quadratic code would take longer than the time-out of a test."""
     family, call = Family(), "call"
     family.begin()
     family.claim(1, *step_started(1))
     family.commit(usage(1), tool_call(1, call), epoch=1)
-    for start in range(0, 100_000, 1000):
+    for start in range(0, 50_000, 1000):
         family.commit(*[progress(1, call, note) for note in range(start, start + 1000)], epoch=1)
     family.commit(tool_result(1, call), step_completed(1), *step_started(2), epoch=1)
     family.commit(*final_step(2), epoch=1)
     form = canonical(trace(family))
-    assert compare(form, form).boundaries == (100_011, 100_011)
+    assert compare(form, form).boundaries == (50_011, 50_011)
 
 
 # --- traces as values -------------------------------------------------------------------------------------------------
