@@ -6,9 +6,10 @@
         {"text": ["Final ", "answer"], "delay_ms": 20, "chunk_delay_ms": 5, "error": {"type": "transient", "times": 1}}
     ]}
 
-Turn k answers the k-th model call of the run, as the request counts it and never by what the provider has seen, so that
-it answers the same on any worker. All keys of a turn may be left out; `Turn` says what they mean. `scenes`, each with
-`input` or `system` (texts) and `turns`, answer runs whose own input and system prompt contain these.
+Turn k answers the k-th step of the run, as the request counts it and never by what the provider has seen, so that it
+answers the same on any worker; `planner` beside `turns` has those of the planner. All keys of a turn may be left out;
+`Turn` says what they mean. `scenes`, each with `input` or `system` (texts) and `turns`, answer runs whose own input and
+system prompt contain these.
 """
 
 from __future__ import annotations
@@ -134,25 +135,29 @@ class _Scene(StrictTable):
     input: str = ""
     system: str = ""
     turns: list[Any]
+    planner: list[Any] = Field(default_factory=list)
 
 
 class _File(StrictTable):
     turns: list[Any] = Field(default_factory=list)
+    planner: list[Any] = Field(default_factory=list)
     scenes: list[Any] = Field(default_factory=list)
 
 
 class Scene(NamedTuple):
-    """The turns for runs whose own input and system prompt contain these texts."""
+    """The turns of a phase for runs whose own input and system prompt contain these texts."""
 
     input: str
     system: str
+    phase: str
     turns: tuple[Turn, ...]
 
     def is_for(self, request: ModelRequest) -> bool:
         """Whether the run that asks is one of those."""
         system = "".join(message.content for message in request.messages if message.role == "system")
         own = request.messages[request.history : request.history + 1]
-        return self.system in system and (not self.input or any(self.input in m.content for m in own))
+        fits = self.system in system and (not self.input or any(self.input in m.content for m in own))
+        return fits and self.phase == request.phase
 
 
 Script = tuple[Scene, ...]
@@ -206,7 +211,8 @@ class ScriptedProvider:
         number = request.round or 1 + sum(message.role == "assistant" for message in own)
         if number > len(turns):
             where = f"scripted:{request.model}: {_path(request.model)}"
-            raise InvalidRequest(f"{where} has {len(turns)} turns, but the run asks for turn {number}")
+            kind = f"{request.phase} turn" if request.phase else "turn"
+            raise InvalidRequest(f"{where} has {len(turns)} {kind}s, but the run asks for {kind} {number}")
         return number, turns[number - 1]
 
     def _script(self, model: str) -> Script:
@@ -243,17 +249,24 @@ def _parsed(path: Path, content: bytes) -> Script:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from None
     file = _File.read(data, str(path))
-    if not {"turns", "scenes"} & file.model_fields_set:
+    if not {"turns", "scenes", "planner"} & file.model_fields_set:
         raise ConfigError(f"{path}: turns: Field required (or scenes)")
     scenes: list[Scene] = []
     for number, entry in enumerate(file.scenes, start=1):
-        scene = _Scene.read(entry, f"{path}: scene {number}")
-        scenes.append(Scene(scene.input, scene.system, _turns(scene.turns, f"{path}: scene {number}")))
-    return (*scenes, Scene("", "", _turns(file.turns, str(path))))
+        where = f"{path}: scene {number}"
+        scenes += _scenes(_Scene.read(entry, where), where)
+    return (*scenes, *_scenes(_Scene(turns=file.turns, planner=file.planner), str(path)))
+
+
+def _scenes(scene: _Scene, where: str) -> tuple[Scene, ...]:
+    return (
+        Scene(scene.input, scene.system, "", _turns(scene.turns, f"{where}: turn")),
+        Scene(scene.input, scene.system, "planner", _turns(scene.planner, f"{where}: planner turn")),
+    )
 
 
 def _turns(turns: Sequence[Any], where: str) -> tuple[Turn, ...]:
-    return tuple(Turn.read(turn, f"{where}: turn {number}") for number, turn in enumerate(turns, start=1))
+    return tuple(Turn.read(turn, f"{where} {number}") for number, turn in enumerate(turns, start=1))
 
 
 def _failure(error: ScriptedError, where: str) -> ModelError:

@@ -378,6 +378,44 @@ class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
     phase: str = ""
 
 
+class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool that the planner asked for; the fields are those of `ToolCall`."""
+
+    id: str
+    tool_name: str
+    arguments: dict[str, Json] = {}
+    raw_arguments: str | None = None
+    injected_args: dict[str, Json] = {}
+
+
+class PlannerReplied(Event, frozen=True, kw_only=True, tag="planner_replied"):
+    """The planner answered in its `round` (1, 2, ...). Nothing of it is shown; its usage counts."""
+
+    round: int
+    text: str = ""
+    calls: list[PlannerCall] = []
+    usage: TokenUsage
+    model: str
+    source: Literal["provider", "estimate"] = "provider"
+    cost_usd: str | None = None
+    phase: str = "planner"
+
+
+class PlannerToolReturned(Event, frozen=True, kw_only=True, tag="planner_tool_returned"):
+    """A tool call of the planner ended."""
+
+    tool_name: str
+    success: bool
+    result: Json = None
+    error: str | None = None
+
+
+class PlanMade(Event, frozen=True, kw_only=True, tag="plan_made"):
+    """The planner is done. The executor's prompt carries the plan; an empty one leaves it as it is."""
+
+    plan: str = ""
+
+
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):
     """An unsafe tool is about to be started; from here on its outcome may be unknown."""
 
@@ -550,6 +588,9 @@ Engine = (
     | Prepared
     | ModelRequested
     | ModelFailed
+    | PlannerReplied
+    | PlannerToolReturned
+    | PlanMade
     | ToolStarted
     | ToolAttemptFailed
     | ResultRecorded

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from .errors import LogCorrupted
-from .events import Custom, Event, LateOutcome, ResultRecorded, ToolResult
+from .events import Custom, Event, LateOutcome, PlannerToolReturned, ResultRecorded, ToolResult
 from .ports import Artifacts
 
 FIELD_BYTES_MAX = 32 * 1024
@@ -24,6 +24,7 @@ _FIELDS: dict[type[Event], str] = {
     Custom: "data",
     LateOutcome: "result",
     ResultRecorded: "result",
+    PlannerToolReturned: "result",
 }
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6

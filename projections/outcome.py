@@ -13,6 +13,7 @@ from ..eventlog.events import (
     ChildReturned,
     Error,
     OutputMade,
+    PlannerReplied,
     Status,
     Step,
     Text,
@@ -23,8 +24,9 @@ from ..eventlog.events import (
 )
 from ..eventlog.ports import Stored
 from ..eventlog.upcasters import VERSION
+from .money import plus_cost
 
-Telling = Status | Step | Text | Usage | ToolCall | ChildReturned | OutputMade | Error
+Telling = Status | Step | Text | Usage | PlannerReplied | ToolCall | ChildReturned | OutputMade | Error
 _DECODER = msgspec.json.Decoder(Telling)
 _TYPES = frozenset(str(cls.__struct_config__.tag) for cls in Telling.__args__)
 
@@ -47,7 +49,9 @@ class Outcome(msgspec.Struct):
     error: Error | None = None
     output: str = ""
     usage: TokenUsage = TokenUsage()
+    cost_usd: str | None = "0"
     inner_usage: TokenUsage = TokenUsage()
+    inner_cost_usd: str | None = "0"
     steps_completed: int = 0
     text: str = ""
     called: bool = False
@@ -71,10 +75,12 @@ def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901 - one case e
     match event:
         case Text():
             outcome.text = event.text
-        case Usage():
+        case Usage() | PlannerReplied():
             outcome.usage = outcome.usage + event.usage
+            outcome.cost_usd = plus_cost(outcome.cost_usd, event.cost_usd)
         case ChildReturned():
             outcome.inner_usage = outcome.inner_usage + event.usage
+            outcome.inner_cost_usd = plus_cost(outcome.inner_cost_usd, event.cost_usd)
         case OutputMade():
             outcome.output = event.output
         case ToolCall():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Literal
 
 import msgspec
@@ -35,6 +34,9 @@ from ..eventlog.events import (
     OutputRejected,
     Parked,
     PauseRequested,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
     Prepared,
     RalphIteration,
     RalphStop,
@@ -55,7 +57,7 @@ from ..eventlog.events import (
     Unknown,
     Usage,
 )
-from .money import usd_text
+from .money import plus_cost
 from .projection import Value
 
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
@@ -172,8 +174,10 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return _on_status(row, event)
         case Step(status="completed"):
             return replace(row, steps=row.steps + 1)
-        case Usage():
-            return replace(row, usage=row.usage + event.usage, cost_usd=_plus(row.cost_usd, event.cost_usd))
+        case Usage() | PlannerReplied():
+            return replace(
+                row, usage=row.usage + event.usage, cost_usd=plus_cost(row.cost_usd, event.cost_usd)
+            )
         case Error():
             return replace(row, error=event.error, error_type=event.error_type)
         case (
@@ -210,6 +214,8 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case Released() | Prepared() | ModelRequested() | ModelFailed() | ToolStarted() | ToolAttemptFailed():
             return row
+        case PlannerToolReturned() | PlanMade():
+            return row
         case ResultRecorded() | OutputRejected() | LateOutcome() | LaneUpdated() | KeyRecorded() | Unknown():
             return row
 
@@ -235,7 +241,3 @@ def _on_status(row: RunRow, event: Status) -> RunRow:
             return msgspec.structs.replace(row, status=event.status, reason=event.reason, waiting_for=None)
         case "starting" | "running" | "waiting_for_tool":
             return row
-
-
-def _plus(total: str | None, cost: str | None) -> str | None:
-    return None if total is None or cost is None else usd_text(Decimal(total) + Decimal(cost))

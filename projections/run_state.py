@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -41,6 +42,9 @@ from ..eventlog.events import (
     OutputRejected,
     Parked,
     PauseRequested,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
     Prepared,
     RalphIteration,
     RalphStop,
@@ -63,6 +67,8 @@ from ..eventlog.events import (
     Usage,
 )
 from .messages import CallRequest, Message, Place, canonical_json, chain
+from .money import plus_cost
+from .prompt import system_message
 
 
 class ApprovalState(msgspec.Struct):
@@ -138,6 +144,21 @@ class NodeState(msgspec.Struct):
         return self.returned.output if self.returned is not None else ""
 
 
+class PlanningState(msgspec.Struct):
+    """What the planner has found out so far, and at its end the plan."""
+
+    made: bool = False
+    plan: str = ""
+    rounds: int = 0
+    """How many of its replies are stored."""
+    messages: list[Message] = []
+    """What it said and what its tools answered; of this run's prompt it has only what was there before."""
+    places: dict[str, Place] = {}
+    """Round and index of each call that it made."""
+    calls: dict[str, CallState] = {}
+    """Those of its latest round, until all have their results."""
+
+
 class RunState(msgspec.Struct):
     """All that is known about a run. `head` says up to where."""
 
@@ -182,12 +203,17 @@ class RunState(msgspec.Struct):
     """The latest event of each iteration of a ralph loop."""
     inner_usage: TokenUsage = TokenUsage()
     """What the children that are over used, with all below them."""
+    inner_cost_usd: str | None = "0"
     queue: list[str] = []
+    planning: PlanningState = msgspec.field(default_factory=PlanningState)
     messages: list[Message] = []
     history_count: int = 0
     """How many messages stand before the run's own input."""
     messages_digest: str = ""
     usage: TokenUsage = TokenUsage()
+    """Of all model calls: those of steps and those besides."""
+    cost_usd: str | None = "0"
+    """Of the same; a decimal, null once the price of a call is unknown."""
     output: str = ""
     output_rejections: int = 0
     last_round: str = ""
@@ -297,7 +323,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             _request_model(state, event)
         case Usage():
             state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
-            state.usage = state.usage + event.usage
+            _count_usage(state, event)
         case Text():
             state.model.text = event.text
         case McpProgress() | Custom():
@@ -323,6 +349,14 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.model.requested, state.model.retry_at = False, event.retry_at
             state.model.failures += 1
             state.model.error_type, state.model.error = event.error_type, event.error
+        case PlannerReplied():
+            _count_usage(state, event)
+            _planner_replied(state, event)
+        case PlannerToolReturned():
+            _planner_tool_returned(state, event)
+        case PlanMade():
+            state.planning, state.model = PlanningState(made=True, plan=event.plan), ModelCallState()
+            _tell_system(state)
         case ToolStarted():
             _in_call(state, event.tool_call_id).started = event.attempt
         case ToolAttemptFailed():
@@ -370,6 +404,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
                     node.status, node.ended_at = event.status, at
         case ChildReturned():
             state.inner_usage = state.inner_usage + event.usage
+            state.inner_cost_usd = plus_cost(state.inner_cost_usd, event.cost_usd)
             for node in state.nodes:
                 if node.child_run == event.child_run:
                     node.returned = event
@@ -396,9 +431,7 @@ def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
 
 def _submit(state: RunState, event: Submitted) -> None:
     state.submitted = event
-    instructions = event.config.get("instructions") or ""
-    if instructions:
-        _add_message(state, Message(role="system", content=str(instructions)))
+    _tell_system(state)
     for item in event.messages:
         message = msgspec.convert(item, Message)
         for call in message.tool_calls:
@@ -413,7 +446,55 @@ def _request_model(state: RunState, event: ModelRequested) -> None:
         state.model = ModelCallState(phase=event.phase)
     model = state.model
     model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
+    model.replied = False
     model.error_type = model.error = ""  # not final: a takeover must not take it so
+
+
+def _count_usage(state: RunState, event: Usage | PlannerReplied) -> None:
+    state.usage = state.usage + event.usage
+    state.cost_usd = plus_cost(state.cost_usd, event.cost_usd)
+
+
+def _planner_replied(state: RunState, event: PlannerReplied) -> None:
+    planning, known = state.planning, len(state.planning.places)
+    state.model = ModelCallState(phase=event.phase, attempt=state.model.attempt, replied=True)
+    planning.rounds = event.round
+    planning.calls = {
+        call.id: CallState(
+            id=call.id,
+            index=known + number,
+            name=call.tool_name,
+            arguments=call.arguments,
+            raw_arguments=call.raw_arguments,
+            injected_args=call.injected_args,
+        )
+        for number, call in enumerate(event.calls)
+    }
+    planning.places |= {call.id: (event.round, number) for number, call in enumerate(event.calls)}
+    planning.messages.append(_asking(event.text, planning.calls.values()))
+
+
+def _planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
+    planning = state.planning
+    call = planning.calls.get(event.tool_call_id or "")
+    if call is None:
+        return
+    call.result = ToolResult(
+        tool_name=event.tool_name, success=event.success, result=event.result, error=event.error
+    )
+    if all(each.result is not None for each in planning.calls.values()):
+        planning.messages += _answers(planning.calls.values())
+        planning.calls = {}
+
+
+def _tell_system(state: RunState) -> None:
+    """Put what the system message says now in its place."""
+    config = state.submitted.config if state.submitted is not None else {}
+    message = system_message(str(config.get("instructions") or ""), state.planning.plan)
+    had = bool(state.messages) and state.messages[0].role == "system"
+    told = [message] if message is not None else []
+    state.history_count += len(told) - had
+    _set_messages(state, [*told, *state.messages[had:]])
 
 
 def _claim(state: RunState, event: Claimed) -> None:
@@ -472,15 +553,22 @@ def _complete_step(state: RunState) -> None:
     state.step_open = False
     state.steps_completed += 1
     calls = list(state.calls.values())
-    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls)
-    _add_message(state, Message(role="assistant", content=state.model.text, tool_calls=requests))
-    for call in calls:
-        _add_message(state, Message(role="tool", tool_call_id=call.id, content=answer_text(call.result)))
+    for message in (_asking(state.model.text, calls), *_answers(calls)):
+        _add_message(state, message)
     this_round = "\n".join(f"{c.name} {written_arguments(c)}" for c in calls)
     state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
     state.last_round = this_round
     if not calls:
         state.output = state.model.text
+
+
+def _asking(text: str, calls: Iterable[CallState]) -> Message:
+    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls)
+    return Message(role="assistant", content=text, tool_calls=requests)
+
+
+def _answers(calls: Iterable[CallState]) -> list[Message]:
+    return [Message(role="tool", tool_call_id=c.id, content=answer_text(c.result)) for c in calls]
 
 
 def written_arguments(call: CallState | ToolCall) -> str:
@@ -502,3 +590,10 @@ def answer_text(result: ToolResult | None) -> str:
 def _add_message(state: RunState, message: Message) -> None:
     state.messages.append(message)
     state.messages_digest = chain(state.messages_digest, message, state.call_places)
+
+
+def _set_messages(state: RunState, messages: list[Message]) -> None:
+    """Another history: the chain begins anew."""
+    state.messages, state.messages_digest = [], ""
+    for message in messages:
+        _add_message(state, message)

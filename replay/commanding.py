@@ -25,6 +25,9 @@ from ..eventlog.events import (
     MessageQueued,
     ModelFailed,
     PauseRequested,
+    PlannerCall,
+    PlannerReplied,
+    PlannerToolReturned,
     Prepared,
     Reasoning,
     Released,
@@ -39,6 +42,7 @@ from ..eventlog.events import (
 from ..projections.messages import CallRequest, canonical_json
 from ..projections.run_state import CallState, RunState
 from ..runtime.approving import APPROVAL_TIMER
+from ..runtime.calls import call_problem
 from ..runtime.commands import (
     Cancel,
     ChildEnded,
@@ -58,6 +62,8 @@ from ..runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
+from ..runtime.planning import NOT_AVAILABLE
+from ..runtime.planning import STEP as PLANNER_STEP
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "not_registered", "payload_too_large", "tool_source_unavailable"}
@@ -88,7 +94,11 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case Reasoning() | Text() | Usage():
             return _replied(state, events)
         case ModelFailed():
-            return _model_failed(event, now)
+            return _model_failed(state, event, now)
+        case PlannerReplied():
+            return _planner_replied(state, event)
+        case PlannerToolReturned():
+            return _planner_tool_returned(state, event, now)
         case ToolAttemptFailed():
             return _attempt_failed(state, event, now)
         case ToolResult():
@@ -185,17 +195,48 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
     )
 
 
-def _written(event: ToolCall) -> str:
+def _written(event: ToolCall | PlannerCall) -> str:
     if event.raw_arguments is not None:
         return event.raw_arguments
     return canonical_json({**event.arguments, **event.injected_args}).decode()
 
 
-def _model_failed(event: ModelFailed, now: float) -> ModelCallFailed:
+def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
+    return ModelReplied(
+        step=state.step,
+        attempt=state.model.attempt,
+        text=event.text,
+        calls=tuple(
+            CallRequest(id=call.id, name=call.tool_name, arguments=_written(call)) for call in event.calls
+        ),
+        usage=event.usage if event.source == "provider" else None,
+        model=event.model,
+        cost_usd=event.cost_usd,
+        phase=event.phase,
+    )
+
+
+def _planner_tool_returned(state: RunState, event: PlannerToolReturned, now: float) -> ToolReturned | None:
+    call = state.planning.calls.get(event.tool_call_id or "")
+    if call is None or call_problem(state, call) is not None or event.error == NOT_AVAILABLE:
+        return None
+    return ToolReturned(
+        step=PLANNER_STEP,
+        call_id=call.id,
+        attempt=1,
+        status="success" if event.success else "error",
+        result=event.result,
+        error=event.error,
+        started_at=now,
+        completed_at=now,
+    )
+
+
+def _model_failed(state: RunState, event: ModelFailed, now: float) -> ModelCallFailed:
     """The server may have asked for a longer wait than ours, which is recorded nowhere else than in the wait."""
     asked = event.retry_at is not None
     return ModelCallFailed(
-        step=event.step or 0,
+        step=state.step,
         attempt=event.attempt,
         error_type=event.error_type,
         message=event.error,

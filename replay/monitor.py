@@ -23,6 +23,9 @@ from ..eventlog.events import (
     MessageInjected,
     MessageQueued,
     ModelRequested,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
     RalphIteration,
     RalphStop,
     Reasoning,
@@ -206,6 +209,16 @@ def _r1(facts: RunFacts, event: Event) -> Iterator[Finding]:
         yield "a second status(starting)", facts.last.revision or 0
     if isinstance(event, Budget) and facts.step is not None:
         yield f"{label_of(event)} stands within step {facts.step}", facts.step_revision
+
+
+def _r1_planner(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A plan is made once, before the first step."""
+    if not isinstance(event, PlannerReplied | PlannerToolReturned | PlanMade):
+        return
+    if facts.planned is not None:
+        yield f"{event.type} stands behind the plan", facts.planned
+    elif facts.step_revision:
+        yield f"{event.type} stands behind the first step", facts.step_revision
 
 
 def _r2(facts: RunFacts, event: Event) -> Iterator[Finding]:
@@ -462,6 +475,7 @@ def _not_forwarded(check: Check) -> Check:
 
 _RULES: tuple[tuple[str, Check], ...] = (
     ("R1", _own(_r1)),
+    ("R1", _not_forwarded(_r1_planner)),
     ("R2", _own(_r2)),
     ("R3", _own(_r3)),
     ("R4", _own(_r4)),

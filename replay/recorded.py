@@ -29,6 +29,8 @@ from ..eventlog.events import (
     McpProgress,
     ModelFailed,
     ModelRequested,
+    PlannerReplied,
+    PlannerToolReturned,
     Prepared,
     Reasoning,
     Submitted,
@@ -63,12 +65,14 @@ from ..runtime.models import (
     TransientModelError,
 )
 from ..runtime.opening import open_log
+from ..runtime.planning import STEP as PLANNER_STEP
+from ..runtime.request import Prompt, prompt_of
 from ..runtime.rules import Rules, rules_of
 from ..runtime.runnable import Runnable
 from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
-from .scripts import Told
+from .scripts import Told, run_and_step
 from .stage import Case, executor_factory, play
 from .trace import Trace, load_trace
 
@@ -77,12 +81,13 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded model call: its request as R12 sees it, and the reply."""
+    """A recorded model call: its request as R12 sees it, and the reply. `model` is that which was asked."""
 
     digest: str
+    phase: str
+    model: str
     rules: Rules
-    messages: tuple[Message, ...]
-    history: int
+    prompt: Prompt
     tools: tuple[ToolSpec, ...]
     reply: tuple[Delta, ...] = ()
     failure: ModelFailed | None = None
@@ -131,50 +136,48 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
     """The model calls of one run whose replies were stored."""
     path = events[0].agent_path
     state = RunState()
-    asked: Asked | None = None
+    asked: Answered | None = None
     reply: list[Delta] = []
     for event in events:
         if len(event.agent_path) > len(path):
             continue
         match event:
-            case ModelRequested():
-                asked = event.digest, tuple(state.messages), tuple(state.tools.values())
-                reply = []
+            case ModelRequested() if state.submitted is not None:
+                asked, reply = _asked(state, rules_of(state.submitted.config), event), []
             case Reasoning():
                 reply.append(ReasoningDelta(event.text))
             case Text() if event.step is not None:
                 reply.append(TextDelta(event.text))
-            case ModelFailed(retry_at=None) if asked is not None and state.submitted is not None:
-                yield _answered(state, asked, failure=event)
-            case Usage() if asked is not None and state.submitted is not None:
-                calls = list(_deltas(events, event.step))
-                end = Finished(
-                    reason="tool_calls" if calls else "stop",
-                    usage=event.usage if event.source == "provider" else None,
-                    model=event.model,
-                    cost_usd=event.cost_usd,
-                )
-                yield _answered(state, asked, reply=(*reply, *calls, end))
+            case ModelFailed(retry_at=None) if asked is not None:
+                yield msgspec.structs.replace(asked, failure=event)
+            case Usage() if asked is not None:
+                calls = [each for each in events if isinstance(each, ToolCall) and each.step == event.step]
+                reply += _deltas(calls)
+                yield msgspec.structs.replace(asked, reply=(*reply, _end(event, calls)))
+            case PlannerReplied() if asked is not None:
+                said = [TextDelta(event.text), *_deltas(_planner_calls(event))]
+                yield msgspec.structs.replace(asked, reply=(*said, _end(event, event.calls)))
             case _:
                 pass
         apply(state, _own(event), event.at)  # type: ignore[arg-type] # an event as it is stored
 
 
-Asked = tuple[str, tuple[Message, ...], tuple[ToolSpec, ...]]
-"""A model call as it was decided on: digest, messages, tools."""
-
-
-def _answered(
-    state: RunState, asked: Asked, *, reply: tuple[Delta, ...] = (), failure: ModelFailed | None = None
-) -> Answered:
+def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
+    """A model call as it is decided on."""
     return Answered(
-        digest=asked[0],
-        rules=rules_of(state.submitted.config if state.submitted is not None else {}),
-        messages=asked[1],
-        history=state.history_count,
-        tools=asked[2],
-        reply=reply,
-        failure=failure,
+        digest=event.digest,
+        phase=event.phase,
+        model=event.model or rules.model,
+        rules=rules,
+        prompt=prompt_of(state, rules, event.phase),
+        tools=tuple(state.tools.values()),
+    )
+
+
+def _end(event: Usage | PlannerReplied, calls: Sequence[object]) -> Finished:
+    usage = event.usage if event.source == "provider" else None
+    return Finished(
+        reason="tool_calls" if calls else "stop", usage=usage, model=event.model, cost_usd=event.cost_usd
     )
 
 
@@ -183,29 +186,64 @@ def _own(event: Event) -> Event:
     return msgspec.structs.replace(event, agent_path="")
 
 
-def _deltas(events: list[Event], step: int | None) -> Iterator[CallDelta]:
-    calls = [event for event in events if isinstance(event, ToolCall) and event.step == step]
+def _deltas(calls: Sequence[ToolCall]) -> Iterator[CallDelta]:
     for index, call in enumerate(calls):
         written = {**call.arguments, **call.injected_args}
         text = call.raw_arguments if call.raw_arguments is not None else canonical_json(written).decode()
         yield CallDelta(index=index, id=call.tool_call_id or "", name=call.tool_name, arguments=text)
 
 
+def _planner_calls(event: PlannerReplied) -> list[ToolCall]:
+    """What the planner asked for, as a step would."""
+    return [
+        ToolCall(
+            step=PLANNER_STEP,
+            tool_call_id=call.id,
+            tool_name=call.tool_name,
+            arguments=call.arguments,
+            raw_arguments=call.raw_arguments,
+            injected_args=call.injected_args,
+            agent_path=event.agent_path,
+        )
+        for call in event.calls
+    ]
+
+
 def _calls(events: list[Event]) -> Iterator[tuple[tuple[str, int | None, int], Called]]:
     """The settled tool calls of one run by (path, step, index)."""
     path = events[0].agent_path
     indices: dict[int | None, int] = {}
-    for event in events:
-        if not isinstance(event, ToolCall) or event.agent_path != path:
+    for event in _asked_for(events):
+        if event.agent_path != path:
             continue
         index = indices[event.step] = indices.get(event.step, -1) + 1
-        own = [e for e in events if (e.step, e.tool_call_id) == (event.step, event.tool_call_id)]
-        results = [e for e in own if isinstance(e, ToolResult) and e.agent_path == path]
+        own = [e for e in events if (e.step or 0, e.tool_call_id) == (event.step, event.tool_call_id)]
+        results = [e for e in map(_as_result, own) if e is not None and e.agent_path == path]
         shown = tuple(
             e for e in own if isinstance(e, McpProgress | Custom | ChildStarted) or e.agent_path != path
         )
         if results:
             yield (path, event.step, index), Called(call=event, shown=shown, result=results[-1])
+
+
+def _asked_for(events: list[Event]) -> Iterator[ToolCall]:
+    for event in events:
+        if isinstance(event, ToolCall):
+            yield event
+        elif isinstance(event, PlannerReplied):
+            yield from _planner_calls(event)
+
+
+def _as_result(event: Event) -> ToolResult | None:
+    if isinstance(event, PlannerToolReturned):
+        return ToolResult(
+            tool_name=event.tool_name,
+            success=event.success,
+            result=event.result,
+            error=event.error,
+            agent_path=event.agent_path,
+        )
+    return event if isinstance(event, ToolResult) else None
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
@@ -276,14 +314,13 @@ class RecordedProvider:
 
     def _answer(self, request: ModelRequest, answers: Sequence[Answered]) -> Answered:
         for answered in answers:
-            if _digest(request, answered.rules) == answered.digest:
+            if _digest(request, answered.model) == answered.digest:
                 return answered
-        nearest = max(answers, key=lambda answered: _likeness(request, answered), default=None)
+        same = [answered for answered in answers if answered.phase == request.phase]
+        nearest = max(same, key=lambda answered: _likeness(request, answered), default=None)
         if nearest is None:
             raise InvalidRequest("the trace holds no reply of a model")
-        if self._strict or _rounds(request.messages, request.history) != _rounds(
-            nearest.messages, nearest.history
-        ):
+        if self._strict or request.round != nearest.prompt.round:
             raise InvalidRequest(
                 f"the request differs from the recorded one: {_difference(request, nearest)}"
             )
@@ -295,7 +332,7 @@ def _is_run(model: str) -> bool:
     return _RUN.fullmatch(model) is not None and not Path(model).exists()
 
 
-def _digest(request: ModelRequest, rules: Rules) -> str:
+def _digest(request: ModelRequest, model: str) -> str:
     """The R12 digest of a request, as if it went to the recorded model."""
     digest = ""
     places = _places(request)
@@ -308,15 +345,19 @@ def _digest(request: ModelRequest, rules: Rules) -> str:
         "output_schema": request.output_schema,
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
-        "model": rules.model,
+        "model": model,
     }
     return sha256_hex(canonical_json(closing))
 
 
 def _places(request: ModelRequest) -> dict[str, Place]:
-    """The place of each call that the messages name: step 0 for those from before the run."""
+    """The place of each call that the messages name: step 0 for those from before the run.
+
+    The last round of a run is the one before the number of the call; earlier ones may have been cut.
+    """
     places: dict[str, Place] = {}
-    step = 0
+    own_rounds = sum(message.role == "assistant" for message in request.messages[request.history :])
+    step = max(0, request.round - 1 - own_rounds)
     for number, message in enumerate(request.messages):
         own = number >= request.history
         step += own and message.role == "assistant"
@@ -325,16 +366,12 @@ def _places(request: ModelRequest) -> dict[str, Place]:
     return places
 
 
-def _rounds(messages: Sequence[Message], history: int) -> int:
-    return sum(message.role == "assistant" for message in messages[history:])
-
-
 def _likeness(request: ModelRequest, answered: Answered) -> tuple[bool, int]:
     """How near a recorded request comes: the same round of a run, and how many messages are the same first."""
-    same_round = _rounds(request.messages, request.history) == _rounds(answered.messages, answered.history)
-    pairs = zip(request.messages, answered.messages, strict=False)
-    common = next((n for n, (a, b) in enumerate(pairs) if _said(a) != _said(b)), len(answered.messages))
-    return same_round, common
+    prompt = answered.prompt
+    pairs = zip(request.messages, prompt.messages, strict=False)
+    common = next((n for n, (a, b) in enumerate(pairs) if _said(a) != _said(b)), len(prompt.messages))
+    return request.round == prompt.round, common
 
 
 def _said(message: Message) -> tuple[Any, ...]:
@@ -343,14 +380,14 @@ def _said(message: Message) -> tuple[Any, ...]:
 
 def _difference(request: ModelRequest, answered: Answered) -> str:
     """The first difference in words."""
-    for number, (now, then) in enumerate(zip_longest(request.messages, answered.messages), start=1):
+    for number, (now, then) in enumerate(zip_longest(request.messages, answered.prompt.messages), start=1):
         if now is None or then is None or _said(now) != _said(then):
             return f"message {number} is {_shown(now)}, and was {_shown(then)}"
     rules = answered.rules
     tools = [msgspec.to_builtins(tool) for tool in request.tools]
     for name, now_, then_ in (
         ("tools", tools, [msgspec.to_builtins(tool.schema) for tool in answered.tools]),
-        ("output_schema", request.output_schema, rules.output_schema),
+        ("output_schema", request.output_schema, answered.prompt.output_schema),
         ("temperature", request.temperature, rules.temperature),
         ("max_tokens", request.max_tokens, rules.max_tokens),
     ):
@@ -449,8 +486,7 @@ class _Announced:
         self._inner.check(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        run, _, step = request.idempotency_key.rpartition(":")
-        await self._called(run, int(step))
+        await self._called(*run_and_step(request))
         async for delta in self._inner.stream(request):
             yield delta
 

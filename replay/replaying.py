@@ -22,6 +22,7 @@ from ..eventlog.events import (
     LateOutcome,
     McpProgress,
     ModelRequested,
+    PlannerToolReturned,
     Prepared,
     ResultRecorded,
     Status,
@@ -149,7 +150,7 @@ def _check_artifacts(trace: Trace) -> None:
 
 def _as_stored(stored: Event, read: Event) -> Event:
     """The event as it was before it was stored: with its large values, and without what reading adds."""
-    if not isinstance(stored, (ToolResult, Custom, LateOutcome, ResultRecorded)):
+    if not isinstance(stored, (ToolResult, Custom, LateOutcome, PlannerToolReturned, ResultRecorded)):
         return stored
     return msgspec.structs.replace(
         read,

@@ -21,6 +21,7 @@ from ..eventlog.events import (
     McpProgress,
     MessageInjected,
     MessageQueued,
+    PlanMade,
     RalphIteration,
     RalphStop,
     Reasoning,
@@ -101,6 +102,7 @@ class RunFacts:
         self.iteration_revision = 0
         self.iterations: int | None = None
         self.stopped: int | None = None
+        self.planned: int | None = None
         self.children: dict[str, Child] = {}
 
     def forwarded(self, event: Event) -> bool:
@@ -130,6 +132,8 @@ class RunFacts:
                 self.cancelled = self.cancelled or revision
             case MessageQueued():
                 self.queue.append((event.content, revision))
+            case PlanMade():
+                self.planned = revision
             case _:
                 pass
 

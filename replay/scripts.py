@@ -2,11 +2,13 @@
 
     {"input": "What is the answer?",
      "turns": [{"tool_calls": [...]}, {"text": ["42"]}],
+     "planner": [{"text": "1. Ask."}],
      "agents": {"researcher": [...]},
      "inputs": [{"type": "message", "step": 2, "content": "hurry"}]}
 
-Only `turns` is needed; they are those of the agent that is checked. `agents` has the turns of the agents that it runs
-as children, by name; `input` is what it is asked, `inputs` are those of `foldlog.replay.inputs`.
+Only `turns` is needed; they are those of the agent that is checked, `planner` those of its planner. `agents` has the
+turns of the agents that it runs as children, by name; `input` is what it is asked, `inputs` are those of
+`foldlog.replay.inputs`.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ Turn = Mapping[str, Any]
 ScriptLike = Sequence[Turn] | Mapping[str, Any] | str | Path
 """Turns, an object with `turns`, or the path of a JSON file that holds one."""
 
-_KEYS = frozenset({"input", "turns", "agents", "inputs"})
+_PHASES = ("planner",)
+_KEYS = frozenset({"input", "turns", "agents", "inputs", *_PHASES})
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """What the models of a family say: the turns of the root agent, and those of others by their name."""
 
     turns: tuple[Turn, ...]
+    phases: Mapping[str, tuple[Turn, ...]] = {}
+    """What the root agent's models say besides, by phase."""
     agents: Mapping[str, tuple[Turn, ...]] = {}
     input: str | None = None
     inputs: Inputs = ()
@@ -74,8 +79,12 @@ def _from_object(data: Any, where: str) -> Script:
         raise ConfigError(f"{where}: agents must be an object of lists of turns by the agent's name")
     if asked is not None and not isinstance(asked, str):
         raise ConfigError(f"{where}: input must be text")
+    for name in _PHASES:
+        if not isinstance(data.get(name, []), list):
+            raise ConfigError(f"{where}: {name} must be a list of turns")
     return Script(
         turns=tuple(data["turns"]),
+        phases={name: tuple(data[name]) for name in _PHASES if name in data},
         agents={name: tuple(turns) for name, turns in agents.items()},
         input=asked,
         inputs=parse_inputs(data.get("inputs", []), where),
@@ -98,7 +107,8 @@ class ScriptFiles:
         self.provider: ModelProvider = _provider_class()()
         for name, turns in {**script.agents, agent: script.turns}.items():
             path = directory / f"{name}.json"
-            path.write_bytes(msgspec.json.encode({"turns": turns}))
+            phases = script.phases if name == agent else {}
+            path.write_bytes(msgspec.json.encode({"turns": turns, **phases}))
             self._paths[name] = str(path)
 
     def check(self) -> None:
@@ -123,6 +133,12 @@ Told = Callable[[str, int], Awaitable[str]]
 """Told (run, step) as a model is called; returns the agent's name once the model may answer."""
 
 
+def run_and_step(request: ModelRequest) -> tuple[str, int]:
+    """Which run asks, and at which step; what is asked besides the steps has that of the step before."""
+    run, _, call = request.idempotency_key.partition(":")
+    return run, int(call.rpartition(":")[2])
+
+
 class StageModel:
     """Every model of a check: tells the stage that it was called, then answers from the script."""
 
@@ -134,8 +150,7 @@ class StageModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """The turn of the run's agent, under the name of the model that was asked."""
-        run, _, step = request.idempotency_key.rpartition(":")
-        agent = await self._called(run, int(step))
+        agent = await self._called(*run_and_step(request))
         scripted = msgspec.structs.replace(request, model=self._files.model_of(agent))
         deltas: AsyncIterator[Delta] = self._files.provider.stream(scripted)
         async for delta in deltas:

@@ -102,12 +102,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[Input, ...] = ()
     approved: tuple[str, ...] = ()
     """The tools that need an approval."""
+    planner: tuple[Turn, ...] | None = None
+    """What the planner says; null for an agent without one."""
     max_steps: int = 10
 
     @property
     def script(self) -> dict[str, Any]:
         """As `check_parity` takes it."""
-        return {"turns": list(self.turns), "agents": {"inner": list(self.inner_turns)}}
+        planner = {} if self.planner is None else {"planner": list(self.planner)}
+        return {"turns": list(self.turns), "agents": {"inner": list(self.inner_turns)}, **planner}
 
     def agent(self) -> Agent[Any]:
         """The agent, with an agent `inner` for the tools that ask one."""
@@ -118,6 +121,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             hitl_tools=self.approved,
             max_steps=self.max_steps,
             retry=FAST_RETRY,
+            planning_enabled=self.planner is not None,
         )
 
     async def check(self, **options: Any) -> ParityReport:
@@ -309,6 +313,7 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         inputs=tuple(said),
         approved=approved,
         max_steps=draw(st.sampled_from([10, 10, 10, 2])),
+        planner=draw(st.none() | scripts(names, rounds_max=2)),
     )
 
 

@@ -199,7 +199,8 @@ def _place(places: _Places, run: _Run, event: Event) -> Placed | None:
     """Second pass: the event at its place; None for one that is dropped or was joined to an earlier one."""
     forwarded = run.forwarded(event)
     if isinstance(event, ModelRequested):
-        run.requested[event.step] = event.digest
+        if not event.phase:
+            run.requested[event.step] = event.digest
         return None
     if not forwarded and (_is_implied(run, event) or _joined(run, event)):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -34,6 +34,11 @@ def idempotency_key(state: RunState, call: CallState) -> str:
     return f"{state.run}:{state.step}:{call.index}"
 
 
+def call_of(state: RunState, effect: CallTool) -> CallState:
+    """The call that is to be run: of the step, or of the planner."""
+    return state.calls[effect.call_id] if effect.step else state.planning.calls[effect.call_id]
+
+
 def tool_of(state: RunState, call: CallState) -> ToolSpec | None:
     """The call's tool, if the run has one of that name."""
     return state.tools.get(call.name)
@@ -43,10 +48,10 @@ def _tool(state: RunState, call: CallState) -> ToolSpec:
     return state.tools[call.name]
 
 
-def _startable(state: RunState, now: float) -> Iterable[CallState]:
-    """Calls that may run now: cleared, due, and at the front of their read-write lock in call order."""
+def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> Iterable[CallState]:
+    """Those that may run now: cleared, due, and at the front of their read-write lock in call order."""
     waiting: dict[str, bool] = {}
-    for call in state.calls.values():
+    for call in calls.values():
         if call.result is not None or not _cleared(state, call):
             continue
         spec = _tool(state, call)
@@ -75,7 +80,7 @@ def _cleared(state: RunState, call: CallState) -> bool:
 
 def pending(state: RunState, now: float) -> tuple[Effect, ...]:
     """The calls to run now, and the wait for those that are tried again later."""
-    ready = [c for c in _startable(state, now) if _tool(state, c).effect != "unsafe" or c.started]
+    ready = [c for c in startable(state, state.calls, now) if _tool(state, c).effect != "unsafe" or c.started]
     waits = [c.retry_at for c in state.calls.values() if c.result is None and c.retry_at and c.retry_at > now]
     starts = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.failures + 1) for c in ready)
     return starts + ((WaitUntil(min(waits)),) if waits else ())
@@ -85,7 +90,9 @@ def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     """The `tool_started` that must be stored before their tools may run (protocol rule 20)."""
     if not state.runnable or state.owner is None or not state.model.replied:
         return ()
-    calls = [c for c in _startable(state, now) if _tool(state, c).effect == "unsafe" and not c.started]
+    calls = [
+        c for c in startable(state, state.calls, now) if _tool(state, c).effect == "unsafe" and not c.started
+    ]
     return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.failures + 1) for c in calls)
 
 
@@ -107,9 +114,19 @@ def called(turn: Turn, request: CallRequest) -> None:
     )
 
 
+def call_problem(state: RunState, call: CallState) -> str | None:
+    """What no tool can mend: arguments that are none, or a name that the run does not know."""
+    if call.raw_arguments is not None:
+        return "the arguments are not a JSON object"
+    if call.name not in state.tools:
+        known = ", ".join(sorted(state.tools)) or "none"
+        return f"unknown tool {call.name!r}; known tools: {known}"
+    return None
+
+
 def callable_(turn: Turn, call: CallState) -> bool:
     """Whether the call names a tool of the run and has arguments to run it with."""
-    return call.raw_arguments is None and call.name in turn.state.tools
+    return call_problem(turn.state, call) is None
 
 
 def recorded_result(state: RunState, call: CallState) -> ResultRecorded | None:
@@ -263,11 +280,9 @@ def settle(turn: Turn) -> bool:
 
 def _settle(turn: Turn, call: CallState) -> None:
     """Give a call its result where that needs no run of its tool."""
-    if call.raw_arguments is not None:
-        _result(turn, call, status="error", error="the arguments are not a JSON object")
-    elif call.name not in turn.state.tools:
-        known = ", ".join(sorted(turn.state.tools)) or "none"
-        _result(turn, call, status="error", error=f"unknown tool {call.name!r}; known tools: {known}")
+    problem = call_problem(turn.state, call)
+    if problem is not None:
+        _result(turn, call, status="error", error=problem)
     elif (recorded := recorded_result(turn.state, call)) is not None:
         _result(
             turn,

@@ -12,6 +12,7 @@ from ..eventlog.events import ChildReturned, ParentLink
 from ..eventlog.names import child_run_id, run_subject
 from ..eventlog.ports import Write
 from ..projections.messages import sha256_hex
+from ..projections.money import plus_cost
 from ..projections.run_state import RunState
 from .commands import ChildEnded, ChildSpawned, Command
 from .effects import RunNode
@@ -176,6 +177,7 @@ def _returned(state: RunState) -> ChildReturned:
         error_type=state.error.error_type if state.error is not None else "",
         error=state.error.error if state.error is not None else "",
         usage=state.usage + state.inner_usage,
+        cost_usd=plus_cost(state.cost_usd, state.inner_cost_usd),
     )
 
 

@@ -5,7 +5,7 @@
 
 `take` and `advance` are the same for the executor that owns a run: its `Turn` folds each event in place as it is
 decided, so that one turn can take many commands and advance over what follows from them. Each concern has a module of
-its own: `steps`, `calls`, `approving`, and `coordinate` for runs that are no agent's.
+its own: `asking`, `planning`, `steps`, `calls`, `approving`, and `coordinate` for runs that are no agent's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import copy
 
 from ..eventlog.events import Claimed, MessageQueued, PauseRequested, Prepared, Released, Status, StoredEvent
 from ..projections.run_state import RunState
-from . import approving, calls, coordinate, steps
+from . import approving, asking, calls, coordinate, planning, steps
 from .calls import unsafe_starts
 from .commands import (
     Cancel,
@@ -38,6 +38,7 @@ from .commands import (
     ToolsResolved,
 )
 from .effects import Effect, Prepare
+from .request import PLANNER
 from .rules import Rules
 from .turn import Turn
 
@@ -60,12 +61,14 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         return (Prepare(),)
     if state.kind != "agent":
         return coordinate.pending(state)
+    if state.model.phase == PLANNER:
+        return planning.pending(state, now)
     if not state.step_open:
         return ()
-    return calls.pending(state, now) if state.model.replied else steps.pending(state)
+    return calls.pending(state, now) if state.model.replied else asking.pending(state)
 
 
-def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912 - one case each
+def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 - one case each
     """Turn a command into facts; one that no longer applies into none."""
     state = turn.state
     if state.over or not state.exists:
@@ -81,12 +84,16 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912 - one cas
                 turn.add(Prepared(tools=list(command.tools), model=command.model))
         case PreparationFailed():
             turn.fail(command.error_type, command.message, recoverable=False, step=None)
+        case ModelReplied(phase="planner"):
+            planning.replied(turn, command)
         case ModelReplied():
             steps.model_replied(turn, command)
         case ModelCallFailed():
-            steps.model_failed(turn, command)
+            asking.failed(turn, command)
         case ToolEmitted():
             calls.emitted(turn, command)
+        case ToolReturned(step=planning.STEP):
+            planning.returned(turn, command)
         case ToolReturned():
             calls.returned(turn, command)
         case ChildSpawned(call_id=None):
@@ -131,6 +138,8 @@ def _advance_once(turn: Turn) -> bool:
         return True
     if state.kind != "agent":
         coordinate.advance(turn)
+    elif planning.is_due(state, turn.rules):
+        planning.go_on(turn)
     elif not state.step_open:
         steps.begin(turn)
     elif not state.model.replied:

@@ -20,7 +20,7 @@ from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, Payload
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
-from .calls import tool_of
+from .calls import call_of, tool_of
 from .children import ChildRuns
 from .commands import (
     Claim,
@@ -183,8 +183,9 @@ class Driver:
         rules = self.journal.rules
         if self.state.kind != "agent":
             return ToolsResolved(tools=(), model="")
-        provider, model = self.host.registry.provider(rules.model)
-        provider.check(model)
+        for name in rules.models:
+            provider, model = self.host.registry.provider(name)
+            provider.check(model)
         self.host.registry.price_book()
         unknown = rules.hitl_tools - tools.keys()
         if unknown:
@@ -350,7 +351,7 @@ class Driver:
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
 
     async def _call_tool(self, effect: CallTool) -> None:
-        call = self.state.calls[effect.call_id]
+        call = call_of(self.state, effect)
         spec = tool_of(self.state, call)
         with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
             await self.tools()  # before the check: nothing may be awaited between it and the start
@@ -458,7 +459,7 @@ class Driver:
         for effect in unsettled:
             if isinstance(effect, CallModel):
                 outcome = "completed" if replied else "cancelled"
-                events.append(LateOutcome(step=effect.step, kind="model", outcome=outcome))
+                events.append(LateOutcome(step=effect.step or None, kind="model", outcome=outcome))
             elif isinstance(effect, CallTool):
                 late = returned.get(effect.call_id)
                 events.append(

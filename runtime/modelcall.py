@@ -73,20 +73,18 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
     answer, asked = _Answer(), state.model.model or rules.model
     try:
         provider, model = driver.host.registry.provider(asked)
-        request = model_request(state, rules, model)
+        request = model_request(state, rules, model, effect.phase)
         await _receive(driver, effect, provider.stream(request), answer)
     except ModelError as error:
         return _failed(effect, error.error_type, str(error), error.retry_after_s)
     except TimeoutError:
-        return _failed(effect, "transient", f"the model {rules.model} went silent or took too long")
+        return _failed(effect, "transient", f"the model {asked} went silent or took too long")
     except FoldlogError as error:
         return _failed(effect, "invalid_request", str(error))
     except Exception as error:  # noqa: BLE001 - a provider's bug must not kill the run's driver
         return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
     if answer.finished is None:
-        return _failed(
-            effect, "transient", f"the stream of {rules.model} ended before the answer was complete"
-        )
+        return _failed(effect, "transient", f"the stream of {asked} ended before the answer was complete")
     return ModelReplied(
         step=effect.step,
         attempt=effect.attempt,

@@ -27,6 +27,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    phase: str = ""
+    """Empty for the call of a step, else what it is for besides: planner; a transport matter, as is `round`."""
     idempotency_key: str = ""
     """The same for every attempt at one model call; a transport matter, not part of the digest."""
     attempt: int = 1

@@ -1,40 +1,101 @@
-"""The model request of a step, built from the state alone, and its digest (contract.md R12)."""
+"""The model request of a step, or of a phase besides the steps, built from the state alone; and its digest (R12)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from ..projections.messages import canonical_json, sha256_hex
+from ..projections.messages import Message, canonical_json, chain, sha256_hex
 from ..projections.run_state import RunState
 from .models import ModelRequest
 from .rules import Rules
 
+PLANNER = "planner"
+PLANNER_INSTRUCTIONS = """\
+You plan the work of another agent, which reads your plan and then answers the user. Work out what has to be done, in \
+which order, and with which of the tools. You may call tools that only read, to find out what the plan depends on. \
+Answer with the plan alone: short numbered steps, each with the tool it needs, if any. If the request needs no plan, \
+answer with nothing."""
+"""What a planner is told whose agent has no `planning_instructions`."""
 
-def model_request(state: RunState, rules: Rules, model: str) -> ModelRequest:
-    """What the current step asks the model; `model` is its name without the provider."""
-    return ModelRequest(
-        model=model,
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation of a model call. `digest` is the chain over `messages`; `history` counts those before the input.
+
+    `round` as in `ModelRequest`.
+    """
+
+    messages: tuple[Message, ...]
+    digest: str
+    history: int
+    round: int
+    output_schema: dict[str, Any] | None = None
+
+
+def prompt_of(state: RunState, rules: Rules, phase: str = "") -> Prompt:
+    """What the next (or current) call of a phase tells the model; the empty phase is that of the steps."""
+    if phase == PLANNER:
+        return _planner_prompt(state, rules)
+    return Prompt(
         messages=tuple(state.messages),
-        tools=tuple(tool.schema for tool in state.tools.values()),
-        output_schema=rules.output_schema,
-        temperature=rules.temperature,
-        max_tokens=rules.max_tokens,
+        digest=state.messages_digest,
         history=state.history_count,
         round=state.step,
-        idempotency_key=f"{state.run}:{state.step}",
+        output_schema=rules.output_schema,
+    )
+
+
+def _planner_prompt(state: RunState, rules: Rules) -> Prompt:
+    """The prepared history under the planner's own instructions, and what the planner has found out since."""
+    told = state.messages[0] if state.messages and state.messages[0].role == "system" else None
+    instructions = rules.planning_instructions or PLANNER_INSTRUCTIONS
+    if told is not None:
+        instructions = (
+            f"{instructions}\n\nThe agent is told:\n\n<instructions>\n{told.content}\n</instructions>"
+        )
+    opening = Message(role="system", content=instructions)
+    messages = (opening, *state.messages[told is not None :], *state.planning.messages)
+    digest, places = "", state.call_places | state.planning.places
+    for message in messages:
+        digest = chain(digest, message, places)
+    return Prompt(
+        messages=messages,
+        digest=digest,
+        history=state.history_count + (told is None),
+        round=state.planning.rounds + 1,
+    )
+
+
+def model_request(state: RunState, rules: Rules, model: str, phase: str = "") -> ModelRequest:
+    """What the current call asks the model; `model` is its name without the provider."""
+    prompt = prompt_of(state, rules, phase)
+    call = f"{phase}-{prompt.round}:{state.step}" if phase else str(state.step)
+    return ModelRequest(
+        model=model,
+        messages=prompt.messages,
+        tools=tuple(tool.schema for tool in state.tools.values()),
+        output_schema=prompt.output_schema,
+        temperature=rules.temperature,
+        max_tokens=rules.max_tokens,
+        history=prompt.history,
+        phase=phase,
+        round=prompt.round,
+        idempotency_key=f"{state.run}:{call}",
         attempt=state.model.failures + 1,
     )
 
 
-def request_digest(state: RunState, rules: Rules) -> str:
+def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -> str:
     """The chain over the messages, closed with everything else that decides what a model answers."""
+    prompt = prompt_of(state, rules, phase)
     closing = {
-        "messages": state.messages_digest,
+        "messages": prompt.digest,
         "tools": [msgspec.to_builtins(tool.schema) for tool in state.tools.values()],
         "tool_choice": None,
-        "output_schema": rules.output_schema,
+        "output_schema": prompt.output_schema,
         "temperature": rules.temperature,
         "max_tokens": rules.max_tokens,
-        "model": rules.model,
+        "model": model,
     }
     return sha256_hex(canonical_json(closing))

@@ -47,6 +47,14 @@ class Rules(msgspec.Struct, frozen=True):
     retry: RetryRules = RetryRules()
     model_idle_timeout_s: float = 120.0
     model_timeout_s: float = 600.0
+    planning: bool = False
+    planning_model: str | None = None
+    planning_instructions: str = ""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models that a run may ask, as provider:model."""
+        return (self.model, self.planning_model) if self.planning and self.planning_model else (self.model,)
 
 
 def rules_of_run(submitted: Submitted) -> Rules:
@@ -73,6 +81,9 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         retry=RetryRules(**retry),
         model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
         model_timeout_s=config.get("model_timeout_s", 600.0),
+        planning=config.get("planning_enabled", False),
+        planning_model=config.get("planning_model"),
+        planning_instructions=config.get("planning_instructions") or "",
     )
 
 

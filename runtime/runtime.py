@@ -36,6 +36,7 @@ from ..eventlog.names import (
 from ..eventlog.ports import NEW, CommitWrite, Log, Subject, WakeWrite
 from ..projections.history import History
 from ..projections.messages import Message
+from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.run_state import RunState
 from .agent import Agent
@@ -53,6 +54,7 @@ from .local import LocalExecutor
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .registry import Registry
+from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
 from .sessions import session_history
 from .stream import stream_run
@@ -69,13 +71,17 @@ CallOutcome = Literal["retry", "succeeded", "failed"]
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended well. `usage` is that of the run and all below it; `reason` is empty, or `budget_limit`."""
+    """How a run ended well; `reason` is empty, or `budget_limit`.
+
+    `usage` and `cost_usd` (a decimal, null if a price is unknown) are those of the run and all below it.
+    """
 
     run_id: str
     output: OutputT
     usage: TokenUsage
     steps: int
     reason: str = ""
+    cost_usd: str | None = None
 
 
 class Runtime:
@@ -285,7 +291,8 @@ class Runtime:
         for each in all_members(agent):
             require(executor, each.capabilities() | asked)
             if isinstance(each, Agent):
-                self.registry.provider(each.config.model)
+                for model in rules_of(each.config.to_config()).models:
+                    self.registry.provider(model)
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)
 
@@ -485,6 +492,7 @@ class RunHandle(Generic[OutputT]):
             usage=outcome.usage + outcome.inner_usage,
             steps=outcome.steps_completed,
             reason=terminal.reason,
+            cost_usd=plus_cost(outcome.cost_usd, outcome.inner_cost_usd),
         )
 
     async def cancel(self, reason: str = "", *, by: str = "") -> str:

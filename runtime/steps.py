@@ -1,11 +1,9 @@
-"""The steps of an agent: a model round begins, its answer comes or fails, and the step ends."""
+"""The steps of an agent: a model round begins, its answer comes, and the step ends."""
 
 from __future__ import annotations
 
 from ..eventlog.events import (
     MessageInjected,
-    ModelFailed,
-    ModelRequested,
     OutputRejected,
     Parked,
     Reasoning,
@@ -15,25 +13,13 @@ from ..eventlog.events import (
     TokenUsage,
     Usage,
 )
-from ..projections.run_state import RunState
+from . import asking
 from .approving import request_approval
 from .arguments import schema_problem
 from .calls import approval_needed, called
-from .commands import ModelCallFailed, ModelReplied
-from .effects import CallModel, Effect, WaitUntil
-from .request import request_digest
-from .rules import APPROVAL_EXPIRY_S, PARK_RETRY_S, backoff_s
+from .commands import ModelReplied
+from .rules import APPROVAL_EXPIRY_S
 from .turn import Turn
-
-RETRIED_ERRORS = frozenset({"transient", "rate_limit"})
-
-
-def pending(state: RunState) -> tuple[Effect, ...]:
-    """The model call, or the wait for its next attempt."""
-    if state.model.requested:
-        return (CallModel(step=state.step, attempt=state.model.attempt, phase=state.model.phase),)
-    retry_at = state.model.retry_at  # maybe past already: storing the failure took its time
-    return (WaitUntil(retry_at),) if retry_at else ()
 
 
 def begin(turn: Turn) -> None:
@@ -47,40 +33,23 @@ def begin(turn: Turn) -> None:
     else:
         turn.add(*[MessageInjected(content=content) for content in list(state.queue)])
         turn.add(Step(step=state.step + 1, status="started", started_at=turn.now))
-        _request_model(turn)
-
-
-def _request_model(turn: Turn) -> None:
-    state = turn.state
-    turn.add(
-        ModelRequested(
-            step=state.step,
-            attempt=state.model.attempt + 1,
-            digest=request_digest(state, turn.rules),
-            model=turn.rules.model,
-        )
-    )
+        asking.ask(turn, turn.rules.model)
 
 
 def go_on_with_model(turn: Turn) -> None:
     """Ask the model again when the wait is over, or give up."""
-    model = turn.state.model
-    if model.requested:
-        return
-    if model.error_type and model.retry_at is None and model.failures:
-        recoverable = model.error_type in RETRIED_ERRORS
-        turn.fail(model.error_type, model.error, recoverable=recoverable, step=turn.state.step)
-    elif model.retry_at is None or model.retry_at <= turn.now:
-        _request_model(turn)
-    elif model.retry_at - turn.now > PARK_RETRY_S:
-        timer_id = f"model-{turn.state.step}-{model.failures}"
-        turn.add(Parked(reason="timer", timer_id=timer_id, due_at=model.retry_at))
+    state, model = turn.state, turn.state.model
+    if asking.is_given_up(state):
+        recoverable = model.error_type in asking.RETRIED_ERRORS
+        turn.fail(model.error_type, model.error, recoverable=recoverable, step=state.step)
+    else:
+        asking.ask_again(turn, turn.rules.model)
 
 
 def model_replied(turn: Turn, reply: ModelReplied) -> None:
     """The answer's commit, in the order of R10."""
     state = turn.state
-    if not is_current_model_call(turn, reply):
+    if not asking.is_current(turn, reply):
         return
     step = state.step
     if reply.reasoning:
@@ -103,39 +72,6 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
         request_approval(turn, call, kind, turn.now + APPROVAL_EXPIRY_S)
     if approvals:
         turn.add(Status(status="paused", reason="approval"))
-
-
-def is_current_model_call(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
-    """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (rule 21)."""
-    state, model = turn.state, turn.state.model
-    asked = (state.step, model.attempt, model.phase)
-    return (
-        model.requested
-        and (state.step_open or bool(model.phase))
-        and (outcome.step, outcome.attempt, outcome.phase) == asked
-    )
-
-
-def model_failed(turn: Turn, failure: ModelCallFailed) -> None:
-    """A failed attempt, with the time of the next if there is one."""
-    state, retry = turn.state, turn.rules.retry
-    if not is_current_model_call(turn, failure):
-        return
-    failures = state.model.failures + 1
-    retry_at = None
-    if failure.error_type in RETRIED_ERRORS and failures < retry.attempts:
-        wait_s = max(backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0)
-        retry_at = turn.now + wait_s
-    turn.add(
-        ModelFailed(
-            step=state.step,
-            attempt=failure.attempt,
-            error_type=failure.error_type,
-            error=failure.message,
-            retry_at=retry_at,
-            phase=failure.phase,
-        )
-    )
 
 
 def complete(turn: Turn) -> None:

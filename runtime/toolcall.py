@@ -13,10 +13,12 @@ from .calls import idempotency_key
 from .commands import ToolEmitted, ToolReturned
 from .context import ToolContext
 from .effects import CallTool
+from .planning import NOT_AVAILABLE
 from .toolport import Retryable, Tool, ToolFailed, ToolTimedOut
 
 if TYPE_CHECKING:
     from .drive import Driver
+    from .runnable import Runnable
 
 logger = logging.getLogger("foldlog.tool")
 
@@ -100,13 +102,22 @@ def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
         else:
             loop.call_soon_threadsafe(post, event)
 
+    planning = not effect.step  # what a planner finds out is nobody's to see
     return ToolContext(
         run_id=state.run,
         agent_path=state.path,
         tool_call_id=call.id,
         tool_name=call.name,
         idempotency_key=idempotency_key(state, call),
-        emit=emit,
-        run_child=driver.children.starter(call.id),
+        emit=_drop if planning else emit,
+        run_child=_refuse_child if planning else driver.children.starter(call.id),
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
+
+
+def _drop(_: Event) -> None:
+    """Show nothing."""
+
+
+async def _refuse_child(runnable: Runnable[Any], _: str) -> str:
+    raise ToolFailed(f"the agent {runnable.name!r} is {NOT_AVAILABLE}")

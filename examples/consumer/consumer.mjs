@@ -72,7 +72,7 @@ const KNOWN = new Set(
   (
     "status step text reasoning usage tool_call mcp_progress tool_result approval_requested approval_resolved context " +
     "message_injected budget error ralph_iteration ralph_stop child_started child_finished custom submitted claimed " +
-    "released prepared model_requested model_failed tool_started tool_attempt_failed parked output_rejected " +
+    "released prepared model_requested model_failed planner_replied planner_tool_returned plan_made tool_started tool_attempt_failed parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded"
   ).split(" "),
 );
@@ -106,7 +106,7 @@ function initialState(commit) {
     queue: [],
     messages: [],
     newer_events: 0,
-    $: { paused: null, text: "" },
+    $: { paused: null, text: "", instructions: "", plan: "" },
   };
 }
 
@@ -128,7 +128,8 @@ function apply(state, event) {
       state.kind = event.kind;
       state.session = event.session ?? null;
       state.input = event.input;
-      if (event.config.instructions) state.messages.push({ role: "system", content: event.config.instructions });
+      state.$.instructions = event.config.instructions ?? "";
+      tellSystem(state);
       for (const message of event.messages ?? []) state.messages.push(told(message));
       state.messages.push({ role: "user", content: event.input });
       break;
@@ -148,7 +149,12 @@ function apply(state, event) {
       state.$.text = event.text;
       break;
     case "usage":
+    case "planner_replied":
       state.usage = plus(state.usage, event.usage);
+      break;
+    case "plan_made":
+      state.$.plan = event.plan ?? "";
+      tellSystem(state);
       break;
     case "tool_call":
       state.calls.push({ id: event.tool_call_id, name: event.tool_name, status: "open" });
@@ -193,6 +199,14 @@ function apply(state, event) {
       state.error = { error_type: event.error_type, error: event.error };
       break;
   }
+}
+
+/** Put what the system message says now in its place. */
+function tellSystem(state) {
+  const plan = state.$.plan ? `<plan>\n${state.$.plan}\n</plan>` : "";
+  const content = [state.$.instructions, plan].filter(Boolean).join("\n\n");
+  const rest = state.messages[0]?.role === "system" ? state.messages.slice(1) : state.messages;
+  state.messages = content ? [{ role: "system", content }, ...rest] : rest;
 }
 
 function onStatus(state, event) {
@@ -299,6 +313,7 @@ function applyToRow(row, event) {
       if (event.status === "completed") row.steps += 1;
       break;
     case "usage":
+    case "planner_replied":
       row.usage = plus(row.usage, event.usage);
       row.cost_usd = row.cost_usd === null || event.cost_usd == null ? null : addDecimals(row.cost_usd, event.cost_usd);
       break;

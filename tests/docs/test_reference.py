@@ -119,7 +119,6 @@ def test_every_field_of_an_agent_is_described_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("planning_enabled", True),
         ("budget_awareness", "per-message"),
         ("context", {"mode": "pilot"}),
         ("memory", {"scope": "user"}),

@@ -71,6 +71,14 @@ def waiting_child(world: World) -> list[Job]:
     return [Job(world.agent("waiting_child", *outer), "question")]
 
 
+def planned(world: World) -> list[Job]:
+    looks = Reply(calls=(("look", {"at": "a"}), ("send", {"to": "b"})), fails=1)
+    world.model.scripts["planner"] = (looks, says("1. Look."))
+    replies = calls(("look", {"at": "a"})), says("done")
+    fields = {"planning_enabled": True, "planning_model": "sim:planner"}
+    return [Job(world.agent("planned", *replies, **fields), "question")]
+
+
 def lane(world: World) -> list[Job]:
     agent = world.agent("lane", calls(("look", {"at": "a"})), says("done"))
     return [Job(agent, f"question {n}", {"session": "talk"}) for n in range(2)]
@@ -83,7 +91,7 @@ def retry(world: World) -> list[Job]:
 
 SCENARIOS: dict[str, Callable[[World], list[Job]]] = {
     each.__name__: each
-    for each in (pure, unsafe, approval, injection, child, unsafe_child, waiting_child, lane, retry)
+    for each in (pure, unsafe, approval, injection, child, unsafe_child, waiting_child, planned, lane, retry)
 }
 
 

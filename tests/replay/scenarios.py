@@ -412,6 +412,17 @@ async def emitted(world: World) -> None:
     await played(world, world.agent("teller", calls(("report", {}), ("large", {})), says("done")))
 
 
+async def planned(world: World) -> None:
+    """A planner looks first: it may look, and may not deploy; another finds that there is nothing to plan."""
+    looks = calls(("search", {"query": "x"}), ("deploy", {"service": "web"}), ("missing", {}), fails=1)
+    world.model.scripts["planner"] = (looks, says("1. Search.\n2. Say it."))
+    world.model.scripts["idle"] = (says(" "),)
+    turn = calls(("search", {"query": "y"}))
+    for name, model in (("builder", "planner"), ("greeter", "idle")):
+        agent = world.agent(name, turn, says("done"), planning_enabled=True, planning_model=f"sim:{model}")
+        await played(world, agent)
+
+
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -464,6 +475,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         takeover,
         released,
         emitted,
+        planned,
         from_a_newer_writer,
     )
 }

@@ -13,7 +13,7 @@ from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
 from foldlog.projections import run_state
 from foldlog.replay import Divergence, Trace, export, read_archive, replay, state_at, trace_of
-from foldlog.runtime import Agent, Registry, Runtime, request, steps, tool
+from foldlog.runtime import Agent, Registry, Runtime, asking, request, steps, tool
 from foldlog.runtime import calls as calls_module
 from foldlog.runtime.turn import Turn
 
@@ -60,9 +60,7 @@ def test_a_trace_without_its_artifacts_is_refused() -> None:
 
 
 def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        steps, "request_digest", lambda state, rules: request.request_digest(state, rules)[::-1]
-    )
+    monkeypatch.setattr(asking, "request_digest", lambda *asked: request.request_digest(*asked)[::-1])
     found = diverged(only("tools_and_progress"))
     assert (found.fields, found.revision) == (("digest",), 6)
     assert found.why.startswith("R12: ")
@@ -77,9 +75,9 @@ def test_another_rendering_of_results_is_found_at_the_next_request(monkeypatch: 
 
 
 def test_a_longer_backoff_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    backoff_s = steps.backoff_s
+    backoff_s = asking.backoff_s
     monkeypatch.setattr(
-        steps, "backoff_s", lambda retry, failures, seed: 20 * backoff_s(retry, failures, seed)
+        asking, "backoff_s", lambda retry, failures, seed: 20 * backoff_s(retry, failures, seed)
     )
     found = diverged(only("retries"))
     assert found.fields == ("retry_at",)
@@ -92,7 +90,7 @@ def test_another_expiry_of_approvals_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "RETRIED_ERRORS", frozenset[str]())
+    monkeypatch.setattr(asking, "RETRIED_ERRORS", frozenset[str]())
     found = diverged(only("retries"))
     assert found.recorded is not None
     assert found.recorded.type == "model_failed"
@@ -101,7 +99,7 @@ def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_shorter_wait_before_parking_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "PARK_RETRY_S", 3600.0)
+    monkeypatch.setattr(asking, "PARK_RETRY_S", 3600.0)
     found = diverged(only("waiting", 2))
     assert found.recorded is not None
     assert found.recorded.type == "parked"
@@ -130,13 +128,13 @@ def test_a_decision_that_the_code_takes_besides_is_found(monkeypatch: pytest.Mon
 
 
 def test_a_result_of_a_call_that_was_not_asked_for_yet_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "_startable", lambda _state, _now: ())
+    monkeypatch.setattr(calls_module, "startable", lambda *_: ())
     found = diverged(only("tools_and_progress"))
     assert "would not have asked for it yet" in found.why
 
 
 def test_the_first_difference_of_a_family_is_the_first_in_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "request_digest", lambda _state, _rules: "other")
+    monkeypatch.setattr(asking, "request_digest", lambda *_: "other")
     trace = only("child")
     assert diverged(trace).run == trace.root
 

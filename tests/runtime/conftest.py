@@ -120,7 +120,12 @@ class Place:
         if outcome.head.rev > state.head.rev:  # a late outcome was stored in between
             state = await run.state()
         assert (outcome.head, outcome.terminal, outcome.error) == (state.head, state.terminal, state.error)
-        assert (outcome.output, outcome.usage) == (state.output, state.usage)
+        assert (outcome.output, outcome.usage, outcome.cost_usd) == (
+            state.output,
+            state.usage,
+            state.cost_usd,
+        )
+        assert (outcome.inner_usage, outcome.inner_cost_usd) == (state.inner_usage, state.inner_cost_usd)
         assert outcome.steps_completed == state.steps_completed
 
     async def check_rules(self) -> None:

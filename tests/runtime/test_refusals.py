@@ -38,7 +38,6 @@ async def search(query: str) -> str:
 @pytest.mark.parametrize(
     ("field", "value", "feature"),
     [
-        ("planning_enabled", True, "planning"),
         ("memory", {"scope": "session"}, "memory"),
         ("budget_awareness", "limit:70", "context"),
         ("fallback_models", ["scripted:b"], "fallback"),

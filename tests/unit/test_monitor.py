@@ -22,12 +22,15 @@ from foldlog.eventlog.events import (
     MessageInjected,
     MessageQueued,
     ModelRequested,
+    PlanMade,
+    PlannerReplied,
     RalphIteration,
     RalphStop,
     Reasoning,
     Status,
     Step,
     Text,
+    TokenUsage,
     ToolCall,
     ToolResult,
     Usage,
@@ -133,6 +136,15 @@ def r1_second_starting() -> Events:
 def r1_event_before_starting() -> Events:
     events = canonical()
     return insert(events, 1, Context(action="window", before_count=2, after_count=1))
+
+
+def r1_planner_behind_a_step() -> Events:
+    replied = PlannerReplied(round=1, usage=TokenUsage(), model="m")
+    return insert(canonical(), 4, replied)
+
+
+def r1_second_plan() -> Events:
+    return insert(insert(canonical(), 1, PlanMade()), 2, PlanMade(plan="another"))
 
 
 def r1_budget_within_a_step() -> Events:
@@ -419,6 +431,8 @@ ALONE = [
     r1_no_starting,
     r1_second_starting,
     r1_budget_within_a_step,
+    r1_planner_behind_a_step,
+    r1_second_plan,
     r2_event_of_a_step_behind_it,
     r2_step_left_out,
     r2_completes_with_an_open_step,

@@ -1,0 +1,139 @@
+"""The planner: a phase before the first step that asks a model for a plan (agent.md section 10).
+
+It sees the prepared history and all tool schemas. Tools that are pure and need no approval run; the others answer that
+they are not available. Nothing of it is observable: all its events are the engine's.
+"""
+
+from __future__ import annotations
+
+from ..eventlog.events import PlanMade, PlannerCall, PlannerReplied, PlannerToolReturned, TokenUsage
+from ..projections.messages import CallRequest
+from ..projections.run_state import CallState, RunState
+from . import asking
+from .arguments import parse_arguments, split_arguments
+from .calls import call_problem, startable
+from .commands import ModelReplied, ToolReturned
+from .effects import CallTool, Effect
+from .request import PLANNER
+from .rules import Rules
+from .turn import Turn
+
+ROUNDS_MAX = 5
+STEP = 0
+"""The step of the planner's calls: before the first."""
+NOT_AVAILABLE = "not available while planning"
+
+
+def is_due(state: RunState, rules: Rules) -> bool:
+    """Whether there has to be a plan before the run goes on."""
+    return rules.planning and not state.planning.made and state.step == STEP
+
+
+def pending(state: RunState, now: float) -> tuple[Effect, ...]:
+    """The planner's model call, or its tool calls."""
+    if not state.model.replied:
+        return asking.pending(state)
+    ready = startable(state, state.planning.calls, now)
+    return tuple(CallTool(step=STEP, call_id=call.id, attempt=1) for call in ready)
+
+
+def go_on(turn: Turn) -> None:
+    """Ask the planner, wait for it and its tools, and take its last word for the plan."""
+    state, rules = turn.state, turn.rules
+    model = rules.planning_model or rules.model
+    if state.model.phase != PLANNER:
+        asking.ask(turn, model, PLANNER)
+    elif asking.is_given_up(state):
+        message = f"the planner failed: {state.model.error_type}: {state.model.error}"
+        recoverable = state.model.error_type in asking.RETRIED_ERRORS
+        turn.fail("planner_failed", message, recoverable=recoverable, step=None)
+    elif not state.model.replied:
+        asking.ask_again(turn, model, PLANNER)
+    elif not state.planning.calls and not _has_last_word(state):
+        asking.ask(turn, model, PLANNER)
+    elif _has_last_word(state):
+        turn.add(PlanMade(plan=state.planning.messages[-1].content.strip()))
+    else:
+        _refuse(turn)
+
+
+def _has_last_word(state: RunState) -> bool:
+    """A reply without calls, or the last that it may give, whatever it asks for."""
+    last = state.planning.messages[-1]
+    return last.role == "assistant" and (not last.tool_calls or state.planning.rounds >= ROUNDS_MAX)
+
+
+def _refuse(turn: Turn) -> None:
+    """Answer the calls that no tool answers."""
+    for call in list(turn.state.planning.calls.values()):
+        if call.result is None and (problem := _problem(turn, call)) is not None:
+            _returned(turn, call, error=problem)
+
+
+def _problem(turn: Turn, call: CallState) -> str | None:
+    problem = call_problem(turn.state, call)
+    if problem is not None:
+        return problem
+    pure = turn.state.tools[call.name].effect == "pure"
+    return None if pure and call.name not in turn.rules.hitl_tools else NOT_AVAILABLE
+
+
+def replied(turn: Turn, reply: ModelReplied) -> None:
+    """The planner's answer."""
+    if not asking.is_current(turn, reply):
+        return
+    turn.add(
+        PlannerReplied(
+            round=turn.state.planning.rounds + 1,
+            text=reply.text,
+            calls=_calls(turn, reply.calls),
+            usage=reply.usage or TokenUsage(),
+            model=reply.model,
+            source="provider" if reply.usage else "estimate",
+            cost_usd=reply.cost_usd,
+        )
+    )
+
+
+def _calls(turn: Turn, requests: tuple[CallRequest, ...]) -> list[PlannerCall]:
+    planning, calls = turn.state.planning, list[PlannerCall]()
+    taken = turn.state.call_places.keys() | planning.places.keys()
+    for index, request in enumerate(requests):
+        arguments, raw = parse_arguments(request.arguments)
+        executable, injected = split_arguments(arguments, turn.rules.injected_tool_args)
+        usable = request.id and request.id not in taken
+        call_id = request.id if usable else f"plan-{planning.rounds + 1}-{index}"
+        taken |= {call_id}
+        calls.append(
+            PlannerCall(
+                id=call_id,
+                tool_name=request.name,
+                arguments=executable,
+                raw_arguments=raw,
+                injected_args=injected,
+            )
+        )
+    return calls
+
+
+def returned(turn: Turn, returned: ToolReturned) -> None:
+    """A tool answered the planner."""
+    call = turn.state.planning.calls.get(returned.call_id)
+    if call is None or call.result is not None or _problem(turn, call) is not None:
+        return
+    _returned(turn, call, success=returned.status == "success", result=returned.result, error=returned.error)
+
+
+def _returned(
+    turn: Turn,
+    call: CallState,
+    *,
+    success: bool = False,
+    result: object = None,
+    error: str | None = None,
+) -> None:
+    turn.add(
+        PlannerToolReturned(
+            tool_call_id=call.id, tool_name=call.name, success=success, result=result, error=error
+        )
+    )
