@@ -9,6 +9,7 @@ of a changed file has an ending, whether it had one or not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ...runtime.toolport import ToolFailed
@@ -61,8 +62,10 @@ def updated(content: str, chunks: Sequence[Chunk], path: str) -> str:
     after = 0
     for chunk in chunks:
         after, found = _placed(lines, chunk, after, path)
-        replacements += found
-    return _replaced(lines, endings, sorted(replacements, key=lambda each: each.start))
+        replacements = sorted([*replacements, *found], key=lambda each: each.start)
+        if _overlap(replacements):
+            raise _not_found(_old(chunk.lines), path)
+    return _replaced(lines, endings, replacements)
 
 
 def seek(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
@@ -77,9 +80,8 @@ def seek(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
     return None
 
 
-def _placed(lines: Sequence[str], chunk: Chunk, after: int, path: str) -> tuple[int, list[Replacement]]:
-    """The replacements of a chunk, and the line behind it."""
-    start = after
+def _placed(lines: Sequence[str], chunk: Chunk, start: int, path: str) -> tuple[int, list[Replacement]]:
+    """The replacements of a chunk that stands at `start` or behind, and the line behind it."""
     for context in chunk.contexts:
         at = seek(lines, [context], start)
         if at is None:
@@ -88,23 +90,30 @@ def _placed(lines: Sequence[str], chunk: Chunk, after: int, path: str) -> tuple[
     wanted, parts = _old(chunk.lines), chunk.lines
     if not wanted:
         return start, [Replacement(len(lines), 0, tuple(line.text for line in parts))]
-    at = _seek_chunk(lines, wanted, start, after, at_end=chunk.at_end)
+    at = _seek_chunk(lines, wanted, start, at_end=chunk.at_end)
     if at is None and not wanted[-1]:
         parts = _without_last_empty(parts)
-        at = _seek_chunk(lines, _old(parts), start, after, at_end=chunk.at_end)
+        at = _seek_chunk(lines, _old(parts), start, at_end=chunk.at_end)
     if at is None:
-        raise PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
+        raise _not_found(wanted, path)
     return at + len(_old(parts)), _replacements(parts, at)
 
 
-def _seek_chunk(
-    lines: Sequence[str], wanted: Sequence[str], start: int, after: int, *, at_end: bool
-) -> int | None:
-    """At the end of a file only its last lines are looked at: they may be the context line's own, too."""
+def _seek_chunk(lines: Sequence[str], wanted: Sequence[str], start: int, *, at_end: bool) -> int | None:
+    """At the end of a file only its last lines are looked at, also if a chunk before had some of them as context."""
     if not at_end:
         return seek(lines, wanted, start)
     last = len(lines) - len(wanted)
-    return seek(lines, wanted, last) if last >= after else None
+    return seek(lines, wanted, last) if last >= 0 else None
+
+
+def _overlap(replacements: Sequence[Replacement]) -> bool:
+    """Whether two of them, sorted, are about the same lines: a chunk at the end came upon those of one before."""
+    return any(two.start < one.start + one.removed for one, two in pairwise(replacements))
+
+
+def _not_found(wanted: Sequence[str], path: str) -> PatchMismatch:
+    return PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
 
 
 def _old(lines: Sequence[Line]) -> list[str]:

@@ -438,6 +438,11 @@ UPDATED: dict[str, tuple[str, str, str]] = {
         update("-x", "+last", "*** End of File"),
         "x\na\nlast\n",
     ),
+    "the end of the file shares its context with a chunk before": (
+        "a\nb\nc\nd\n",
+        update("@@", " a", "-b", "+B", " c", "@@", " c", "-d", "+D", "*** End of File"),
+        "a\nB\nc\nD\n",
+    ),
     "an empty old line at the end stands for the line ending": (
         "a\nb\n",
         update(" a", "-b", "+c", ""),
@@ -519,6 +524,11 @@ MISSED: dict[str, tuple[str, str, str]] = {
         "1\n",
         update("@@", "-1", "+x", "@@", "-1", "+y", "*** End of File"),
         "Failed to find expected lines in /f:\n1",
+    ),
+    "the end of the file around what is inserted": (
+        "1\n2\n",
+        update("@@", " 1", "+x", "@@", "-1", "-2", "*** End of File"),
+        "Failed to find expected lines in /f:\n1\n2",
     ),
     "an empty file": ("", update("-1"), "Failed to find expected lines in /f:\n1"),
 }

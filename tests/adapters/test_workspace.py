@@ -1,9 +1,11 @@
 """Nothing that a model writes as a path leads out of the workspace, and no race does."""
 
+import contextlib
 import os
 import socket
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,43 @@ def test_a_regular_file_that_becomes_a_fifo_is_refused_without_waiting(
     monkeypatch.setattr(os, "lstat", lstat)
     with pytest.raises(WorkspaceError, match="no regular file"):
         ws.read("a.txt")
+
+
+@contextlib.contextmanager
+def flipping(place: Path, outside: Path) -> Iterator[None]:
+    """Somebody who exchanges the directory `sub` for a link to the outside and back, as fast as he can."""
+    stop = threading.Event()
+
+    def flip() -> None:
+        (place / "link").symlink_to(outside)
+        while not stop.is_set():
+            (place / "sub").rename(place / "away")
+            (place / "link").rename(place / "sub")
+            (place / "sub").rename(place / "link")
+            (place / "away").rename(place / "sub")
+
+    flipper = threading.Thread(target=flip)
+    flipper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        flipper.join()
+
+
+def test_a_directory_that_flips_to_a_link_and_back_never_gives_or_takes_anything_outside(
+    ws: Workspace, outside: Path
+) -> None:
+    (ws.root / "sub" / "secret.txt").write_bytes(b"inside\n")
+    read = set[bytes]()
+    with flipping(ws.root, outside):
+        for _ in range(1000):
+            with contextlib.suppress(WorkspaceError):
+                read.add(ws.read("sub/secret.txt"))
+            with contextlib.suppress(WorkspaceError):
+                ws.write("sub/new.txt", b"owned")
+    assert read <= {b"inside\n"}
+    assert names_in(outside) == ["secret.txt"]
 
 
 def special_files(place: Path) -> dict[str, Path]:
