@@ -258,11 +258,11 @@ def test_a_directory_that_flips_to_a_link_and_back_never_gives_or_takes_anything
     (ws.root / "sub" / "secret.txt").write_bytes(b"inside\n")
     read = set[bytes]()
     with flipping(ws.root, outside):
-        for _ in range(1000):
+        for _ in range(150):
             with contextlib.suppress(WorkspaceError):
                 read.add(ws.read("sub/secret.txt"))
             with contextlib.suppress(WorkspaceError):
-                ws.write("sub/new.txt", b"owned")
+                ws.write("sub/new.txt", b"owned", parents=False)
     assert read <= {b"inside\n"}
     assert names_in(outside) == ["secret.txt"]
 
