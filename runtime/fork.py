@@ -247,6 +247,7 @@ def _fate(turn: Turn, call: CallState) -> Fate:
 
 def _planned_behind(origin: Origin, turn: Turn) -> Iterator[PlannedCall]:
     """The calls that the run made behind the revision, if the fork were to make the same."""
+    state = msgspec.structs.replace(turn.state, recorded={}, tools=turn.state.tools or origin.state.tools)
     known = {recorded.source for results in turn.state.recorded.values() for recorded in results}
     open_calls = turn.state.calls if turn.state.step_open else {}
     for event in origin.history[origin.at :]:
@@ -264,18 +265,16 @@ def _planned_behind(origin: Origin, turn: Turn) -> Iterator[PlannedCall]:
             tool_name=call.name,
             arguments=call.arguments,
             step=event.step or 0,
-            effect=_effect(turn.state, call.name),
-            becomes="recorded" if call.id in known else _fate_of_new(turn, call),
+            effect=_effect(state, call.name),
+            becomes="recorded" if call.id in known else _fate_of_new(turn, state, call),
         )
 
 
-def _fate_of_new(turn: Turn, call: CallState) -> Fate:
+def _fate_of_new(turn: Turn, state: RunState, call: CallState) -> Fate:
     """Of a call that has no recorded result."""
-    if not turn.state.prepared:
-        return "asked" if turn.rules.approved_effects or call.name in turn.rules.hitl_tools else "run"
-    if not callable_(turn, call):
+    bare = Turn(state, turn.rules, turn.now)
+    if not callable_(bare, call):
         return "answered"
-    bare = Turn(msgspec.structs.replace(turn.state, recorded={}), turn.rules, turn.now)
     return "run" if approval_needed(bare, call) is None else "asked"
 
 

@@ -20,6 +20,7 @@ from . import (
     diff,
     doctor,
     events,
+    fork,
     knowledge,
     log,
     monitor,
@@ -167,6 +168,7 @@ app.add_typer(schema.app, name="schema")
 app.add_typer(tools.app, name="tools")
 app.add_typer(events.app, name="events")
 app.command("diff")(diff.diff)
+app.command("fork")(fork.fork)
 app.command("monitor")(monitor.monitor)
 app.command("replay")(replay.replay)
 app.command("parity")(parity.parity)

@@ -59,7 +59,7 @@ async def _diff(settings: Settings, a: str, b: str, golden: Path, html: Path | N
     if json:
         screen.json(document(found, roots))
     else:
-        _show(screen, found, (a, b))
+        tell(screen, found, (a, b))
     return OK if found.equal else NO
 
 
@@ -76,7 +76,8 @@ def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[st
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _show(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
+def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
+    """Both side by side, where they part and why, and the verdict."""
     if not found.equal:
         rows = list(_rows(found))
         screen.table(("", names[0], names[1], "differs in"), rows[:ROWS_MAX])

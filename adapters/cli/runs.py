@@ -201,7 +201,7 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
     _tell_head(screen, state)
     many = len({row.agent_path for row in rows}) > 1
     screen.table(
-        ("at", *(("agent",) if many else ()), "what", "took", "detail"),
+        ("at", "rev", *(("agent",) if many else ()), "what", "took", "detail"),
         [_row_cells(row, many=many) for row in rows],
     )
     return OK
@@ -223,6 +223,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "executor": submitted.executor if submitted is not None else "",
         "session": submitted.session if submitted is not None else None,
         "metadata": submitted.metadata if submitted is not None else {},
+        "fork": msgspec.to_builtins(submitted.fork) if submitted is not None else None,
         "input": submitted.input if submitted is not None else "",
         "output": state.output,
         "error": {"type": error.error_type, "message": error.error} if error is not None else None,
@@ -250,6 +251,12 @@ def _tell_head(screen: Screen, state: RunState) -> None:
     if submitted is not None:
         screen.tell(("agent   ", "dim"), f"{state.path} on the {submitted.executor} executor")
         screen.tell(("input   ", "dim"), one_line(submitted.input))
+    if submitted is not None and submitted.fork is not None:
+        origin = submitted.fork
+        told = (
+            f"{origin.run} at revision {origin.revision}, tools: {origin.tools}; shared up to {origin.shared}"
+        )
+        screen.tell(("fork of ", "dim"), told)
     if state.owner is not None:
         screen.tell(("driver  ", "dim"), f"{state.owner} (epoch {state.epoch})")
     if state.output:
@@ -262,7 +269,8 @@ def _tell_head(screen: Screen, state: RunState) -> None:
 def _row_cells(row: Row, *, many: bool) -> list[Part]:
     took = "" if row.took_s is None else f"{row.took_s:.3f} s"
     agent = [(row.agent_path, "dim")] if many else []
-    return [(f"{row.at_s:.3f} s", "dim"), *agent, (row.what, row.style), took, row.detail]
+    revision = "" if row.revision is None else str(row.revision)
+    return [(f"{row.at_s:.3f} s", "dim"), (revision, "dim"), *agent, (row.what, row.style), took, row.detail]
 
 
 # --- stream, drive ----------------------------------------------------------------------------------------------------

@@ -41,10 +41,14 @@ from .views import ASK, BAD, CALL, DIM, GOOD, detail_parts, tokens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing that happened, `at_s` seconds after the run was submitted; `took_s` where it has a beginning."""
+    """One thing that happened, `at_s` seconds after the run was submitted; `took_s` where it has a beginning.
+
+    `revision` is that of its event, in its run.
+    """
 
     at_s: float
     agent_path: str
+    revision: int | None = None
     what: str
     detail: str = ""
     took_s: float | None = None
@@ -72,7 +76,7 @@ def timeline(events: Iterable[Event]) -> list[Row]:
         begun = event.at if begun is None else begun
         row = _row(event, event.at - begun, runs.setdefault(event.run_id, _RunSoFar()))
         if row is not None:
-            rows.append(row)
+            rows.append(dataclasses.replace(row, revision=event.revision))
     return rows
 
 

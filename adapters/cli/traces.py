@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from ...eventlog.ports import Log
     from ...replay import Archive, Canonical, Trace
 
 GOLDEN = "golden:"
@@ -49,7 +50,6 @@ def golden_file(name: str, directory: Path) -> str:
 
 async def load_form(settings: Settings, name: str, golden: Path) -> tuple[str, Canonical]:
     """The root and the canonical form of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
-    from ...replay import canonical, load_trace
     from .opening import opened
 
     if name.startswith(GOLDEN):
@@ -57,8 +57,24 @@ async def load_form(settings: Settings, name: str, golden: Path) -> tuple[str, C
     if is_file(name):
         return _form_in(name)
     async with opened(settings) as runtime:
-        trace = await load_trace(runtime.log, name)
-    return trace.root, canonical(trace)
+        return name, await form_of(runtime.log, name)
+
+
+async def form_of(log: Log, run: str) -> Canonical:
+    """The canonical form of a run and all below it; of a child as if it had no parent. Raises `RunNotFound`."""
+    import msgspec
+
+    from ...replay import canonical, load_trace
+    from .timeline import below
+
+    trace = await load_trace(log, run)
+    if run == trace.root:
+        return canonical(trace)
+    events = below(run, trace.events)
+    above = events[0].agent_path.rpartition("/")[0] + "/"
+    return canonical(
+        msgspec.structs.replace(event, agent_path=event.agent_path.removeprefix(above)) for event in events
+    )
 
 
 def _form_in(file: str) -> tuple[str, Canonical]:

@@ -23,6 +23,7 @@ from ...eventlog.events import (
     RalphIteration,
     RalphStop,
     Reasoning,
+    ResultRecorded,
     Status,
     Step,
     Text,
@@ -233,6 +234,8 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
         case Usage():
             cost = f", {event.cost_usd} USD" if event.cost_usd else ""
             return [(f"  {tokens(event.usage)}{cost}  {one_line(event.model)}", DIM)]
+        case ResultRecorded():
+            return [(f"{one_line(event.tool_name)} {shown(event.arguments)}", DIM)]
         case ChildStarted():
             return [(f"↳ {one_line(event.name)} started  {event.child_run}", DIM)]
         case ChildFinished():

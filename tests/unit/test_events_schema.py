@@ -153,6 +153,7 @@ def test_what_equal_runs_need_not_have_in_common_is_marked_volatile() -> None:
         "deduplicated",
         "execution_time_ms",
         "idempotency_key",
+        "recorded_from",
         "started_at",
     }
 
