@@ -139,7 +139,7 @@ class Usage(Event, frozen=True, kw_only=True, tag="usage"):
 
     usage: TokenUsage
     model: str
-    source: Literal["provider", "estimate"] = "provider"
+    source: Literal["provider", "tiktoken", "estimate"] = "provider"
     cost_usd: str | None = None
 
 
@@ -396,7 +396,7 @@ class PlannerReplied(Event, frozen=True, kw_only=True, tag="planner_replied"):
     calls: list[PlannerCall] = []
     usage: TokenUsage
     model: str
-    source: Literal["provider", "estimate"] = "provider"
+    source: Literal["provider", "tiktoken", "estimate"] = "provider"
     cost_usd: str | None = None
     phase: str = "planner"
 

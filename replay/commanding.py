@@ -189,7 +189,8 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         text=text,
         reasoning=reasoning,
         calls=tuple(requests),
-        usage=usage.usage if usage.source == "provider" else None,
+        usage=usage.usage,
+        usage_source=usage.source,
         model=usage.model,
         cost_usd=usage.cost_usd,
     )
@@ -209,7 +210,8 @@ def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
         calls=tuple(
             CallRequest(id=call.id, name=call.tool_name, arguments=_written(call)) for call in event.calls
         ),
-        usage=event.usage if event.source == "provider" else None,
+        usage=event.usage,
+        usage_source=event.source,
         model=event.model,
         cost_usd=event.cost_usd,
         phase=event.phase,

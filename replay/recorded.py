@@ -175,9 +175,12 @@ def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
 
 
 def _end(event: Usage | PlannerReplied, calls: Sequence[object]) -> Finished:
-    usage = event.usage if event.source == "provider" else None
     return Finished(
-        reason="tool_calls" if calls else "stop", usage=usage, model=event.model, cost_usd=event.cost_usd
+        reason="tool_calls" if calls else "stop",
+        usage=event.usage,
+        usage_source=event.source,
+        model=event.model,
+        cost_usd=event.cost_usd,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from ..eventlog.events import ChildReturned, Event, TokenUsage, ToolSpec
 from ..projections.messages import CallRequest
+from ..projections.tokens import TokenSource
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     calls: tuple[CallRequest, ...] = ()
     usage: TokenUsage | None = None
+    usage_source: TokenSource = "provider"
     model: str = ""
     cost_usd: str | None = None
     phase: str = ""

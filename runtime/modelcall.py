@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
 from ..eventlog.errors import FoldlogError, LogUnavailable
-from ..eventlog.events import TokenUsage
 from ..eventlog.ports import DraftPiece
 from ..projections.messages import CallRequest
-from ..projections.money import usd_text
+from .accounting import account
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
@@ -19,13 +17,10 @@ from .request import model_request
 
 if TYPE_CHECKING:
     from .drive import Driver
-    from .registry import Registry
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 IDLE_TOLERANCE = 0.01
 """An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
-
-_log = logging.getLogger("foldlog.runtime")
 
 
 class _Answer:
@@ -60,6 +55,12 @@ class _Answer:
                 self.finished = delta
                 return None
 
+    @property
+    def written(self) -> str:
+        """All that the model wrote, in one text."""
+        calls = (f"{call.name}{call.arguments}" for call in self.calls.values())
+        return "".join((*self.reasoning, *self.text, *calls))
+
     def advance(self, channel: Channel, index: int, text: str) -> int:
         """The offset at which a piece of a channel begins."""
         offset = self.sizes.get((channel, index), 0)
@@ -85,27 +86,19 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
         return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
     if answer.finished is None:
         return _failed(effect, "transient", f"the stream of {asked} ended before the answer was complete")
+    used = account(driver.host.registry, asked, request, answer.finished, answer.written)
     return ModelReplied(
         step=effect.step,
         attempt=effect.attempt,
         text="".join(answer.text),
         reasoning="".join(answer.reasoning),
         calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
-        usage=answer.finished.usage,
+        usage=used.usage,
+        usage_source=used.source,
         model=answer.finished.model or request.model,
-        cost_usd=answer.finished.cost_usd or _cost_usd(driver.host.registry, asked, answer.finished.usage),
+        cost_usd=used.cost_usd,
         phase=effect.phase,
     )
-
-
-def _cost_usd(registry: Registry, model: str, usage: TokenUsage | None) -> str | None:
-    """What the call cost; null if nobody knows. An answer that is paid for is not lost to its price."""
-    try:
-        cost = registry.price(model, usage) if usage is not None else None
-    except Exception:  # noqa: BLE001 - a price book's bug must not kill the run's driver
-        _log.exception("the price of a call of %s cannot be looked up", model)
-        return None
-    return None if cost is None else usd_text(cost)
 
 
 def _failed(

@@ -14,6 +14,7 @@ import msgspec
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import TokenUsage, ToolSchema
 from ..projections.messages import CallRequest, Message
+from ..projections.tokens import TokenSource
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +66,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """stop, tool_calls, length, content_filter, or the provider's own word."""
     usage: TokenUsage | None = None
+    """Null where the server says nothing of it; it is counted then."""
+    usage_source: TokenSource = "provider"
     model: str = ""
     cost_usd: str | None = None
     """What the provider itself says that the call cost; null leaves it to the price book."""

@@ -89,7 +89,7 @@ def replied(turn: Turn, reply: ModelReplied) -> None:
             calls=_calls(turn, reply.calls),
             usage=reply.usage or TokenUsage(),
             model=reply.model,
-            source="provider" if reply.usage else "estimate",
+            source=reply.usage_source if reply.usage else "estimate",
             cost_usd=reply.cost_usd,
         )
     )

@@ -70,7 +70,7 @@ class Registry:
         self._sources: ToolSourceFactory | None = None
         self._prices, self._knowledge = prices, knowledge
         self._memories = dict(memories or {})
-        self._stores: dict[tuple[str, int], MemoryStore] = {}
+        self._stores: dict[tuple[str, int], tuple[Log, MemoryStore]] = {}
         for agent in agents:
             self._add_agent(agent)
         for each in tools:
@@ -221,10 +221,10 @@ class Registry:
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
         """The memory backend of this name over a log; it serves until `aclose`. Raises `ConfigError`."""
-        key = backend, id(log)  # the store holds the log, so that its id stays its own
+        key = backend, id(log)
         if key not in self._stores:
-            self._stores[key] = self._memory(backend, log)
-        return self._stores[key]
+            self._stores[key] = log, self._memory(backend, log)  # with the log, so that its id stays its own
+        return self._stores[key][1]
 
     def _memory(self, backend: str, log: Log) -> MemoryStore:
         if backend in self._memories:
@@ -249,7 +249,7 @@ class Registry:
                 stack.push_async_callback(self._sources.aclose)
             for made in (*self._made.values(), *(self._configured or {}).values()):
                 stack.push_async_callback(made.aclose)
-            for store in self._stores.values():
+            for _, store in self._stores.values():
                 stack.push_async_callback(store.aclose)
             self._made, self._configured, self._sources, self._stores = {}, None, None, {}
 

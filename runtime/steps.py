@@ -61,7 +61,7 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
             step=step,
             usage=reply.usage or TokenUsage(),
             model=reply.model,
-            source="provider" if reply.usage else "estimate",
+            source=reply.usage_source if reply.usage else "estimate",
             cost_usd=reply.cost_usd,
         )
     )

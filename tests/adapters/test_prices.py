@@ -1,6 +1,7 @@
 """What a call cost, and what a model can read: the project's own prices first, then the data that is installed."""
 
 import json
+from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from foldlog.eventlog import TokenUsage
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Usage
 from foldlog.runtime import Agent, Registry, Runtime
+from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
 
 from ..fakes.openai_server import Reply, serve
 
@@ -115,6 +117,48 @@ async def test_a_run_stores_what_each_round_cost(project: Path):
         found = await usage_of(Agent("a", model="house:m"))
     assert found.usage.input_tokens == 11
     assert found.cost_usd == "0.0000151"
+
+
+async def test_a_round_whose_usage_the_provider_keeps_to_itself_is_counted_priced_and_says_so(project: Path):
+    async with serve(Reply(text=("hello" * 8,), usage=None)) as server:
+        table = f'[providers.house]\nbase_url = "{server.url}"\n'
+        (project / "foldlog.toml").write_text(table + PRICES)
+        found = await usage_of(Agent("a", model="house:m", instructions="x" * 400))
+    assert (found.source, found.usage) == (
+        "estimate",
+        TokenUsage(input_tokens=101, output_tokens=10, total_tokens=111),
+    )
+    assert found.cost_usd == "0.0000301"
+
+
+async def test_a_provider_that_says_what_it_cost_is_believed():
+    class Billing:
+        def check(self, model: str) -> None: ...
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+            yield TextDelta("x")
+            yield Finished(reason="stop", usage=TOKENS, cost_usd="0.5")
+
+        async def aclose(self) -> None: ...
+
+    async with Runtime.open("memory://", registry=Registry(providers={"billing": Billing()})) as rt:
+        await rt.run(Agent("a", model="billing:m"), "hi")
+        (row,) = await rt.list_runs()
+    assert row.cost_usd == "0.5"
+
+
+@pytest.mark.parametrize("broken", ["prices", "tokens"])
+async def test_a_plugin_that_fails_costs_no_answer(
+    broken: str, monkeypatch: pytest.MonkeyPatch, project: Path
+):
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Registry, {"prices": "price", "tokens": "token_counter"}[broken], fails)
+    async with serve(Reply(text=("hello",), usage=None)) as server:
+        (project / "foldlog.toml").write_text(f'[providers.house]\nbase_url = "{server.url}"\n')
+        found = await usage_of(Agent("a", model="house:m"))
+    assert (found.source, found.usage.total_tokens, found.cost_usd) == ("estimate", 3, None)
 
 
 async def test_a_round_whose_price_nobody_knows_costs_null(project: Path):

@@ -1,0 +1,63 @@
+"""What a model call used and cost: by its provider's word where there is one, else counted and priced here."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..eventlog.events import TokenUsage
+from ..projections.messages import canonical_json
+from ..projections.money import usd_text
+from ..projections.tokens import TokenSource, messages_tokens
+from .models import Finished, ModelRequest
+from .tokens import Estimate, TokenCounter
+
+if TYPE_CHECKING:
+    from .registry import Registry
+
+_log = logging.getLogger("foldlog.accounting")
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Tokens, how they are known, and US dollars as text; null for an unknown price."""
+
+    usage: TokenUsage
+    source: TokenSource
+    cost_usd: str | None
+
+
+def account(
+    registry: Registry, model: str, request: ModelRequest, finished: Finished, written: str
+) -> Account:
+    """The account of a call of `provider:model` that answered with `written`. Never raises: the answer is paid for."""
+    usage, source = finished.usage, finished.usage_source
+    if usage is None:
+        counter = _counter(registry, model)
+        usage, source = _counted(request, written, counter), counter.source
+    return Account(usage, source, finished.cost_usd or _cost_usd(registry, model, usage))
+
+
+def _counted(request: ModelRequest, written: str, counter: TokenCounter) -> TokenUsage:
+    tools = canonical_json(request.tools).decode() if request.tools else ""
+    read = messages_tokens(request.messages, counter.count) + counter.count(tools)
+    output = counter.count(written)
+    return TokenUsage(input_tokens=read, output_tokens=output, total_tokens=read + output)
+
+
+def _counter(registry: Registry, model: str) -> TokenCounter:
+    try:
+        return registry.token_counter(model)
+    except Exception:  # noqa: BLE001 - a plugin's bug must not kill the run's driver
+        _log.exception("the tokens of a call of %s cannot be counted, and are estimated", model)
+        return Estimate()
+
+
+def _cost_usd(registry: Registry, model: str, usage: TokenUsage) -> str | None:
+    try:
+        cost = registry.price(model, usage)
+    except Exception:  # noqa: BLE001 - as above
+        _log.exception("the price of a call of %s cannot be looked up", model)
+        return None
+    return None if cost is None else usd_text(cost)
