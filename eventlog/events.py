@@ -444,6 +444,13 @@ class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
     error: str | None = None
 
 
+class Memoized(Event, frozen=True, kw_only=True, tag="memoized"):
+    """A named part of a tool call is done; whoever runs the call again takes its value from here."""
+
+    name: str
+    value: Json = None
+
+
 class Parked(Event, frozen=True, kw_only=True, tag="parked"):
     """The run waits and holds no worker; its epoch is over. `timer_id` and `due_at` belong to reason timer."""
 
@@ -593,6 +600,7 @@ Engine = (
     | PlanMade
     | ToolStarted
     | ToolAttemptFailed
+    | Memoized
     | ResultRecorded
     | Parked
     | OutputRejected

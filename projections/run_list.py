@@ -26,6 +26,7 @@ from ..eventlog.events import (
     LaneUpdated,
     LateOutcome,
     McpProgress,
+    Memoized,
     MessageInjected,
     MessageQueued,
     ModelFailed,
@@ -207,6 +208,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             | ChildFinished()
             | ChildReturned()
             | Evaluated()
+            | Memoized()
             | OutputMade()
             | RalphIteration()
             | RalphStop()

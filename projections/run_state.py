@@ -34,6 +34,7 @@ from ..eventlog.events import (
     LaneUpdated,
     LateOutcome,
     McpProgress,
+    Memoized,
     MessageInjected,
     MessageQueued,
     ModelFailed,
@@ -104,6 +105,8 @@ class CallState(msgspec.Struct):
     emitted: int = 0
     """How many events of the call are stored; a re-run skips as many (contract.md section 6)."""
     children: list[str] = []
+    memos: dict[str, Any] = {}
+    """Values of the call's named parts, by name."""
     result: ToolResult | None = None
 
 
@@ -366,6 +369,8 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case ResultRecorded():
             key = recording_key(event.tool_name, event.arguments)
             state.recorded.setdefault(key, []).append(event)
+        case Memoized():
+            _in_call(state, event.tool_call_id).memos[event.name] = event.value
         case ApprovalRequested():
             state.approvals[event.approval_id] = ApprovalState(request=event)
             if event.tool_call_id in state.calls:

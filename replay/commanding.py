@@ -22,6 +22,7 @@ from ..eventlog.events import (
     Evaluated,
     Event,
     McpProgress,
+    Memoized,
     MessageQueued,
     ModelFailed,
     PauseRequested,
@@ -51,6 +52,7 @@ from ..runtime.commands import (
     Command,
     EvaluationReturned,
     Inject,
+    MemoMade,
     ModelCallFailed,
     ModelReplied,
     Pause,
@@ -99,6 +101,10 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return _planner_replied(state, event)
         case PlannerToolReturned():
             return _planner_tool_returned(state, event, now)
+        case Memoized():
+            return MemoMade(
+                step=event.step or 0, call_id=event.tool_call_id or "", name=event.name, value=event.value
+            )
         case ToolAttemptFailed():
             return _attempt_failed(state, event, now)
         case ToolResult():
@@ -279,6 +285,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
         error=event.error,
         started_at=float(event.metadata.get("started_at", 0.0)),
         completed_at=float(event.metadata.get("completed_at", 0.0)),
+        evidence=tuple(event.metadata.get("evidence", ())),
     )
 
 

@@ -42,6 +42,7 @@ from ..runtime.commands import (
     ChildSpawned,
     Command,
     EvaluationReturned,
+    MemoMade,
     ModelCallFailed,
     ModelReplied,
     ToolEmitted,
@@ -377,7 +378,7 @@ class _Guided(Turn):
                     isinstance(e, Evaluate) and (e.name, e.ordinal) == (command.name, command.ordinal)
                     for e in self._before
                 )
-            case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id):
+            case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id) | MemoMade(call_id=call_id):
                 awaited = any(isinstance(e, CallTool) and e.call_id == call_id for e in self._before)
             case _:
                 return

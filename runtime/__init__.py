@@ -2,7 +2,7 @@
 
 from ..eventlog.events import Custom
 from .agent import Agent
-from .context import ToolContext
+from .context import ArtifactRef, ToolContext
 from .durable import DurableExecutor, Worker
 from .executor import CAPABILITIES, Executor
 from .fork import ForkPlan, PlannedCall
@@ -15,6 +15,7 @@ from .tools import tool
 __all__ = [
     "CAPABILITIES",
     "Agent",
+    "ArtifactRef",
     "ChildFailed",
     "Custom",
     "DurableExecutor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -10,6 +11,7 @@ from ..eventlog.events import (
     ApprovalResolved,
     ChildFinished,
     ChildStarted,
+    Memoized,
     Parked,
     ResultRecorded,
     Status,
@@ -23,7 +25,7 @@ from ..projections.messages import CallRequest
 from ..projections.run_state import CallState, RunState, recording_key
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
-from .commands import ChildEnded, ChildSpawned, ToolEmitted, ToolReturned
+from .commands import ChildEnded, ChildSpawned, MemoMade, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, WaitUntil
 from .rules import RETRYABLE_ATTEMPTS, backoff_s
 from .turn import Turn
@@ -160,6 +162,13 @@ def emitted(turn: Turn, emitted: ToolEmitted) -> None:
     turn.add(event)  # type: ignore[arg-type] # the shell admits observable events only
 
 
+def memoized(turn: Turn, made: MemoMade) -> None:
+    """A running call has the value of a named part; what is stored already stands."""
+    call = _open_call(turn, made.step, made.call_id)
+    if call is not None and made.name not in call.memos:
+        turn.add(Memoized(step=turn.state.step, tool_call_id=call.id, name=made.name, value=made.value))
+
+
 def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
     call = turn.state.calls.get(call_id) if step == turn.state.step and turn.state.step_open else None
     return call if call is not None and call.result is None else None
@@ -192,6 +201,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         error=returned.error,
         started_at=returned.started_at,
         completed_at=returned.completed_at,
+        details={"evidence": list(returned.evidence)} if returned.evidence else {},
     )
 
 
@@ -290,7 +300,7 @@ def _settle(turn: Turn, call: CallState) -> None:
             status=recorded.status,
             result=recorded.result,
             error=recorded.error,
-            recorded_from=recorded.source,
+            details={"recorded_from": recorded.source},
         )
     approval = turn.state.approvals.get(call.approval_id or "")
     if approval is None or approval.resolution is None or call.result is not None:
@@ -325,7 +335,7 @@ def _result(
     error: str | None = None,
     started_at: float | None = None,
     completed_at: float | None = None,
-    recorded_from: str | None = None,
+    details: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     begun = turn.now if started_at is None else started_at
     ended = turn.now if completed_at is None else completed_at
@@ -348,7 +358,7 @@ def _result(
                 "idempotency_key": idempotency_key(turn.state, call),
                 **approval_metadata(turn, call),
                 **({"injected_args": call.injected_args} if call.injected_args else {}),
-                **({"recorded_from": recorded_from} if recorded_from is not None else {}),
+                **details,
             },
         )
     )

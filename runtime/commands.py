@@ -73,6 +73,15 @@ class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
 
 
+class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
+    """A running call has the value of a named part."""
+
+    step: int
+    call_id: str
+    name: str
+    value: Any = None
+
+
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt (1, 2, ...) at a call ended. Times are Unix seconds."""
 
@@ -86,6 +95,8 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
     started_at: float
     completed_at: float
+    evidence: tuple[dict[str, Any], ...] = ()
+    """The artifacts that the attempt stored: `id`, `media_type`, `size_bytes`."""
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +181,7 @@ Command = (
     | ModelReplied
     | ModelCallFailed
     | ToolEmitted
+    | MemoMade
     | ToolReturned
     | ChildSpawned
     | ChildEnded

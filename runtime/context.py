@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, Submitted
+from .json_values import NotJson, as_json
 from .toolport import ToolFailed
 
 if TYPE_CHECKING:
+    from ..eventlog.ports import Artifacts
     from .runnable import Runnable
 
-__all__ = ["Custom", "ToolContext"]
+__all__ = ["ArtifactRef", "Custom", "ToolContext"]
+
+
+class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes in the log's artifact store. `id` is the SHA-256 of the content in hex."""
+
+    id: str
+    media_type: str
+    size_bytes: int
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a call before it runs."""
+
+    run_id: str
+    agent_path: str
+    tool_call_id: str
+    tool_name: str
+    idempotency_key: str
+    memos: Mapping[str, Any] = {}
+    emit_progress: bool = True
 
 
 class ToolContext:
@@ -22,21 +49,24 @@ class ToolContext:
 
     def __init__(
         self,
+        call: CallFacts,
         *,
-        run_id: str,
-        agent_path: str,
-        tool_call_id: str,
-        tool_name: str,
-        idempotency_key: str,
         emit: Callable[[Event], None],
         run_child: Callable[[Runnable, str], Awaitable[str]],
-        emit_progress: bool = True,
+        remember: Callable[[str, Any], Awaitable[None]],
+        artifacts: Artifacts,
     ) -> None:
-        self.run_id, self.agent_path = run_id, agent_path
-        self.tool_call_id, self.tool_name, self.idempotency_key = tool_call_id, tool_name, idempotency_key
+        self.run_id, self.agent_path = call.run_id, call.agent_path
+        self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
+        self.idempotency_key = call.idempotency_key
         self.dropped = 0
-        self._emit, self._run_child, self._emit_progress = emit, run_child, emit_progress
+        self._emit, self._run_child, self._emit_progress = emit, run_child, call.emit_progress
         self._open, self._cancelled = True, False
+        self._stored_memos, self._remember = call.memos, remember
+        self._memos: dict[str, asyncio.Task[Any]] = {}
+        self._artifacts = artifacts
+        self.evidence: list[ArtifactRef] = []
+        """The artifacts that this attempt stored, in their order."""
 
     @property
     def cancelled(self) -> bool:
@@ -66,6 +96,40 @@ class ToolContext:
         """
         return await self._run_child(runnable, input)
 
+    async def memo(self, name: str, make: Callable[[], Any]) -> Any:
+        """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.
+
+        `make` may be async; what it raises is not stored. The value comes back as JSON builtins. Raises `ToolFailed`
+        for one that JSON cannot hold.
+        """
+        if name in self._stored_memos:
+            return copy.deepcopy(self._stored_memos[name])
+        if name not in self._memos:
+            self._memos[name] = asyncio.ensure_future(self._make(name, make))
+        return copy.deepcopy(await self._memos[name])
+
+    async def _make(self, name: str, make: Callable[[], Any]) -> Any:
+        made = make()
+        value = await made if inspect.isawaitable(made) else made
+        try:
+            plain = as_json(value)
+        except NotJson as error:
+            raise ToolFailed(f"memo {name!r} cannot be stored as JSON: {error}") from None
+        await self._remember(name, plain)
+        return plain
+
+    async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
+        """Store bytes under their digest and name them in the call's result (`metadata.evidence`).
+
+        Raises `LogUnavailable`.
+        """
+        reference = ArtifactRef(
+            id=await self._artifacts.put(data), media_type=media_type, size_bytes=len(data)
+        )
+        if reference not in self.evidence:
+            self.evidence.append(reference)
+        return reference
+
     def close(self, *, cancelled: bool = False) -> None:
         """The attempt is over: what is emitted from now on is dropped. For executors."""
         self._open, self._cancelled = False, self._cancelled or cancelled
@@ -79,8 +143,6 @@ class ToolContext:
 
 def _forwarded(event: Event, agent_path: str) -> Event:
     """An inner agent's event under its own name; an event of the tool itself as it is."""
-    import msgspec
-
     inner = event.agent_path or event.agent
     if not inner and isinstance(event, (Custom, McpProgress)):
         return event

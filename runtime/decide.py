@@ -24,6 +24,7 @@ from .commands import (
     Command,
     EvaluationReturned,
     Inject,
+    MemoMade,
     ModelCallFailed,
     ModelReplied,
     Pause,
@@ -94,6 +95,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             calls.emitted(turn, command)
         case ToolReturned(step=planning.STEP):
             planning.returned(turn, command)
+        case MemoMade():
+            calls.memoized(turn, command)
         case ToolReturned():
             calls.returned(turn, command)
         case ChildSpawned(call_id=None):

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from ..eventlog.events import Event
 from ..projections.run_state import CallState
 from .approving import effective_arguments
 from .calls import idempotency_key
-from .commands import ToolEmitted, ToolReturned
-from .context import ToolContext
+from .commands import MemoMade, ToolEmitted, ToolReturned
+from .context import CallFacts, ToolContext
 from .effects import CallTool
 from .planning import NOT_AVAILABLE
 from .toolport import Retryable, Tool, ToolFailed, ToolTimedOut
@@ -69,6 +71,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         retry_after_s=retry_after_s,
         started_at=started_at,
         completed_at=clock.now(),
+        evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
     )
 
 
@@ -102,16 +105,27 @@ def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
         else:
             loop.call_soon_threadsafe(post, event)
 
-    planning = not effect.step  # what a planner finds out is nobody's to see
-    return ToolContext(
+    async def remember(name: str, value: Any) -> None:
+        stored: asyncio.Future[None] = loop.create_future()
+        driver.post(MemoMade(step=effect.step, call_id=call.id, name=name, value=value), (), stored)
+        await stored
+
+    facts = CallFacts(
         run_id=state.run,
         agent_path=state.path,
         tool_call_id=call.id,
         tool_name=call.name,
         idempotency_key=idempotency_key(state, call),
+        memos=call.memos,
+        emit_progress=driver.journal.rules.emit_mcp_progress,
+    )
+    planning = not effect.step  # what a planner finds out is nobody's to see
+    return ToolContext(
+        facts,
         emit=_drop if planning else emit,
         run_child=_refuse_child if planning else driver.children.starter(call.id),
-        emit_progress=driver.journal.rules.emit_mcp_progress,
+        remember=remember,
+        artifacts=driver.host.log.artifacts,
     )
 
 

@@ -23,6 +23,7 @@ NOT_YET = {
     "child_returned",
     "context",
     "evaluated",
+    "memoized",
     "output_made",
     "ralph_iteration",
     "ralph_stop",

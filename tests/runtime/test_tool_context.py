@@ -1,0 +1,114 @@
+"""What a running call may do: parts that are done once, artifacts, and its attempts told apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hashlib import sha256
+
+from foldlog.eventlog import Log, ToolResult
+from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
+
+from tests.runtime.conftest import Place, call, calls, says
+
+Script = Callable[..., str]
+
+
+async def test_a_named_part_of_a_call_is_done_once_whoever_runs_the_call(
+    place: Place, script: Script
+) -> None:
+    done, entered = list[str](), asyncio.Event()
+
+    async def part(name: str) -> list[str]:
+        done.append(name)
+        return [name]
+
+    @tool(effect="idempotent")
+    async def build(context: ToolContext) -> list[str]:
+        first = await context.memo("first", lambda: part("first"))
+        entered.set()
+        if done == ["first"]:
+            done.append("crash")
+            await asyncio.Event().wait()
+        again = await context.memo("first", lambda: part("never"))
+        both = await asyncio.gather(*(context.memo("second", lambda: part("second")) for _ in range(2)))
+        return [*first, *again, *both[0], *both[1], str(await context.memo("plain", lambda: 3))]
+
+    agent = Agent("builder", model=script(calls(call("build")), says("built")), tools=[build])
+    await place.open(agent)
+    run = await place.start(agent)
+    await entered.wait()
+    if place.executor == "durable":
+        await place.add_worker("worker-1")
+        place.workers[0][0].stop()
+    else:
+        await place.runtime.aclose()
+        await place.runtime.drive(run.run_id)
+    assert (await run.result(timeout_s=20)).output == "built"
+    (result,) = [e for e in await place.events(run) if isinstance(e, ToolResult)]
+    assert result.result == ["first", "first", "second", "second", "3"]
+    assert done == ["first", "crash", "second"]
+
+
+async def test_a_part_that_fails_is_not_stored_and_the_next_attempt_makes_it(
+    log: Log, script: Script
+) -> None:
+    tries: list[int] = []
+
+    def fragile() -> str:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            raise Retryable("not yet", after_s=0.01)
+        return "made"
+
+    @tool(effect="pure")
+    async def build(context: ToolContext) -> str:
+        return str(await context.memo("fragile", fragile))
+
+    agent = Agent("builder", model=script(calls(call("build")), says("built")), tools=[build])
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.result(timeout_s=20)
+        (result,) = [e async for e in run.stream(detailed=True) if isinstance(e, ToolResult)]
+    assert (result.result, tries) == ("made", [0, 1])
+
+
+async def test_a_part_that_json_cannot_hold_fails_the_call_and_names_the_part(
+    log: Log, script: Script
+) -> None:
+    @tool(effect="pure")
+    async def build(context: ToolContext) -> str:
+        return str(await context.memo("strange", object))
+
+    agent = Agent("builder", model=script(calls(call("build")), says("built")), tools=[build])
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.result(timeout_s=20)
+        (result,) = [e async for e in run.stream(detailed=True) if isinstance(e, ToolResult)]
+    assert "memo 'strange' cannot be stored as JSON" in str(result.error)
+
+
+async def test_artifacts_are_stored_by_content_and_named_in_the_result(place: Place, script: Script) -> None:
+    data = b"a picture" * 10_000
+
+    @tool(effect="pure")
+    async def photograph(context: ToolContext) -> str:
+        one = await context.artifact(data, "image/png")
+        assert one == await context.artifact(data, "image/png")
+        await context.artifact(b"a note")
+        return one.id
+
+    agent = Agent("camera", model=script(calls(call("photograph")), says("done")), tools=[photograph])
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=20)
+    (result,) = [e for e in await place.events(run) if isinstance(e, ToolResult)]
+    picture = ArtifactRef(id=sha256(data).hexdigest(), media_type="image/png", size_bytes=len(data))
+    assert result.result == picture.id
+    assert [ref["id"] for ref in result.metadata["evidence"]] == [picture.id, sha256(b"a note").hexdigest()]
+    assert result.metadata["evidence"][0] == {
+        "id": picture.id,
+        "media_type": "image/png",
+        "size_bytes": 90_000,
+    }
+    assert await place.log.artifacts.get(picture.id) == data
