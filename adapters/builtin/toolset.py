@@ -5,11 +5,24 @@ from __future__ import annotations
 import os
 
 from ...runtime.toolport import Tool
+from ...runtime.toolrunner import ToolRunner
 from .files import file_tools
+from .http_request import DEFAULT, HttpSettings, http_request_tool
+from .plan import plan_tool
+from .shell import shell_tool
 from .workspace import Workspace
 
 
-def builtin_tools(workspace: Workspace | str | os.PathLike[str]) -> tuple[Tool, ...]:
-    """Every built-in tool, confined to the directory. Raises `ConfigError` if it cannot be a workspace."""
+def builtin_tools(
+    workspace: Workspace | str | os.PathLike[str],
+    *,
+    runner: ToolRunner | None = None,
+    http: HttpSettings = DEFAULT,
+) -> tuple[Tool, ...]:
+    """Every built-in tool. `shell` only with a `runner`, which says where its commands run.
+
+    Raises `ConfigError` if the directory cannot be a workspace.
+    """
     confined = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    return file_tools(confined)
+    shell = () if runner is None else (shell_tool(runner),)
+    return (*file_tools(confined), *shell, http_request_tool(http), plan_tool())

@@ -29,10 +29,13 @@ def list_tools(
     """List the built-in tools with their effects."""
     import msgspec
 
-    from ..builtin import builtin_tools
+    from ..builtin import Workspace, builtin_tools
+    from ..runners import DirectRunner
     from .terminal import Screen
 
-    screen, specs = Screen(settings_of(context)), [each.spec for each in builtin_tools(Path())]
+    here = Workspace(Path())
+    screen = Screen(settings_of(context))
+    specs = [each.spec for each in builtin_tools(here, runner=DirectRunner(here))]
     if json:
         screen.json([msgspec.to_builtins(spec) for spec in specs])
         return OK

@@ -14,7 +14,7 @@ import pytest
 from ....runtime.toolport import ToolFailed
 from ....runtime.toolrunner import Command, Limit, Outcome, ToolRunner
 
-SECRET = "FOLDLOG_CONFORMANCE_SECRET"  # noqa: S105 - The name of a variable.
+SECRET = "SECRET_OF_A_CONFORMANCE_TEST"  # noqa: S105 - The name of a variable.
 
 
 def sh(script: str, **fields: object) -> Command:

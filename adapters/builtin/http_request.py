@@ -1,0 +1,160 @@
+"""The tool `http_request`: one request to a public address, its answer bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Collection
+from typing import Any, Final, Literal
+
+import httpx2
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import Effect
+from ...runtime.context import ToolContext
+from ...runtime.toolport import Retryable, Tool, ToolFailed, ToolTimedOut
+from ...runtime.tools import tool
+from .addresses import PinnedTransport, is_any, is_public
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+METHODS: Final[tuple[Method, ...]] = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+READING: Final[frozenset[Method]] = frozenset({"GET", "HEAD"})
+"""The methods that change nothing: a tool that knows no others is pure."""
+REDIRECTS_MAX: Final = 5
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests are allowed to do.
+
+    `methods` that a model may use. `private_addresses`: also hosts that are not of the public Internet, such as this
+    machine and its network. `timeout_s` bounds a whole request with its redirects, `body_bytes_max` what is kept of a
+    body. `effect`: None is `pure` if only GET and HEAD are allowed, else `unsafe`.
+    """
+
+    methods: Collection[Method] = METHODS
+    private_addresses: bool = False
+    timeout_s: float = 30.0
+    body_bytes_max: int = 1024 * 1024
+    effect: Effect | None = None
+
+    def __post_init__(self) -> None:
+        if not self.methods or not set(self.methods) <= set(METHODS):
+            raise ConfigError(f"http_request: methods must be some of {', '.join(METHODS)}")
+
+
+DEFAULT: Final = HttpSettings()
+# What a further attempt would not mend.
+_HOPELESS: Final = (
+    httpx2.InvalidURL,
+    httpx2.LocalProtocolError,
+    httpx2.TooManyRedirects,
+    httpx2.UnsupportedProtocol,
+)
+
+
+def http_request_tool(
+    settings: HttpSettings = DEFAULT, *, transport: httpx2.AsyncBaseTransport | None = None
+) -> Tool:
+    """The tool `http_request`. `transport` stands in for the network, for tests.
+
+    Its result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is no text), and
+    `truncated: true` if the body was longer than what is kept. Any status is a result. A request that changes something
+    carries the call's idempotency key as `Idempotency-Key`.
+    """
+    effect = settings.effect or ("pure" if set(settings.methods) <= READING else "unsafe")
+    return tool(effect=effect, timeout_s=settings.timeout_s + 5)(_Http(settings, transport).http_request)
+
+
+class _Http:
+    def __init__(self, settings: HttpSettings, transport: httpx2.AsyncBaseTransport | None) -> None:
+        self._settings, self._transport = settings, transport
+
+    async def http_request(  # noqa: D417 - The context is none of the model's.
+        self,
+        url: str,
+        context: ToolContext,
+        method: Method = "GET",
+        headers: dict[str, str] | None = None,
+        body: str | None = None,
+    ) -> dict[str, Any]:
+        """Make an HTTP request and return its status, headers and body.
+
+        Args:
+            url: An http or https address.
+            method: The method.
+            headers: Headers of the request.
+            body: What to send, as text.
+        """
+        if method not in self._settings.methods:
+            raise ToolFailed(f"the method {method} is not allowed, only {', '.join(self._settings.methods)}")
+        request = _request(url, method, headers or {}, body, context.idempotency_key)
+        try:
+            async with asyncio.timeout(self._settings.timeout_s), self._client() as client:
+                return await self._answer(client, request)
+        except TimeoutError:
+            raise ToolTimedOut(self._settings.timeout_s) from None
+        except _HOPELESS as error:
+            raise ToolFailed(f"{url}: {error}") from None
+        except httpx2.HTTPError as error:
+            raise Retryable(f"{url}: {str(error) or type(error).__name__}") from None
+
+    def _client(self) -> httpx2.AsyncClient:
+        allowed = is_any if self._settings.private_addresses else is_public
+        return httpx2.AsyncClient(
+            transport=self._transport or PinnedTransport(allowed),
+            follow_redirects=True,
+            max_redirects=REDIRECTS_MAX,
+            timeout=self._settings.timeout_s,
+            trust_env=False,
+        )
+
+    async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> dict[str, Any]:
+        response = await client.send(request, stream=True)
+        try:
+            body, truncated = await _read(response, self._settings.body_bytes_max)
+        finally:
+            await response.aclose()
+        return {
+            "status": response.status_code,
+            "url": str(response.url),
+            "headers": dict(response.headers),
+            **_shown(body, response.charset_encoding or "utf-8", truncated=truncated),
+        }
+
+
+def _request(url: str, method: Method, headers: dict[str, str], body: str | None, key: str) -> httpx2.Request:
+    try:
+        parsed = httpx2.URL(url)
+        if parsed.scheme not in {"http", "https"} or not parsed.host:
+            raise ToolFailed(f"{url!r} is no http or https address")
+        content = body.encode() if body is not None else None
+        request = httpx2.Request(method, parsed, headers=headers, content=content)
+    except (httpx2.InvalidURL, ValueError, TypeError) as error:
+        raise ToolFailed(f"{url!r} cannot be requested: {error}") from None
+    request.headers.setdefault("accept-encoding", "identity")
+    request.headers.setdefault("user-agent", "foldlog")
+    if method not in READING:
+        request.headers.setdefault("idempotency-key", key)
+    return request
+
+
+async def _read(response: httpx2.Response, size_bytes_max: int) -> tuple[bytes, bool]:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > size_bytes_max:
+            return bytes(body[:size_bytes_max]), True
+    return bytes(body), False
+
+
+def _shown(body: bytes, charset: str, *, truncated: bool) -> dict[str, Any]:
+    mark = {"truncated": True} if truncated else {}
+    try:
+        # The cut may go through a character.
+        return {
+            "body": body.decode(charset, "ignore" if truncated and b"\0" not in body else "strict"),
+            **mark,
+        }
+    except (LookupError, UnicodeDecodeError):
+        return {"body_base64": base64.b64encode(body).decode(), **mark}

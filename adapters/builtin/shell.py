@@ -1,0 +1,65 @@
+"""The tool `shell`: a command in the workspace, carried out by a runner."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from ...eventlog.events import Effect
+from ...runtime.context import ToolContext
+from ...runtime.toolport import Tool
+from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, ToolRunner
+from ...runtime.tools import tool
+
+TIMEOUT_S: Final = 10.0
+TIMEOUT_S_MAX: Final = 600.0
+"""What a model may ask for."""
+_CALL_S_MAX: Final = 1200.0
+"""A call may wait for its workspace, or for a place in a cluster, before its own time begins."""
+
+
+def shell_tool(
+    runner: ToolRunner, *, effect: Effect = "unsafe", output_bytes_max: int = OUTPUT_BYTES_MAX
+) -> Tool:
+    """The tool `shell` over the workspace of `runner`, alone among the calls of its round.
+
+    Its result has `exit_code` (124 after its time) and `output`, and only if they are so `timed_out: true` and `limit`,
+    the limit that ended it (cpu, memory, processes). `effect` is what its commands are declared to be.
+    """
+    return tool(effect=effect, parallel=False, timeout_s=_CALL_S_MAX)(_Shell(runner, output_bytes_max).shell)
+
+
+class _Shell:
+    def __init__(self, runner: ToolRunner, output_bytes_max: int) -> None:
+        self._runner, self._output_bytes_max = runner, output_bytes_max
+
+    async def shell(  # noqa: D417 - The context is none of the model's.
+        self,
+        command: list[str],
+        context: ToolContext,
+        cwd: str = ".",
+        timeout_s: Annotated[float, Field(gt=0, le=TIMEOUT_S_MAX)] = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Run a program and return its exit code and its output. Whatever it starts ends with it.
+
+        Args:
+            command: The program and its arguments. No shell reads them: for pipes and the like use ["sh", "-c", "..."].
+            cwd: The directory to run it in, relative to the workspace.
+            timeout_s: Seconds after which it is stopped; its exit code is 124 then.
+        """
+        outcome = await self._runner.run(
+            Command(
+                argv=tuple(command),
+                cwd=cwd,
+                timeout_s=timeout_s,
+                output_bytes_max=self._output_bytes_max,
+                key=context.idempotency_key,
+            )
+        )
+        result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
+        if outcome.timed_out:
+            result["timed_out"] = True
+        if outcome.limit:
+            result["limit"] = outcome.limit
+        return result
