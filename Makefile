@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python chooses the interpreter, ARGS="-k name" is handed on to pytest, the demo or the benchmarks;
 # ARGS="-n 0" runs the tests one after the other, in one process.
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly check bench lock clean
+.PHONY: help demo test nightly sim check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -21,6 +21,7 @@ help:
 	@echo "make demo     one agent on two executors, a worker killed in between, both traces compared"
 	@echo "make test     the tests"
 	@echo "make nightly  the long tests"
+	@echo "make sim      random schedules of the whole runtime for a minute, or as ARGS=\"--for 10m\" says"
 	@echo "make check    lint, format and types, the types of the package as it is installed"
 	@echo "make bench    the measurements"
 	@echo "make lock     choose the versions of all dependencies anew (needs uv)"
@@ -34,6 +35,9 @@ test: $(VENV)/installed
 
 nightly: $(VENV)/installed
 	@$(BIN)/pytest $(PARALLEL) -m nightly $(ARGS)
+
+sim: $(VENV)/installed
+	@$(BIN)/foldlog simulate $(or $(ARGS),--for 60s)
 
 # mypy runs inside .venv, where the folders of the source tree are out of sight: what it reads is what users get.
 check: $(VENV)/installed

@@ -29,6 +29,7 @@ if typing.TYPE_CHECKING:
     from .parity import ParityReport, ParityViolation, assert_parity, check_parity
     from .recorded import rerun
     from .replaying import Divergence, Point, Replay, replay, state_at
+    from .simulation import SimulationReport, simulate
 
 __all__ = [
     "Archive",
@@ -46,6 +47,7 @@ __all__ = [
     "Point",
     "Replay",
     "Row",
+    "SimulationReport",
     "Trace",
     "Violation",
     "Watch",
@@ -68,6 +70,7 @@ __all__ = [
     "read_archive",
     "replay",
     "rerun",
+    "simulate",
     "state_at",
     "to_jsonl",
     "trace_of",
@@ -79,10 +82,12 @@ _LOADED_LATER = {
     "ParityViolation": "parity",
     "Point": "replaying",
     "Replay": "replaying",
+    "SimulationReport": "simulation",
     "assert_parity": "parity",
     "check_parity": "parity",
     "replay": "replaying",
     "rerun": "recorded",
+    "simulate": "simulation",
     "state_at": "replaying",
 }
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..eventlog.errors import RunNotFound
 from ..eventlog.events import ChildReturned, ParentLink
 from ..eventlog.names import child_run_id, run_subject
 from ..eventlog.ports import Write
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
 from ..projections.run_state import RunState
-from .commands import ChildEnded, ChildSpawned, Command
+from .commands import ChildEnded, ChildSpawned, Command, Tick
 from .effects import RunNode
 from .family import cancel_family
-from .journal import Journal, through_outages
+from .journal import STALE_READ_S, Journal, through_outages
 from .owed import news_or_timer
 from .submission import CHILD, open_turn, submitted_event
 from .toolport import ChildFailed
@@ -32,6 +34,8 @@ class ChildRuns:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._unsure: list[str | None] = []
+        """The calls of children that are announced, and not known to be stored."""
 
     def starter(self, call_id: str) -> Callable[[Runnable, str], Awaitable[str]]:
         """What a call's context runs children with; it counts them, so that a re-run finds the ones it had."""
@@ -61,12 +65,19 @@ class ChildRuns:
 
     async def settle(self, call_id: str) -> None:
         """No child outlives its call (R7): end those that are still open, and say so."""
+        if call_id in self._unsure:  # what is under way comes to its end first
+            await self._say(Tick())
+            self._unsure = [call for call in self._unsure if call != call_id]
         state = self._driver.state
         for child in [c for c, call in state.open_children.items() if call == call_id]:
             subject = run_subject(self._driver.journal.subject.shard, state.root, child)
             log = self._driver.host.log
-            await through_outages(self._driver.clock, cancel_family, log, subject, "its call is over")
             journal = Journal(log, subject, wait_for_log=True)
+            while True:
+                with contextlib.suppress(RunNotFound):  # it is there: the read was stale
+                    await through_outages(self._driver.clock, cancel_family, log, subject, "its call is over")
+                    break
+                await self._driver.clock.sleep(STALE_READ_S)
             await journal.follow_until(lambda state: state.over)
             await self._say(_ended(journal))
 
@@ -122,7 +133,9 @@ class ChildRuns:
         )
         child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
+        self._unsure.append(spawned.call_id)
         await self._say(spawned, write)
+        self._unsure.remove(spawned.call_id)
         await child.journal.load()
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 

@@ -250,6 +250,8 @@ class Driver:
         """Decide and store; what a conflict undid is decided again in the light of what came first."""
         turn, extra, waiting = self.turn(), list[Write](), list[asyncio.Future[None]]()
         for item in posted:
+            if item.stored is not None and item.stored.cancelled():  # nobody wants it any more
+                continue
             before = len(turn.events)
             take(turn, item.command)
             if len(turn.events) > before:

@@ -114,6 +114,7 @@ class DurableExecutor:
         """Send a wake-up: harmless if somebody drives the run already (rule 27)."""
         journal = Journal(self._host.log, subject)
         await journal.load()
+        await journal.follow_until(lambda state: state.exists)  # the read may have been stale
         if not journal.state.over:
             await self._host.log.wakeups.send(wakeup_for(journal))
 

@@ -9,7 +9,7 @@ from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFoun
 from ..eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
 from .decide import take
-from .journal import DECISIONS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
+from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
 from .turn import Turn
 
 CLAIM_AFTER_CONFLICTS = 3
@@ -26,7 +26,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     for conflicts in range(DECISIONS_MAX):
         if conflicts > 1:  # reads may be stale: give them the time to be fresh
             await log.clock.sleep(STALE_READ_S)
-        journals = await load_family(log, subject.shard, subject.root)
+        journals = await _whole_family(log, subject.shard, subject.root)
         named = journals.get(subject.id)
         if named is None or not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
@@ -43,6 +43,16 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
         if await _cancel_all(log, journals, members, reason, by, append):
             return "cancelled"
     raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")
+
+
+async def _whole_family(log: Log, shard: int, root: str) -> dict[str, Journal]:
+    """The family as loaded, once it is no more torn: a child stands in the batch that announced it (rule 5)."""
+    for _ in range(REFUSALS_MAX):
+        journals = await load_family(log, shard, root)
+        if all(child in journals for journal in journals.values() for child in journal.state.open_children):
+            return journals
+        await log.clock.sleep(STALE_READ_S)
+    raise LogUnavailable(f"the family of {root} cannot be read as a whole; try again")
 
 
 def _children(journals: dict[str, Journal], run: str) -> list[Journal]:
@@ -63,7 +73,7 @@ def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
 
 async def cancels_below(log: Log, subject: Subject, reason: str) -> list[Write]:
     """The writes that cancel every open run below this one, children before their parents."""
-    journals = await load_family(log, subject.shard, subject.root)
+    journals = await _whole_family(log, subject.shard, subject.root)
     below = [
         member
         for child in _children(journals, subject.id)

@@ -78,6 +78,7 @@ class LocalExecutor:
         """Drive an existing run on in a task of its own, as soon as nobody else does."""
         journal = Journal(self._host.log, subject, wait_for_log=True)
         await journal.load()
+        await journal.follow_until(lambda state: state.exists)  # the read may have been stale
         if not journal.state.over and subject.id not in self._tasks:
             given = {} if agent is None else {agent.name: agent}
             host = msgspec.structs.replace(self._host, agents={**self._host.agents, **given})

@@ -29,6 +29,7 @@ from . import (
     run,
     runs,
     schema,
+    simulate,
     tools,
     worker,
 )
@@ -172,6 +173,7 @@ app.command("fork")(fork.fork)
 app.command("monitor")(monitor.monitor)
 app.command("replay")(replay.replay)
 app.command("parity")(parity.parity)
+app.command("simulate")(simulate.simulate)
 app.command("demo")(demo.demo)
 
 

@@ -1,10 +1,26 @@
-"""Points in time for people: local, to the second."""
+"""Times as people read and write them: points in local time, to the second, and lengths."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from ...eventlog.errors import ConfigError
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
 
 def moment(at: float) -> str:
     """Unix seconds as local time, `2026-03-01 13:05:09`."""
     return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def seconds_of(text: str) -> float:
+    """A length of time, `30s`, `10m` or `1h`, in seconds. Raises `ConfigError`."""
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
+    try:
+        length_s = float(number) * _UNITS_S[unit]
+    except ValueError:
+        length_s = 0.0
+    if length_s <= 0:
+        raise ConfigError(f"a time is written 30s, 10m or 1h, not {text!r}")
+    return length_s

@@ -14,7 +14,7 @@ while the wrapped log, and other wrappers around it, go on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..clock import Clock
 from ..ports import Log
@@ -57,14 +57,17 @@ __all__ = [
 class FaultyLog:
     """A `Log` around `inner` in which the plan's faults happen.
 
-    `operations` counts what was called, by name; `fired` lists the faults that happened, in order.
+    `operations` counts what was called, by name; `fired` lists the faults that happened, in order. `on_crash` is
+    called once, at the moment of the death.
     """
 
-    def __init__(self, inner: Log, faults: Iterable[Fault] | Plan = ()) -> None:
+    def __init__(
+        self, inner: Log, faults: Iterable[Fault] | Plan = (), *, on_crash: Callable[[], None] | None = None
+    ) -> None:
         self.inner = inner
         self.namespace = inner.namespace
         self.clock: Clock = inner.clock
-        self._core = Core(inner.clock, faults if callable(faults) else plan_of(faults))
+        self._core = Core(inner.clock, faults if callable(faults) else plan_of(faults), on_crash)
         self.events = FaultyEvents(inner, self._core)
         self.wakeups = FaultyWakeups(inner, self._core)
         self.timers = FaultyTimers(inner, self._core)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Core:
     """One incarnation of a process, as its ports share it."""
 
-    def __init__(self, clock: Clock, plan: Plan) -> None:
+    def __init__(self, clock: Clock, plan: Plan, on_crash: Callable[[], None] | None = None) -> None:
         self.operations: Counter[str] = Counter()
         self.fired: list[Fault] = []
         self.crashed = False
@@ -41,7 +41,7 @@ class Core:
         self.abandoned: list[object] = []
         """Contexts of a dead process: never left, so that nothing of it says goodbye."""
         self._clock = clock
-        self._plan = plan
+        self._plan, self._on_crash = plan, on_crash
         self._down_until = -math.inf
         self._late: deque[Callable[[], Awaitable[object]]] = deque()
         self._released = Signal()
@@ -69,8 +69,12 @@ class Core:
 
     def kill(self) -> None:
         """The process is dead from now on."""
+        if self.crashed:
+            return
         self.crashed = True
         self._died.notify()
+        if self._on_crash is not None:
+            self._on_crash()
 
     async def wait_until_dead(self) -> None:
         """Return as soon as the process is dead."""

@@ -37,6 +37,8 @@ class MemoryEvents:
         self._commits: dict[Selector, list[Stored]] = defaultdict(list)
         self._arrivals: dict[Selector, Signal] = defaultdict(Signal)
         self._runs: dict[tuple[int, str], Subject] = {}
+        self.stored: list[Stored] = []
+        """Every commit of every subject, in the order of storing: for who watches, as a simulation does."""
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
         """Store all writes or none, and return their positions in order (`EventLog.append`)."""
@@ -81,6 +83,7 @@ class MemoryEvents:
         stored = Stored(subject, self._positions.next(subject.shard), data)
         if subject.kind == "run":
             self._runs[subject.shard, subject.id] = subject
+        self.stored.append(stored)
         for selector in _selectors_of(subject):
             self._commits[selector].append(stored)
             self._arrivals[selector].notify()

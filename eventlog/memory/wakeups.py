@@ -34,6 +34,11 @@ class MemoryWakeups:
         self._timers: dict[tuple[int, str, str], Timer] = {}
         self._changes = Signal()
 
+    @property
+    def unacknowledged(self) -> list[Wakeup]:
+        """What nobody has acknowledged yet, oldest first."""
+        return [message.wakeup for message in self._messages.values()]
+
     async def send(self, wakeup: Wakeup) -> None:
         """Store a wake-up."""
         await checkpoint()

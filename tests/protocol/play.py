@@ -1,23 +1,27 @@
-"""Playing a scenario with faults: one process that they happen to, another that goes on, and what must hold then."""
+"""Playing a scenario with planned faults: one process that they happen to, another that goes on, and what must hold."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
-from foldlog.eventlog.faults import Crash, Fault, Plan
-
-from tests.protocol.loop import SimulatedLoop, simulate
-from tests.protocol.properties import left_over, violations
-from tests.protocol.scenarios import SCENARIOS, forms, submit, undisturbed
-from tests.protocol.world import LEASE_S, Process, World
+from foldlog.eventlog.faults import Crash, Fault
+from foldlog.replay import Canonical
+from foldlog.replay.simulation import SCENARIOS, World, run_simulated
+from foldlog.replay.simulation.loop import simulated_loop
+from foldlog.replay.simulation.playing import forms, submit
+from foldlog.replay.simulation.playing import undisturbed as undisturbed_of
+from foldlog.replay.simulation.process import LEASE_S, Draw, Process
+from foldlog.replay.simulation.properties import left_over, violations
 
 RELEASE_AFTER_S = 3.0
 """When what is late arrives and stale reads are fresh again."""
 QUIET_S = 12 * LEASE_S
 """Long enough for everything that was left behind to come back and be found done."""
+COMPARED = [name for name, scenario in SCENARIOS.items() if scenario.compared]
 
 
 class Played(msgspec.Struct):
@@ -29,16 +33,19 @@ class Played(msgspec.Struct):
     unhandled: list[dict[str, Any]]
 
 
+@functools.cache
+def undisturbed(name: str) -> Mapping[str, Canonical]:
+    return undisturbed_of(SCENARIOS[name])
+
+
 def play(
     name: str,
-    faults: Iterable[Fault] | Plan = (),
+    faults: Iterable[Fault] | Draw = (),
     *,
     executor: str = "durable",
     silent: bool = False,
-    outcome: str = "retry",
+    outcome: Literal["retry", "succeeded"] = "retry",
     standby: bool = False,
-    seed: int | None = None,
-    meanwhile: Callable[[World], Any] | None = None,
 ) -> Played:
     """Play a scenario. The faults happen to the first worker, or to the process of the local executor.
 
@@ -48,14 +55,12 @@ def play(
     async def main() -> Played:
         world = World()
         world.outcome = outcome
-        jobs = SCENARIOS[name](world)
+        jobs = SCENARIOS[name].stage(world)
         world.process("answering").spawn(world.answer_approvals())
         victim = world.process("w0", faults)
         victim.silent = silent
         world.outside(_go_on(world, victim, at_once=standby))
         world.outside(_release(victim))
-        if meanwhile is not None:
-            world.outside(meanwhile(world))
         if executor == "durable":
             victim.serve()
             await submit(world.process("caller"), jobs, executor)
@@ -63,11 +68,9 @@ def play(
             await submit(victim, jobs, executor)
         await world.settle()
         await asyncio.sleep(QUIET_S)
-        loop: Any = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
-        return Played(world, victim, executor, loop.unhandled)
+        return Played(world, victim, executor, list(simulated_loop().unhandled))
 
-    return simulate(main, seed=seed)
+    return run_simulated(main)
 
 
 async def _go_on(world: World, victim: Process, *, at_once: bool) -> None:
@@ -84,9 +87,14 @@ async def _release(victim: Process) -> None:
 
 def problems(played: Played) -> list[str]:
     """Whatever is wrong with the log, with what was left behind, or with what a task raised."""
-    found = violations(played.world) + [f"left over: {wakeup}" for wakeup in left_over(played.world)]
-    raised = [context.get("exception") or context["message"] for context in played.unhandled]
-    return found + [f"nobody caught {error!r}" for error in raised if not isinstance(error, Crash)]
+    return [*violations(played.world), *left_over(played.world), *_uncaught(played)]
+
+
+def _uncaught(played: Played) -> Iterator[str]:
+    for context in played.unhandled:
+        error = context.get("exception") or context["message"]
+        if not isinstance(error, Crash):
+            yield f"nobody caught {error!r}"
 
 
 def differences(name: str, played: Played) -> list[str]:

@@ -20,6 +20,13 @@ from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
 from foldlog.eventlog.ports import CommitWrite, Timer, Wakeup, WakeWrite
 from foldlog.projections import run_state
+from foldlog.replay.simulation import Job, Stuck, TooLong, World, run_simulated
+from foldlog.replay.simulation.cast import an_agent, arrival, calls, gate, says
+from foldlog.replay.simulation.playing import submit
+from foldlog.replay.simulation.process import LEASE_S
+from foldlog.replay.simulation.properties import violations
+from foldlog.replay.simulation.scenarios import lane, pure, unsafe
+from foldlog.replay.simulation.scenarios import retry as parked_retry
 from foldlog.runtime import calls as calls_module
 from foldlog.runtime import drive, durable, family, heart, local
 from foldlog.runtime import turn as turn_module
@@ -29,12 +36,7 @@ from foldlog.runtime.durable import DurableExecutor, Worker
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.submission import CHILD, open_turn, submitted_event
 
-from tests.protocol.loop import Stuck, TooLong, simulate
-from tests.protocol.properties import violations
-from tests.protocol.scenarios import Job, calls, pure, says, submit, unsafe
-from tests.protocol.scenarios import lane as lane_of_two
-from tests.protocol.scenarios import retry as parked_retry
-from tests.protocol.world import LEASE_S, Steer, World
+from tests.protocol.steer import Steer
 
 Schedule = Callable[[World], Awaitable[list[str] | None]]
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -78,7 +80,7 @@ def found_in(schedule: Schedule) -> list[str]:
         return [*(told or []), *violations(world)]
 
     try:
-        return simulate(main, steps_max=40_000)
+        return run_simulated(main, steps_max=40_000)
     except (TooLong, Stuck) as error:
         return [f"P3 lost run: {error}"]
 
@@ -88,19 +90,19 @@ def found_in(schedule: Schedule) -> list[str]:
 
 def waiting(world: World, name: str = "gate") -> Job:
     """A run whose tool waits at a gate, on whoever drives it."""
-    return Job(world.agent("waiting", calls(("wait", {"for_": name})), says("done")), "question")
+    return Job(an_agent(world, "waiting", calls(("wait", {"for_": name})), says("done")), "question")
 
 
 def asking(world: World) -> Job:
     """A run that parks for an approval."""
     replies = calls(("deploy", {"to": "a"})), says("done")
-    return Job(world.agent("asking", *replies, hitl_tools=["deploy"]), "question")
+    return Job(an_agent(world, "asking", *replies, hitl_tools=["deploy"]), "question")
 
 
 def parent(world: World) -> Job:
     """A run with a child whose tool waits at a gate."""
-    world.agent("inner", calls(("wait", {"for_": "gate"})), says("inner answer"))
-    return Job(world.agent("parent", calls(("delegate", {"to": "inner"})), says("done")), "question")
+    an_agent(world, "inner", calls(("wait", {"for_": "gate"})), says("inner answer"))
+    return Job(an_agent(world, "parent", calls(("delegate", {"to": "inner"})), says("done")), "question")
 
 
 async def approve(world: World, who: Any = None) -> None:
@@ -135,7 +137,7 @@ async def zombie_commits(world: World) -> None:
     world.worker("w1")
     await asyncio.sleep(35.0)
     assert not w0.dead.is_set()
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 @row("1b", "unconditioned append, cancelled", "1", "P2", no_condition)
@@ -254,13 +256,13 @@ async def stale_read_of_a_lane(world: World) -> None:
     w0 = world.worker("w0", steer)
     jobs = [Job(job.agent, f"question {n}", {"session": "talk"}) for n in range(2)]
     await submit(world.process("caller"), jobs, "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     position = max(stored.position for stored, _ in world.commits() if stored.subject.kind == "lane")
     steer.once["events.head"] = StaleRead(0, "events.head", position)
     await world.people().get_run(world.runs()[0]).cancel()
     await asyncio.sleep(2.0)
     await w0.handle.release()
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 def wakeups_deduplicated(patch: pytest.MonkeyPatch) -> None:
@@ -310,11 +312,11 @@ async def redelivered_while_driven(world: World) -> None:
     w0 = world.worker("w0", [Delay(1, "wakeups.pull", 1.5 * LEASE_S)])
     w0.silent = True
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     world.worker("w1")
     await asyncio.sleep(1.0)
     w0.kill()
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 def ack_when_fenced(patch: pytest.MonkeyPatch) -> None:
@@ -333,14 +335,14 @@ async def zombie_is_fenced(world: World) -> None:
     job = waiting(world)
     world.worker("w0", steer)
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     await asyncio.sleep(0.5)
     steer.stall(3 * LEASE_S)
     w1 = world.worker("w1")
     w1.silent = True
     await asyncio.sleep(3.2 * LEASE_S)
     w1.kill()
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 # --- 9 ------------------------------------------------------------------------------------------------------
@@ -360,7 +362,7 @@ async def cancelled_on_top_of_a_message(world: World) -> list[str]:
     job = waiting(world)
     world.worker("w0")
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     injector = world.process("injector", [LostAck(1), Delay(2, "events.read", 2.0)])
     run = world.runs()[0]
     injecting = injector.spawn(injector.runtime().get_run(run).inject("hello"))
@@ -384,7 +386,7 @@ async def cancel_without_an_answer(world: World) -> list[str]:
     job = waiting(world)
     world.worker("w0")
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     canceller = world.process("canceller", [LostAck(1)])
     answer = await canceller.does(canceller.runtime().get_run(world.runs()[0]).cancel())
     return [] if answer == "cancelled" else [f"P9 the cancel that was stored is told as {answer}"]
@@ -404,13 +406,13 @@ async def late_message(world: World) -> list[str]:
     job = waiting(world)
     world.worker("w0")
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     injector = world.process("injector", [LateAppend(1), Delay(2, delay_s=1.0)])
     injecting = injector.spawn(injector.runtime().get_run(world.runs()[0]).inject("hello"))
     await asyncio.sleep(0.5)
     await injector.handle.release()
     await injecting
-    world.gate("gate").set()
+    gate(world, "gate").set()
     queued = sum(isinstance(event, MessageQueued) for event in world.events_of(world.runs()[0]))
     return [] if queued == 1 else [f"P9 one message was sent, and {queued} are stored"]
 
@@ -611,7 +613,7 @@ def lane_freed_later(patch: pytest.MonkeyPatch) -> None:
 @row("17", "lane freed after the terminal", "6", "P3", lane_freed_later)
 async def canceller_dies_behind_the_terminal(world: World) -> None:
     first = asking(world)
-    second = world.agent("second", says("done"))
+    second = an_agent(world, "second", says("done"))
     world.worker("w0")
     jobs = [Job(first.agent, "question", {"session": "talk"}), Job(second, "question", {"session": "talk"})]
     await submit(world.process("caller"), jobs, "durable")
@@ -629,7 +631,7 @@ def no_lane_check(patch: pytest.MonkeyPatch) -> None:
 
 @row("18", "no lane check on a spurious wake-up", "12", "P6", no_lane_check)
 async def spurious_wakeup_in_a_lane(world: World) -> None:
-    jobs = lane_of_two(world)
+    jobs = lane(world)
     await submit(world.process("caller"), jobs, "durable")
     waiting_run = world.runs()[1]
     await world.log.wakeups.send(
@@ -651,9 +653,9 @@ async def family_cancelled(world: World) -> None:
     job = parent(world)
     world.worker("w0")
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     await world.people().get_run(world.runs()[0]).cancel("family")
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 def enumerated_once(patch: pytest.MonkeyPatch) -> None:
@@ -665,24 +667,24 @@ def enumerated_once(patch: pytest.MonkeyPatch) -> None:
         known = first.setdefault(root, set(journals))
         return {run: journal for run, journal in journals.items() if run in known}
 
-    patch.setattr(family, "load_family", load)
+    patch.setattr(family, "_whole_family", load)
 
 
 @row("19b", "cancel enumerates once", "23", "P7", enumerated_once)
 async def child_starts_while_the_family_is_cancelled(world: World) -> None:
-    world.agent("inner", calls(("wait", {"for_": "second"})), says("inner answer"))
+    an_agent(world, "inner", calls(("wait", {"for_": "second"})), says("inner answer"))
     replies = calls(("wait", {"for_": "first"})), calls(("delegate", {"to": "inner"})), says("done")
-    agent = world.agent("parent", *replies)
+    agent = an_agent(world, "parent", *replies)
     world.worker("w0")
     await submit(world.process("caller"), [Job(agent, "question")], "durable")
-    await world.arrival("first").wait()
+    await arrival(world, "first").wait()
     canceller = world.process("canceller", [Delay(1, delay_s=2.0)])
     cancelling = canceller.spawn(canceller.runtime().get_run(world.runs()[0]).cancel("family"))
     await asyncio.sleep(0.5)
-    world.gate("first").set()
-    await world.arrival("second").wait()
+    gate(world, "first").set()
+    await arrival(world, "second").wait()
     await cancelling
-    world.gate("second").set()
+    gate(world, "second").set()
 
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
@@ -699,12 +701,12 @@ async def canceller_dies_within_the_family(world: World) -> None:
     job = parent(world)
     world.worker("w0")
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     await asyncio.sleep(0.5)
     canceller = world.process("canceller", [CrashAt(1, "events.append", after=True)])
     await canceller.does(canceller.runtime().get_run(world.runs()[0]).cancel("family"))
     await asyncio.sleep(1.0)
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 def announced_then_created(patch: pytest.MonkeyPatch) -> None:
@@ -720,6 +722,7 @@ def announced_then_created(patch: pytest.MonkeyPatch) -> None:
         await child.journal.load()
 
     patch.setattr(ChildRuns, "_start", start)
+    patch.setattr(family, "_whole_family", family.load_family)
 
 
 # A child that is announced exists: both stand in one batch (rule 5), so that no cancel needs a tombstone.
@@ -732,7 +735,7 @@ async def cancelled_between_announcement_and_child(world: World) -> None:
     await asyncio.sleep(0.3)
     await world.people().get_run(world.runs()[0]).cancel("family")
     await w0.handle.release()
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 def children_are_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -753,10 +756,10 @@ async def owner_dies_within_a_child(world: World) -> None:
     job = parent(world)
     w0 = world.worker("w0")
     await submit(world.process("caller"), [job], "durable")
-    await world.arrival("gate").wait()
+    await arrival(world, "gate").wait()
     w0.kill()
     world.worker("w1")
-    world.gate("gate").set()
+    gate(world, "gate").set()
 
 
 def ends_alone(patch: pytest.MonkeyPatch) -> None:
@@ -769,8 +772,8 @@ def ends_alone(patch: pytest.MonkeyPatch) -> None:
 # Not in the table, which ends at 22: the model only argues rule 24.
 @row("24", "a parent fails while a child is open", "24", "P7", ends_alone)
 async def bug_beside_a_child(world: World) -> None:
-    world.agent(
-        "inner", calls(("look", {"at": "a"})), calls(("wait", {"for_": "gate"})), says("inner answer")
+    an_agent(
+        world, "inner", calls(("look", {"at": "a"})), calls(("wait", {"for_": "gate"})), says("inner answer")
     )
     replies = calls(("delegate", {"to": "inner"}), ("save", {"what": "x"})), says("done")
     with pytest.MonkeyPatch.context() as patch:
@@ -783,7 +786,7 @@ async def bug_beside_a_child(world: World) -> None:
 
         patch.setattr(calls_module, "returned", returned)
         world.worker("w0")
-        jobs = [Job(world.agent("parent", *replies), "question")]
+        jobs = [Job(an_agent(world, "parent", *replies), "question")]
         await submit(world.process("caller"), jobs, "durable")
         await world.settle(5.0)
 

@@ -13,12 +13,11 @@ from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Subject
 from foldlog.replay import check_trace, load_trace
+from foldlog.replay.simulation.cast import Model, Reply
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 from foldlog.runtime.drive import Driver, Host
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.submission import open_turn, submitted_event
-
-from tests.protocol.world import Model, Reply
 
 WRITERS, MESSAGES = 8, 5
 

@@ -1,0 +1,227 @@
+"""Who plays in the scenarios: a model with a script, and tools of every effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from ...eventlog.events import ApprovalRequested, TokenUsage
+from ...runtime import Agent, Custom, Retryable, ToolContext, tool
+from ...runtime.models import (
+    CallDelta,
+    Delta,
+    Finished,
+    ModelRequest,
+    RateLimited,
+    ReasoningDelta,
+    TextDelta,
+    TransientModelError,
+)
+from ...runtime.runnable import Runnable
+from ...runtime.toolport import Tool
+from .world import WORLD, Decision, World
+
+PROVIDER = "sim"
+Call = tuple[str, dict[str, Any]]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model says at one step. `fails`: that many attempts fail first, `retry_after_s` given."""
+
+    text: tuple[str, ...] = ()
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    fails: int = 0
+    retry_after_s: float | None = None
+
+
+def says(*pieces: str, **fields: Any) -> Reply:
+    """A final answer, in the pieces in which it is streamed."""
+    return Reply(text=pieces, **fields)
+
+
+def calls(*requests: Call, **fields: Any) -> Reply:
+    """A round of tool calls."""
+    return Reply(calls=requests, **fields)
+
+
+class Model:
+    """Answers the k-th call of a run with the k-th reply of its script, whoever asks."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, tuple[Reply, ...]] = {}
+
+    def check(self, model: str) -> None:
+        """Every model has a script."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The reply, a tenth of a second later."""
+        step = sum(message.role == "assistant" for message in request.messages)
+        reply = self.scripts[request.model][step]
+        await asyncio.sleep(0.1)
+        if request.attempt <= reply.fails:
+            if reply.retry_after_s is not None:
+                raise RateLimited("slow down", retry_after_s=reply.retry_after_s)
+            raise TransientModelError("cut off")
+        if reply.reasoning:
+            yield ReasoningDelta(reply.reasoning)
+        for piece in reply.text:
+            yield TextDelta(piece)
+        for index, (name, arguments) in enumerate(reply.calls):
+            written = msgspec.json.encode(arguments).decode()
+            yield CallDelta(index=index, id=f"call-{step}-{index}", name=name, arguments=written)
+        yield Finished(reason="stop", usage=TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5))
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+def a_model(world: World, name: str, *replies: Reply) -> str:
+    """A model that says this, whoever asks; its name."""
+    model = world.providers.setdefault(PROVIDER, Model())
+    if isinstance(model, Model):
+        model.scripts[name] = replies
+    return f"{PROVIDER}:{name}"
+
+
+def an_agent(world: World, name: str, *replies: Reply, **fields: Any) -> Agent[Any]:
+    """An agent of the world whose model says this, with all tools."""
+    a_model(world, name, *replies)
+    agent: Agent[Any] = Agent(name, model=f"{PROVIDER}:{name}", tools=TOOLS, **fields)
+    world.agents.append(agent)
+    return agent
+
+
+def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
+    """People approve `deploy`, edit what goes to `wrong`, and reject what goes to `nowhere`."""
+    match asked.arguments:
+        case {"to": "nowhere"}:
+            return Decision(decision="rejected", note="not there")
+        case {"to": "wrong"}:
+            return Decision(arguments={"to": "right"})
+        case _:
+            return Decision()
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+@tool(effect="pure")
+async def look(at: str, ctx: ToolContext) -> str:
+    """Look."""
+    ctx.progress(1, 2)
+    await asyncio.sleep(0.2)
+    ctx.progress(2, 2)
+    return f"saw {at}"
+
+
+@tool(effect="pure")
+async def watch(for_s: float, ctx: ToolContext) -> str:
+    """Look for longer, and say so again and again."""
+    for number in range(4):
+        ctx.emit(Custom("seen", {"number": number}))
+        await asyncio.sleep(for_s / 4)
+    return "watched"
+
+
+@tool(effect="idempotent")
+async def save(what: str, ctx: ToolContext) -> str:
+    """Save."""
+    WORLD.get().effects.append(("save", ctx.idempotency_key))
+    await asyncio.sleep(0.1)
+    return f"saved {what}"
+
+
+@tool(effect="idempotent")
+async def flaky(times: int, ctx: ToolContext) -> str:
+    """Ask to be tried again, so many times."""
+    key = f"flaky {ctx.idempotency_key}"
+    tried = WORLD.get().state[key] = WORLD.get().state.get(key, 0) + 1
+    await asyncio.sleep(0.1)
+    if tried <= times:
+        raise Retryable("not yet", after_s=0.5)
+    return "now"
+
+
+@tool(effect="pure", parallel=False)
+async def alone(n: int) -> int:
+    """Run beside no other call."""
+    await asyncio.sleep(0.1)
+    return n
+
+
+@tool(effect="unsafe")
+async def send(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the model to fill in
+    """Send, once."""
+    await asyncio.sleep(0.3)
+    WORLD.get().effects.append(("send", ctx.idempotency_key))
+    return "sent"
+
+
+@tool(effect="unsafe")
+async def deploy(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
+    """Deploy, if somebody approves."""
+    await asyncio.sleep(0.1)
+    WORLD.get().effects.append(("deploy", ctx.idempotency_key))
+    return "sent"
+
+
+@tool(effect="pure")
+async def wait(for_: str) -> str:
+    """Wait for the gate."""
+    arrival(WORLD.get(), for_).set()
+    await gate(WORLD.get(), for_).wait()
+    return "waited"
+
+
+@tool(effect="pure", timeout_s=None)
+async def delegate(to: str, ctx: ToolContext) -> str:
+    """Ask another agent."""
+    return await ctx.run(_agent(to), "sub question")
+
+
+@tool(effect="pure", timeout_s=2.0)
+async def hurry(to: str, ctx: ToolContext) -> str:
+    """Ask another agent, and not wait for long."""
+    return await ctx.run(_agent(to), "be quick")
+
+
+@tool(effect="pure")
+async def poke(text: str, ctx: ToolContext) -> str:
+    """Somebody says something while this runs, whoever runs it."""
+    world, run = WORLD.get(), ctx.run_id
+    await asyncio.wait({world.say_once(f"{run} {text}", lambda: world.inject(run, text))})
+    return "poked"
+
+
+@tool(effect="pure")
+async def halt(ctx: ToolContext) -> str:
+    """Somebody asks the run to pause while this runs."""
+    world, run = WORLD.get(), ctx.run_id
+    await asyncio.wait({world.say_once(f"{run} halt", lambda: world.pause(run))})
+    return "halted"
+
+
+TOOLS: list[Tool] = [look, watch, save, flaky, alone, send, deploy, wait, delegate, hurry, poke, halt]
+
+
+def gate(world: World, name: str) -> asyncio.Event:
+    """What a `wait` of this name waits for."""
+    return _event(world, f"gate {name}")
+
+
+def arrival(world: World, name: str) -> asyncio.Event:
+    """Set as soon as a `wait` of this name was entered."""
+    return _event(world, f"arrival {name}")
+
+
+def _event(world: World, name: str) -> asyncio.Event:
+    found: asyncio.Event = world.state.setdefault(name, asyncio.Event())
+    return found
+
+
+def _agent(name: str) -> Runnable[Any]:
+    return next(agent for agent in WORLD.get().agents if agent.name == name)

@@ -1,0 +1,279 @@
+"""Playing a schedule, and judging what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError, FoldlogError
+from ...eventlog.faults import Crash
+from ...eventlog.ports import Wakeup
+from ..canonical import Canonical, canonical
+from ..comparison import compare, is_prefix
+from ..trace import trace_of
+from .injected import Injected
+from .loop import Picks, Stuck, TooLong, run_simulated, simulated_loop
+from .process import LEASE_S, Process
+from .properties import left_over, violations
+from .scenarios import Scenario
+from .schedule import CALM_AFTER_S, Act, Chaos, Schedule
+from .telling import Line, tell
+from .world import Job, World
+
+QUIET_S = 12 * LEASE_S
+"""Long enough for everything that was left behind to come back and be found done."""
+RELEASE_AFTER_S = 3.0
+INTERRUPTION = "by the way"
+
+Forms = Mapping[str, Canonical]
+"""The canonical form of each family, by `Job.key` of its root."""
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a schedule. `problems`: each begins with the property that it breaks.
+
+    `schedule` is written out: it plays the same again without its seed. `coverage`: how often a fault of a kind met an
+    event of a type. `trace`: what happened, for people.
+    """
+
+    schedule: Schedule
+    problems: tuple[str, ...]
+    coverage: Counter[tuple[str, str]]
+    trace: tuple[Line, ...] = ()
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """The properties that do not hold."""
+        return frozenset(problem.partition(" ")[0] for problem in self.problems)
+
+    @property
+    def faults(self) -> tuple[Injected, ...]:
+        """What went wrong, in order."""
+        return self.schedule.faults or ()
+
+
+async def submit(process: Process, jobs: list[Job], executor: str) -> None:
+    """Start all jobs, one after the other."""
+    for job in jobs:
+        await process.start(job.agent, job.text, executor=executor, **job.options)
+
+
+def forms(world: World) -> dict[str, Canonical]:
+    """The canonical form of each family in the log."""
+    found: dict[str, Canonical] = {}
+    for root in world.roots():
+        trace = trace_of(world.family(root))
+        submitted: Any = trace.events[0]
+        found[f"{submitted.agent_path}: {submitted.input}"] = canonical(trace)
+    return found
+
+
+def undisturbed(scenario: Scenario) -> dict[str, Canonical]:
+    """The scenario's canonical forms as the local executor writes them when nothing goes wrong.
+
+    Raises `ConfigError` for a scenario that does not end, or breaks a property, by itself.
+    """
+
+    async def play() -> dict[str, Canonical]:
+        world = World()
+        jobs = scenario.stage(world)
+        world.process("answering").spawn(world.answer_approvals())
+        await submit(world.process("local"), jobs, "local")
+        await world.settle()
+        found = violations(world)
+        if found:
+            raise ConfigError(f"{scenario.name} breaks by itself, with nothing going wrong: {found[0]}")
+        return forms(world)
+
+    return run_simulated(play)
+
+
+def play(scenario: Scenario, schedule: Schedule, expected: Forms, *, tells: bool = False) -> Played:
+    """Play a schedule of a scenario whose undisturbed forms are known. `tells`: whether the trace is written."""
+    game = _Game(scenario, schedule, expected)
+    drawn = schedule.picks is None
+    seed = f"{schedule.scenario}/{schedule.seed}/picks" if drawn else None
+    picks = Picks(seed, () if schedule.picks is None else schedule.picks)
+    with overhearing() as bugs:
+        try:
+            problems = run_simulated(game.play, picks=picks)
+        except (Stuck, TooLong) as error:
+            problems = [f"P3 lost run: {error}"]
+    problems += [f"BUG {bug}" for bug in bugs]
+    return Played(
+        schedule=schedule.written(game.chaos.fired, picks.taken),
+        problems=tuple(problems),
+        coverage=game.world.coverage,
+        trace=tell(game.world) if tells else (),
+    )
+
+
+class _Overhearing(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.bugs: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self.bugs.append(f"{record.getMessage()}: {error!r}" if error is not None else record.getMessage())
+
+
+@contextlib.contextmanager
+def overhearing() -> Iterator[list[str]]:
+    """What the runtime reports as bugs of its own meanwhile; nothing of its log records is shown."""
+    logger, handler = logging.getLogger("foldlog"), _Overhearing()
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    try:
+        yield handler.bugs
+    finally:
+        logger.handlers, logger.propagate = before
+
+
+class _Game:
+    """One schedule while it is played."""
+
+    def __init__(self, scenario: Scenario, schedule: Schedule, expected: Forms) -> None:
+        self._scenario, self._schedule, self._expected = scenario, schedule, expected
+        self._disturbed = not scenario.compared
+        self._cancelled = False
+        self.world: World
+        self.chaos: Chaos
+
+    async def play(self) -> list[str]:
+        """Play it; whatever is wrong with it."""
+        schedule = self._schedule
+        self.world = world = World()
+        self.chaos = Chaos(schedule, world.clock.monotonic, self._newest)
+        world.outcome = schedule.outcome if self._scenario.told_apart else "retry"
+        world.people_twice = schedule.twice
+        world.person_faults = self.chaos.of
+        jobs = self._scenario.stage(world)
+        world.process("answering").spawn(world.answer_approvals())
+        for number in range(len(schedule.staff)):
+            self._worker(f"w{number}", number)
+        caller = world.process("caller", self.chaos.of("caller", may_crash=schedule.executor == "local"))
+        world.outside(self._release(caller, RELEASE_AFTER_S))
+        for number, act in enumerate(schedule.acts):
+            world.outside(self._act(number, act))
+        await submit(caller, jobs, schedule.executor)
+        await world.settle()
+        await asyncio.sleep(CALM_AFTER_S + QUIET_S)
+        return self._judge(caller, jobs)
+
+    def _newest(self) -> int:
+        stored = self.world.log.events.stored
+        return stored[-1].position if stored else 0
+
+    # --- who is there -------------------------------------------------------------------------------------------------
+
+    def _worker(self, name: str, number: int) -> None:
+        staff = self._schedule.staff[number]
+        process = self.world.process(name, self.chaos.of(name))
+        process.silent = staff.silent
+        process.serve()
+        self.world.outside(self._release(process, staff.released_every_s))
+        self.world.outside(self._replace(process, number))
+
+    async def _replace(self, process: Process, number: int) -> None:
+        """Somebody starts a new worker for one that died."""
+        await process.dead.wait()
+        await asyncio.sleep(self._schedule.staff[number].replaced_after_s)
+        self._worker(process.name + "+", number)
+
+    async def _release(self, process: Process, every_s: float) -> None:
+        """What is late arrives at some time, stale reads are fresh again, until nothing goes wrong any more."""
+        while self.world.clock.monotonic() < CALM_AFTER_S + every_s:
+            await asyncio.sleep(every_s)
+            await process.handle.release()
+
+    # --- what is done from outside --------------------------------------------------------------------------------
+
+    async def _act(self, number: int, act: Act) -> None:
+        await asyncio.sleep(act.at_s)
+        if act.does in {"freeze", "leave"}:
+            self._to_worker(act)
+            return
+        runs = self.world.runs()
+        if runs:
+            await self._to_run(number, act, runs[int(act.which * len(runs))])
+
+    def _to_worker(self, act: Act) -> None:
+        there = [each for each in self.world.processes.values() if each.worker and not each.dead.is_set()]
+        if not there:
+            return
+        process = there[int(act.which * len(there))]
+        if act.does == "freeze":
+            process.freeze(act.for_s, cut_off=act.which > 0.5)  # noqa: PLR2004 - every other time
+        elif process.worker is not None:
+            process.worker.stop()
+            self._worker(process.name + "-", int(process.name[1]))
+
+    async def _to_run(self, number: int, act: Act, run: str) -> None:
+        world = self.world
+        match act.does:
+            case "cancel":
+                self._cancelled = True
+                self._disturbed = self._disturbed or run not in world.roots()
+                reason = "family" if run in world.roots() else f"one of them, {number}"
+                await world.cancel(run, reason, world.person())
+            case "interrupt":
+                self._disturbed = True
+                await world.inject(run, f"{INTERRUPTION}, {number}", world.person())
+            case "pause":
+                self._disturbed = True
+                await world.pause(run, act.for_s)
+            case _:
+                await self._wake(run)
+
+    async def _wake(self, run: str) -> None:
+        """A server that repeats itself."""
+        stored, commit = next((s, c) for s, c in self.world.commits() if c.run == run)
+        wakeup = Wakeup(
+            shard=0, agent=commit.path.rpartition("/")[2], root=stored.subject.root, run=run, cause=1
+        )
+        await self.world.log.wakeups.send(wakeup)
+
+    # --- what came of it ----------------------------------------------------------------------------------------------
+
+    def _judge(self, caller: Process, jobs: list[Job]) -> list[str]:
+        raised = [context.get("exception") or context["message"] for context in simulated_loop().unhandled]
+        uncaught = [f"UNCAUGHT {error!r}" for error in raised if not isinstance(error, (Crash, FoldlogError))]
+        found = violations(self.world) + left_over(self.world) + uncaught
+        return found or self._compare(caller, jobs)
+
+    def _compare(self, caller: Process, jobs: list[Job]) -> list[str]:
+        """Parity, where no outsider raced; after a cancel, that it cut the trace off and changed nothing."""
+        got, expected = forms(self.world), self._expected
+        lost = caller.dead.is_set()
+        missing = [] if lost else sorted({job.key for job in jobs} - got.keys() - set(self.world.told_no))
+        found = [f"P3 {key} was submitted and is missing" for key in missing]
+        if self._disturbed:
+            return found
+        for key, form in got.items():
+            if key in self.world.told_no and self.world.open_runs():  # nobody was told that it exists
+                continue
+            found += _cut(key, form, expected[key]) if self._cancelled else _equal(key, form, expected[key])
+        return found
+
+
+def _equal(key: str, form: Canonical, whole: Canonical) -> list[str]:
+    if form.digest == whole.digest:
+        return []
+    difference = compare(whole, form).first_difference
+    return [f"PARITY {key} differs: {difference.rule}, {difference.why}"] if difference else []
+
+
+def _cut(key: str, form: Canonical, whole: Canonical) -> list[str]:
+    """How a trace differs from a whole one, apart from having been cancelled at some place."""
+    root = form.boundaries[0].run
+    if not any(b.run == root and b.type == "status" and "cancelled" in b.label for b in form.boundaries):
+        return _equal(key, form, whole)
+    difference = is_prefix(form, whole).first_difference
+    return [f"PARITY {key} is no prefix: {difference.rule}, {difference.why}"] if difference else []

@@ -1,0 +1,213 @@
+"""One simulated operating-system process: its own handle on the log, and tasks that stand still or die with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from ...eventlog.commits import decode
+from ...eventlog.errors import FoldlogError
+from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
+from ...eventlog.ports import CommitWrite, EventLog, Log, Selector, Stored, Subject, Write
+from ...runtime import RunHandle, Runtime, Worker
+from ...runtime.drive import Host
+from ...runtime.runnable import Runnable
+from .injected import Injected
+from .loop import OWNER, simulated_loop
+
+if TYPE_CHECKING:
+    from .world import World
+
+LEASE_S = 10.0
+GRACE_S = 2.0
+"""How long a worker that is asked to leave lets its runs go on."""
+
+Draw = Callable[[str, int, int], Injected | Fault | None]
+"""What happens to (operation, its count, count of all operations of the process)."""
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """An operation of a process: when (s), which, the fault it met, and how many commits the log had then."""
+
+    at_s: float
+    process: str
+    operation: str
+    call: int
+    fault: Injected | Fault | None
+    commits: int
+
+
+class _ProcessLog(FaultyLog):
+    """The log as one process has it. `at_hand`: the types of the events that are being appended."""
+
+    def __init__(self, process: Process, inner: Log, plan: Plan) -> None:
+        super().__init__(inner, plan, on_crash=process.kill)
+        self.at_hand: tuple[str, ...] = ()
+        self.events: Any = _Events(process, self, self.events)
+
+
+class _Events:
+    """`EventLog` of a process, which knows what is appended and may be stopped right behind it."""
+
+    def __init__(self, process: Process, log: _ProcessLog, inner: EventLog) -> None:
+        self._process, self._log, self._inner = process, log, inner
+        self.shards = inner.shards
+
+    async def append(self, *writes: Write) -> tuple[int, ...]:
+        """Append, and stand still behind it if that is planned."""
+        commits = [write for write in writes if isinstance(write, CommitWrite)]
+        self._log.at_hand = tuple(event.type for write in commits for event in decode(write.data).events)
+        self._process.frozen_behind = None
+        positions = await self._inner.append(*writes)
+        if self._process.freeze_behind():
+            await checkpoint()
+        return positions
+
+    def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """As the port."""
+        return self._inner.read(selector, after)
+
+    async def head(self, subject: Subject) -> Stored | None:
+        """As the port."""
+        return await self._inner.head(subject)
+
+    async def find(self, shard: int, run: str) -> Subject | None:
+        """As the port."""
+        return await self._inner.find(shard, run)
+
+    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """As the port."""
+        return self._inner.follow(selector, after)
+
+
+class Process:
+    """A process that has not begun anything. `faults`: those of a list, or what `draw` says as it goes."""
+
+    def __init__(self, world: World, name: str, faults: Iterable[Fault] | Draw = ()) -> None:
+        self.world, self.name = world, name
+        self._draw: Draw = faults if callable(faults) else plan_of(faults)
+        self._stalled_until_s = 0.0
+        self.frozen_behind: Injected | None = None
+        self.handle = _ProcessLog(self, world.log, self._plan)
+        self.silent = False
+        """Its death is no news to others: they have to wait until its lease is over."""
+        self.dead = asyncio.Event()
+        self.worker: Worker | None = None
+
+    def __repr__(self) -> str:
+        return f"Process({self.name!r})"
+
+    # --- what befalls it ----------------------------------------------------------------------------------------------
+
+    def _plan(self, operation: str, call: int, number: int) -> Fault | None:
+        now_s = self.world.clock.monotonic()
+        drawn = None if now_s < self._stalled_until_s else self._draw(operation, call, number)
+        self.world.note(self.name, operation, call, drawn, self.handle.at_hand)
+        if now_s < self._stalled_until_s:
+            return Delay(call, operation, self._stalled_until_s - now_s)
+        return self._befall(drawn) if isinstance(drawn, Injected) else drawn
+
+    def _befall(self, drawn: Injected) -> Fault | None:
+        match drawn.kind:
+            case "stall":
+                self._stalled_until_s = self.world.clock.monotonic() + drawn.amount
+                return Delay(drawn.call, drawn.operation, drawn.amount)
+            case "freeze":
+                self.freeze(drawn.amount, cut_off=drawn.cut_off)
+                return None
+            case "freeze-after":
+                self.frozen_behind = drawn
+                return None
+            case _:
+                return drawn.fault()
+
+    def freeze(self, for_s: float, *, cut_off: bool = False) -> None:
+        """SIGSTOP, and SIGCONT so many seconds later: it does not know that time has passed.
+
+        `cut_off`: its connection is taken for dead meanwhile, if it stands still for longer than its lease: one that
+        is back sooner has no way to know, and may start a tool that somebody else has taken over.
+        """
+        loop = simulated_loop()
+        loop.stop_process(self.name)
+        if cut_off and for_s > LEASE_S:
+            self.world.log.disconnect(self.name)
+        self.world.outside(self._thaw(for_s))
+
+    def freeze_behind(self) -> bool:
+        """Stand still now, if that was planned for the moment behind an append."""
+        behind, self.frozen_behind = self.frozen_behind, None
+        if behind is not None:
+            self.freeze(behind.amount, cut_off=behind.cut_off)
+        return behind is not None
+
+    async def _thaw(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if not self.dead.is_set():
+            simulated_loop().resume_process(self.name)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of it says or does anything more."""
+        if self.dead.is_set():
+            return
+        self.dead.set()
+        self.handle.crash()
+        simulated_loop().stop_process(self.name)
+        if not self.silent:
+            self.world.log.disconnect(self.name)
+
+    @property
+    def operations(self) -> Counter[str]:
+        """How often each operation of its log was called; `*` counts all."""
+        return self.handle.operations
+
+    # --- what it does -------------------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> Host:
+        """What drives here."""
+        return Host(log=self.handle, registry=self.world.registry(), worker=self.name, lease_s=LEASE_S)
+
+    def runtime(self) -> Runtime:
+        """A runtime of this process."""
+        host = self.host
+        return Runtime(self.handle, host.registry, host)
+
+    def serve(self) -> None:
+        """Be a worker, of the agents that there are when it gets to run."""
+
+        async def serve() -> None:
+            self.worker = Worker(self.host, grace_s=GRACE_S)
+            await self.worker.serve()
+
+        self.spawn(serve())
+
+    def spawn(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let a coroutine, and all tasks it makes, be part of this process."""
+        token = OWNER.set(self.name)
+        try:
+            return asyncio.get_running_loop().create_task(main)
+        finally:
+            OWNER.reset(token)
+
+    async def does(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Do something in this process; None if it dies over it. Raises what it raises."""
+        task, death = self.spawn(main), asyncio.ensure_future(self.dead.wait())
+        await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
+        death.cancel()
+        return None if self.dead.is_set() else task.result()
+
+    async def start(
+        self, agent: Runnable[Any], text: str = "question", **options: Any
+    ) -> RunHandle[Any] | None:
+        """Start a run from this process; None if it dies over it or is told no."""
+        try:
+            handle: RunHandle[Any] | None = await self.does(self.runtime().start(agent, text, **options))
+        except FoldlogError:
+            self.world.told_no.append(f"{agent.name}: {text}")
+            return None
+        return handle

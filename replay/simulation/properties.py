@@ -1,0 +1,262 @@
+"""What must hold of a log whatever happened to those who wrote it: P1 to P9 of the protocol's model, and some more.
+
+Judged from the stored bytes and from what those outside were told, with as little code of the runtime as there can be,
+so that a defect of the runtime cannot hide.
+
+P1 one terminal; P2 nothing observable behind it; P3 no run is lost; P4 no unsafe call is started unasked; P5 no fork;
+P6 a lane is in order; P7 no child outlives its parent; P8 no half family; P9 who was told something was told the truth.
+REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
+wake-up is done with; R1 to R13 the ordering rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ...eventlog.commits import Chain, Commit, digest_of_bytes
+from ...eventlog.errors import FoldlogError
+from ...eventlog.events import (
+    OBSERVABLE,
+    ApprovalResolved,
+    CancelRequested,
+    Claimed,
+    Error,
+    LaneUpdated,
+    MessageInjected,
+    MessageQueued,
+    ModelRequested,
+    Parked,
+    PlannerReplied,
+    Released,
+    Status,
+    Step,
+    StoredEvent,
+    Submitted,
+    TokenUsage,
+    ToolStarted,
+    Usage,
+    is_terminal,
+)
+from ...eventlog.ports import Stored
+from ...projections.outcome import Outcome, fold_stored
+from ...projections.run_state import RunState, fold_commit
+from ..monitor import check_trace
+from ..trace import trace_of
+from .world import Told, World
+
+
+class _Run:
+    """What the log has said of a run so far."""
+
+    def __init__(self) -> None:
+        self.revision, self.digest = 0, ""
+        self.epoch, self.owner = 0, ""
+        self.over, self.key = False, ""
+        self.cancels: set[str] = set()
+        self.parent: str | None = None
+
+
+def violations(world: World, *, ended: bool = True) -> list[str]:
+    """Every property that the world breaks, each told as `P4 ...`. `ended`: every run should be over by now."""
+    runs: dict[str, _Run] = {}
+    lanes: dict[str, list[str]] = {}
+    found: list[str] = []
+    for stored, commit in world.commits():
+        if stored.subject.kind == "lane":
+            for event in commit.events:
+                if isinstance(event, LaneUpdated):
+                    lanes[stored.subject.id] = [entry.run for entry in event.queue]
+        elif stored.subject.kind == "run":
+            run = runs.setdefault(stored.subject.id, _Run())
+            run.key = run.key or _key(commit)
+            found += _commit(stored, commit, run, runs, lanes)
+    found += _families(runs)
+    found += _starts(world)
+    found += _told(world)
+    unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
+    if ended:
+        found += [
+            f"P3 lost run {run}" for run, facts in runs.items() if not facts.over and run not in unknown
+        ]
+    return found or [*_rules(world, unknown, ended=ended), *_requests(world), *_states(world)]
+
+
+def _is_unknown(run: _Run, world: World) -> bool:
+    """Whether nobody was told that the run exists: its submitter was refused, and nobody has begun with it."""
+    return not run.epoch and run.key in world.told_no
+
+
+def _commit(
+    stored: Stored, commit: Commit, run: _Run, runs: dict[str, _Run], lanes: dict[str, list[str]]
+) -> Iterator[str]:
+    name = stored.subject.id
+    if commit.rev != run.revision + 1 or commit.prev != run.digest:
+        yield f"P5 fork: revision {commit.rev} of {name} does not follow {run.revision}"
+    run.revision, run.digest = commit.rev + len(commit.events) - 1, digest_of_bytes(stored.data)
+    claims = any(isinstance(event, Claimed) for event in commit.events)
+    if commit.epoch and not run.over:
+        in_force = run.epoch + 1 if claims else run.epoch
+        if commit.epoch != in_force or not (claims or run.owner):
+            in_force_now = f"{run.epoch} of {run.owner!r}"
+            yield f"P5 fork: {name} revision {commit.rev} of epoch {commit.epoch}, in force {in_force_now}"
+        head = next((queue[0] for queue in lanes.values() if name in queue), name)
+        if head != name and run.revision > len(commit.events):
+            yield f"P6 {name} executes while {head} is at the head of its lane"
+    for event in commit.events:
+        if run.over and isinstance(event, OBSERVABLE):
+            yield f"{'P1' if is_terminal(event) else 'P2'} {event.type} of {name} behind its terminal"
+        if isinstance(event, OBSERVABLE) and run.parent is not None and runs[run.parent].over:
+            yield f"P7 {event.type} of {name} behind the terminal of its parent"
+        _fold(run, event)
+
+
+def _key(commit: Commit) -> str:
+    first = commit.events[0]
+    return f"{commit.path}: {first.input}" if isinstance(first, Submitted) else ""
+
+
+def _fold(run: _Run, event: object) -> None:
+    match event:
+        case Submitted():
+            run.parent = event.parent.run if event.parent else None
+        case Claimed():
+            run.epoch, run.owner = event.epoch, event.worker
+        case Parked() | Released():
+            run.owner = ""
+        case CancelRequested():
+            run.cancels.add(event.reason)
+        case _ if is_terminal(event):  # type: ignore[arg-type] # an event
+            run.over = True
+        case _:
+            pass
+
+
+def _families(runs: dict[str, _Run]) -> Iterator[str]:
+    for name, run in runs.items():
+        if run.parent is not None and runs[run.parent].over and not run.over:
+            yield f"P7 {name} outlives its parent {run.parent}"
+        if run.parent is not None and "family" in run.cancels - runs[run.parent].cancels:
+            yield f"P8 half a family: {name} is cancelled, its parent {run.parent} is not"
+
+
+def _starts(world: World) -> Iterator[str]:
+    for start in world.starts:
+        if start.late:
+            yield f"P4 unsafe {start.call} of {start.run} was started by {start.by} though nobody may"
+    for run, call in dict.fromkeys((start.run, start.call) for start in world.starts):
+        events = [event for event in world.events_of(run) if event.tool_call_id == call]
+        started = sum(isinstance(event, ToolStarted) for event in events)
+        retries = sum(isinstance(event, ApprovalResolved) and event.outcome == "retry" for event in events)
+        times = sum((start.run, start.call) == (run, call) for start in world.starts)
+        if times > min(started, 1 + retries):
+            yield f"P4 unsafe {call} of {run} was started {times} times"
+
+
+def _told(world: World) -> Iterator[str]:
+    """What somebody was told is what is stored; a wish that was carried out is stored once."""
+    for told in world.told:
+        events = world.events_of(told.run)
+        match told.kind:
+            case "inject":
+                times = sum(isinstance(e, MessageQueued) and e.content == told.about for e in events)
+                most, least = (0, 0) if told.answer == "no" else (1, 1 if told.answer == "ok" else 0)
+                if not least <= times <= most:
+                    yield f"P9 {told.about!r} was sent to {told.run}, answered {told.answer!r}, stored {times} times"
+            case "resolve":
+                decisions = [
+                    e.decision
+                    for e in events
+                    if isinstance(e, ApprovalResolved) and e.approval_id == told.about
+                ]
+                if decisions != [told.answer]:
+                    yield f"P9 {told.about} was answered with {told.answer}, stored is {decisions}"
+            case "cancel":
+                yield from _cancel_told(told, events, world)
+
+
+def _cancel_told(told: Told, events: list[StoredEvent], world: World) -> Iterator[str]:
+    ends = [event.status for event in events if isinstance(event, Status) and is_terminal(event)]
+    if told.answer and ends != [told.answer.removeprefix("already_")]:
+        yield f"P9 who cancelled {told.run} was told {told.answer}, and it ended as {ends}"
+    mine = any(isinstance(event, CancelRequested) and event.reason == told.about for event in events)
+    alone = sum((other.kind, other.about) == ("cancel", told.about) for other in world.told) == 1
+    if mine and alone and told.answer.startswith("already_"):
+        yield f"P9 the cancel of {told.run} that was stored is told as {told.answer}"
+
+
+def _rules(world: World, unknown: set[str], *, ended: bool) -> Iterator[str]:
+    for root in world.roots():
+        trace = trace_of(world.family(root))
+        yield from map(str, check_trace(trace, ended=ended and root not in unknown))
+
+
+def _requests(world: World) -> Iterator[str]:
+    """All attempts at a step ask the same, of the model and in the log, and they carry what was said before it."""
+    asked: dict[tuple[str, int], set[str]] = {}
+    said: dict[tuple[str, int], list[str]] = {}
+    for each in world.asked:
+        place = each.run, each.step
+        asked.setdefault(place, set()).add(repr(each.messages))
+        said[place] = [message.content for message in each.messages if message.role == "user"]
+    for (run, step), requests in asked.items():
+        if len(requests) > 1:
+            yield f"REQUEST step {step} of {run} asked the model {len(requests)} different things"
+        events = world.events_of(run)
+        stored = [e for e in events if isinstance(e, ModelRequested) and e.step == step and not e.phase]
+        digests = {event.digest for event in stored}
+        if len(digests) != 1:
+            yield f"REQUEST step {step} of {run} has {len(digests)} digests"
+        carried = [content for content in _messages_before(events, step) if content not in said[run, step]]
+        if carried:
+            yield f"REQUEST step {step} of {run} does not carry {carried}"
+
+
+def _messages_before(events: list[StoredEvent], step: int) -> Iterator[str]:
+    for event in events:
+        if isinstance(event, Step) and (event.step, event.status) == (step, "started"):
+            return
+        if isinstance(event, MessageInjected):
+            yield event.content
+
+
+def _states(world: World) -> Iterator[str]:
+    """What is folded from a log says of its end what the log says."""
+    chain = Chain()
+    states: dict[str, RunState] = {}
+    outcomes: dict[str, Outcome] = {}
+    for stored, _ in world.commits():
+        if stored.subject.kind != "run":
+            continue
+        run = stored.subject.id
+        try:
+            fold_commit(states.setdefault(run, RunState()), chain.verify(stored))
+            fold_stored(outcomes.setdefault(run, Outcome()), stored)
+        except FoldlogError as error:
+            yield f"STATE the log of {run} cannot be folded: {error}"
+            return
+    for run, state in states.items():
+        own = [event for event in world.events_of(run) if not event.agent_path]
+        yield from _state(run, state, outcomes[run], own)
+
+
+def _state(run: str, state: RunState, outcome: Outcome, events: list[StoredEvent]) -> Iterator[str]:
+    usage = TokenUsage()
+    for event in events:
+        usage = usage + event.usage if isinstance(event, Usage | PlannerReplied) else usage
+    if state.usage != usage or outcome.usage != usage:
+        yield f"STATE {run} has used {usage.total_tokens} tokens, its state says {state.usage.total_tokens}"
+    ends = [event.status for event in events if isinstance(event, Status) and is_terminal(event)]
+    if ends != [state.terminal.status] * bool(ends) if state.terminal is not None else ends:
+        yield f"STATE {run} ended as {ends}, its state says {state.status}"
+    failed = any(isinstance(event, Error) for event in events)
+    if failed != (state.error is not None):
+        yield f"STATE {run} failed: {failed}, its state says {state.error}"
+    steps = Counter(event.status for event in events if isinstance(event, Step))
+    if state.steps_completed != steps["completed"]:
+        yield f"STATE {run} completed {steps['completed']} steps, its state says {state.steps_completed}"
+
+
+def left_over(world: World) -> list[str]:
+    """Wake-ups that nobody has acknowledged."""
+    return [f"LEFTOVER {wakeup}" for wakeup in world.log.wakeups.unacknowledged]

@@ -1,0 +1,206 @@
+"""The scenarios: small families of runs that between them use everything a run can do.
+
+A feature adds one here: a function that puts agents on the stage and names the runs to start.
+
+    @scenario
+    def pure(world: World) -> list[Job]:
+        replies = calls(("look", {"at": "a"})), says("done")
+        return [Job(an_agent(world, "pure", *replies), "question")]
+
+It is played undisturbed once, on the local executor; random schedules of it must then end in equal traces. With
+`@scenario(compared=False)` they are only judged by the rules: for what depends on time. New tools belong into
+`cast.py`; what they do outside of the run goes through the world, which outlives processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import overload
+
+import msgspec
+
+from .cast import Call, a_model, an_agent, calls, decide_on, says
+from .world import Job, World
+
+Stage = Callable[[World], list[Job]]
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """What is simulated. `stage` prepares a world and says which runs are started, one after the other."""
+
+    name: str
+    stage: Stage
+    compared: bool = True
+    """Whether its traces are the same whatever befalls it, and compared with an undisturbed one."""
+    told_apart: bool = True
+    """Whether people can tell that an unsafe call whose worker died has succeeded: its result is `sent` then."""
+
+
+SCENARIOS: dict[str, Scenario] = {}
+"""Those of foldlog itself, by name."""
+
+
+@overload
+def scenario(stage: Stage) -> Stage: ...
+@overload
+def scenario(*, compared: bool) -> Callable[[Stage], Stage]: ...
+def scenario(stage: Stage | None = None, *, compared: bool = True) -> Stage | Callable[[Stage], Stage]:
+    """Add a function to the scenarios under its own name."""
+
+    def add(stage: Stage) -> Stage:
+        name = stage.__name__
+        SCENARIOS[name] = Scenario(name, stage, compared)
+        return stage
+
+    return add if stage is None else add(stage)
+
+
+@scenario
+def pure(world: World) -> list[Job]:
+    """Tools that may be run again."""
+    replies = calls(("look", {"at": "a"}), ("save", {"what": "b"})), says("Final ", "answer")
+    return [Job(an_agent(world, "pure", *replies), "question")]
+
+
+@scenario
+def unsafe(world: World) -> list[Job]:
+    """Tools that must not run twice."""
+    replies = calls(("send", {"to": "a"}), ("look", {"at": "b"})), calls(("send", {"to": "c"})), says("done")
+    return [Job(an_agent(world, "unsafe", *replies), "question")]
+
+
+@scenario
+def parallel(world: World) -> list[Job]:
+    """Many calls at once, of all effects, some that emit, some that run alone."""
+    first: tuple[Call, ...] = (
+        ("watch", {"for_s": 1.0}),
+        ("send", {"to": "a"}),
+        ("alone", {"n": 1}),
+        ("send", {"to": "b"}),
+        ("flaky", {"times": 2}),
+        ("alone", {"n": 2}),
+    )
+    second: list[Call] = [("watch", {"for_s": 0.4}), ("nothing", {}), ("send", {"to": "c"})]
+    replies = calls(*first), calls(*second, fails=1), says("done", reasoning="so it is")
+    return [Job(an_agent(world, "parallel", *replies), "question")]
+
+
+@scenario
+def approval(world: World) -> list[Job]:
+    """Calls that people approve."""
+    world.decide = decide_on
+    replies = calls(("deploy", {"to": "a"}), ("deploy", {"to": "b"})), says("done")
+    return [Job(an_agent(world, "approval", *replies, hitl_tools=["deploy"]), "question")]
+
+
+@scenario
+def edited(world: World) -> list[Job]:
+    """Calls that people edit and reject, beside one that needs nobody."""
+    world.decide = decide_on
+    first: list[Call] = [("deploy", {"to": "wrong"}), ("send", {"to": "a"}), ("deploy", {"to": "nowhere"})]
+    replies = calls(*first), calls(("deploy", {"to": "b"})), says("done")
+    return [Job(an_agent(world, "edited", *replies, hitl_tools=["deploy"]), "question")]
+
+
+@scenario
+def injection(world: World) -> list[Job]:
+    """Messages while it runs."""
+    replies = calls(("poke", {"text": "hurry"})), calls(("poke", {"text": "faster"})), says("done")
+    return [Job(an_agent(world, "injection", *replies), "question")]
+
+
+@scenario
+def pause(world: World) -> list[Job]:
+    """A pause, with a message that comes meanwhile."""
+    first: list[Call] = [("halt", {}), ("poke", {"text": "by the way"})]
+    replies = calls(*first), calls(("send", {"to": "a"})), says("done")
+    return [Job(an_agent(world, "pause", *replies), "question")]
+
+
+@scenario
+def child(world: World) -> list[Job]:
+    """A run within a call."""
+    an_agent(world, "inner", calls(("look", {"at": "deep"}), ("save", {"what": "x"})), says("inner answer"))
+    return [Job(an_agent(world, "child", calls(("delegate", {"to": "inner"})), says("done")), "question")]
+
+
+@scenario
+def unsafe_child(world: World) -> list[Job]:
+    """A run within a call, with a tool that must not run twice."""
+    an_agent(world, "inner", calls(("send", {"to": "deep"})), says("inner answer"))
+    outer = calls(("delegate", {"to": "inner"})), says("done")
+    return [Job(an_agent(world, "unsafe_child", *outer), "question")]
+
+
+@scenario
+def waiting_child(world: World) -> list[Job]:
+    """A run within a call that waits for a timer and for people."""
+    world.decide = decide_on
+    replies = (
+        calls(("look", {"at": "deep"}), fails=1, retry_after_s=60.0),
+        calls(("deploy", {"to": "a"})),
+        says("inner answer"),
+    )
+    an_agent(world, "inner", *replies, hitl_tools=["deploy"])
+    outer = calls(("delegate", {"to": "inner"}), ("send", {"to": "b"})), says("done")
+    return [Job(an_agent(world, "waiting_child", *outer), "question")]
+
+
+@scenario
+def grandchildren(world: World) -> list[Job]:
+    """Runs within calls of runs within calls, two at a time."""
+    an_agent(world, "innermost", calls(("look", {"at": "deep"})), says("deep answer"))
+    an_agent(world, "inner", calls(("delegate", {"to": "innermost"})), says("inner answer"))
+    asked: list[Call] = [("delegate", {"to": "inner"})] * 2
+    outer = calls(*asked, ("save", {"what": "x"})), says("done")
+    return [Job(an_agent(world, "grandchildren", *outer), "question")]
+
+
+@scenario(compared=False)
+def hurried_child(world: World) -> list[Job]:
+    """A call that is out of time while its child waits."""
+    an_agent(world, "inner", calls(("watch", {"for_s": 30.0})), says("inner answer"))
+    outer = calls(("hurry", {"to": "inner"}), ("send", {"to": "a"})), says("done")
+    return [Job(an_agent(world, "hurried_child", *outer), "question")]
+
+
+@scenario
+def planned(world: World) -> list[Job]:
+    """A planner that asks for tools first, which it does not have, and then makes a plan."""
+    looks = calls(("look", {"at": "a"}), ("send", {"to": "b"}), fails=1)
+    planner = a_model(world, "planner", looks, says("1. Look."))
+    replies = calls(("look", {"at": "a"})), says("done")
+    agent = an_agent(world, "planned", *replies, planning_enabled=True, planning_model=planner)
+    return [Job(agent, "question")]
+
+
+@scenario
+def lane(world: World) -> list[Job]:
+    """Turns of one conversation."""
+    agent = an_agent(world, "lane", calls(("look", {"at": "a"})), says("done"))
+    return [Job(agent, f"question {n}", {"session": "talk"}) for n in range(3)]
+
+
+@scenario
+def keyed(world: World) -> list[Job]:
+    """The same submission twice."""
+    agent = an_agent(world, "keyed", calls(("send", {"to": "a"})), says("done"))
+    return [Job(agent, "question", {"idempotency_key": "k"}) for _ in range(2)]
+
+
+@scenario
+def retry(world: World) -> list[Job]:
+    """A model that is away, for a while and for long."""
+    parked = calls(("look", {"at": "a"}), fails=1, retry_after_s=60.0)
+    return [Job(an_agent(world, "retry", parked, says("done", fails=2)), "question")]
+
+
+@scenario
+def failing(world: World) -> list[Job]:
+    """Runs that end with an error: too many steps, too many failures, a loop."""
+    looking = [calls(("look", {"at": str(n)})) for n in range(3)]
+    return [
+        Job(an_agent(world, "endless", *looking, max_steps=2), "question"),
+        Job(an_agent(world, "hopeless", says("never", fails=9), retry={"attempts": 2}), "question"),
+        Job(an_agent(world, "looping", *[calls(("alone", {"n": 1}))] * 4), "question"),
+    ]

@@ -1,0 +1,247 @@
+"""Many schedules, on as many processor cores as are given, until one breaks something: then it is shrunk and told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from .playing import Forms, Played, play, undisturbed
+from .scenarios import SCENARIOS, Scenario
+from .schedule import Schedule, draw_schedule
+from .shrinking import Shrunk, shrink
+
+CHUNK = 8
+"""How many schedules a process plays before it says what came of them."""
+
+Load = Callable[[], Mapping[str, Scenario]]
+"""Gives the scenarios in each process; for several processes something that can be pickled."""
+
+
+def own_scenarios() -> Mapping[str, Scenario]:
+    """Those of foldlog itself."""
+    return SCENARIOS
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that broke something. `shrunk` is there if it was asked for."""
+
+    scenario: str
+    seed: int
+    played: Played
+    shrunk: Shrunk | None = None
+
+    @property
+    def smallest(self) -> Played:
+        """The shrunk one, or else the schedule as it was drawn."""
+        return self.shrunk.played if self.shrunk is not None else self.played
+
+    def render(self) -> str:
+        """What broke, and the smallest way to it, for people."""
+        shown, lines = self.smallest, [f"{self.scenario}, seed {self.seed}: {self.played.schedule.summary}"]
+        lines += [f"  {problem}" for problem in self.played.problems]
+        if self.shrunk is not None:
+            lines.append(f"shrunk in {self.shrunk.attempts} attempts: {shown.schedule.summary}")
+            lines += [f"  {problem}" for problem in shown.problems]
+        lines += [f"  {act}" for act in shown.schedule.acts]
+        return "\n".join([*lines, *map(str, shown.trace)])
+
+
+class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search came to: how many schedules in how many seconds, what went wrong in them by kind, and the failures.
+
+    `coverage` counts how often a fault of a kind met an event type: at hand in an append, else the newest in the log.
+    """
+
+    schedules: int
+    seconds: float
+    faults: Mapping[str, int] = {}
+    coverage: Mapping[tuple[str, str], int] = {}
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no schedule broke anything."""
+        return not self.failures
+
+    @property
+    def rate(self) -> float:
+        """Schedules a second."""
+        return self.schedules / self.seconds if self.seconds else 0.0
+
+    def render(self) -> str:
+        """The report for people, without a newline at its end."""
+        faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
+        head = f"simulation: {self.schedules} schedules, {'none' if self.ok else len(self.failures)} failed"
+        return "\n".join([head, f"faults: {faults or 'none'}", *[each.render() for each in self.failures]])
+
+
+class Simulation:
+    """Scenarios, with what they look like when nothing goes wrong."""
+
+    def __init__(self, scenarios: Mapping[str, Scenario]) -> None:
+        _no_loop_is_running()
+        self.scenarios = scenarios
+        self._undisturbed: dict[str, Forms] = {}
+
+    def _expected(self, scenario: Scenario) -> Forms:
+        if scenario.name not in self._undisturbed:
+            self._undisturbed[scenario.name] = undisturbed(scenario)
+        return self._undisturbed[scenario.name]
+
+    def play(self, schedule: Schedule, *, tells: bool = False) -> Played:
+        """Play a schedule. Raises `ConfigError` for a scenario that is not known."""
+        if schedule.scenario not in self.scenarios:
+            known = ", ".join(sorted(self.scenarios))
+            raise ConfigError(f"there is no scenario {schedule.scenario!r}; known: {known}")
+        scenario = self.scenarios[schedule.scenario]
+        return play(scenario, schedule, self._expected(scenario), tells=tells)
+
+    def draw(self, scenario: str, seed: int) -> Played:
+        """Play the schedule of a seed."""
+        return self.play(draw_schedule(scenario, seed))
+
+    def explain(self, scenario: str, seed: int, *, shrinks: bool = True) -> Failure:
+        """Play a failing seed again, make it smaller, and tell how it goes."""
+        played = self.play(draw_schedule(scenario, seed), tells=True)
+        if not (shrinks and played.problems):
+            return Failure(scenario=scenario, seed=seed, played=played)
+        smaller = shrink(played, self.play)
+        told = self.play(smaller.played.schedule, tells=True)
+        return Failure(scenario=scenario, seed=seed, played=played, shrunk=Shrunk(told, smaller.attempts))
+
+
+def _no_loop_is_running() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError("a simulation has an event loop of its own: call it where none is running")
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+Place = tuple[str, int]
+"""A scenario and a seed."""
+
+
+class _Tally(msgspec.Struct):
+    """What some schedules came to."""
+
+    schedules: int = 0
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    coverage: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    failed: list[Place] = []
+
+    def add(self, other: _Tally) -> None:
+        self.schedules += other.schedules
+        self.faults += other.faults
+        self.coverage += other.coverage
+        self.failed += other.failed
+
+
+def seeds_of(names: Iterable[str], first: int, schedules: int | None) -> Iterator[Place]:
+    """The scenarios in turn with one seed, then with the next; all of them, or so many."""
+    every = ((name, seed) for seed in itertools.count(first) for name in names)
+    return every if schedules is None else itertools.islice(every, schedules)
+
+
+def search(
+    load: Load = own_scenarios,
+    *,
+    first: int = 0,
+    schedules: int | None = None,
+    for_s: float | None = None,
+    processes: int = 1,
+    shrinks: bool = True,
+    scenario: str | None = None,
+) -> SimulationReport:
+    """Play schedules from seed `first` on, so many or for so long, or until some fail. Raises `ConfigError`.
+
+    Each seed is played in every scenario, or in the one that is named.
+    """
+    began = time.monotonic()
+    simulation = Simulation(load())
+    if scenario is not None and scenario not in simulation.scenarios:
+        known = ", ".join(sorted(simulation.scenarios))
+        raise ConfigError(f"there is no scenario {scenario!r}; known: {known}")
+    names = [scenario] if scenario is not None else sorted(simulation.scenarios)
+    places = seeds_of(names, first, schedules)
+    until = None if for_s is None else began + for_s
+    run = _inline(simulation, places, until) if processes == 1 else _spread(load, places, until, processes)
+    tally = _Tally()
+    for part in run:
+        tally.add(part)
+    seconds = time.monotonic() - began
+    return SimulationReport(
+        schedules=tally.schedules,
+        seconds=seconds,
+        faults=dict(tally.faults),
+        coverage=dict(tally.coverage),
+        failures=tuple(simulation.explain(*place, shrinks=shrinks) for place in sorted(tally.failed)[:1]),
+    )
+
+
+def _tried(simulation: Simulation, chunk: Iterable[Place]) -> _Tally:
+    tally = _Tally()
+    for name, seed in chunk:
+        played = simulation.draw(name, seed)
+        tally.schedules += 1
+        tally.faults.update(fault.kind for fault in played.faults)
+        tally.coverage += played.coverage
+        if played.problems:
+            tally.failed.append((name, seed))
+            break
+    return tally
+
+
+def _chunks(places: Iterator[Place], until: float | None) -> Iterator[list[Place]]:
+    while (until is None or time.monotonic() < until) and (chunk := list(itertools.islice(places, CHUNK))):
+        yield chunk
+
+
+def _inline(simulation: Simulation, places: Iterator[Place], until: float | None) -> Iterator[_Tally]:
+    for chunk in _chunks(places, until):
+        tally = _tried(simulation, chunk)
+        yield tally
+        if tally.failed:
+            return
+
+
+_LOADED: list[Simulation] = []
+"""The simulation of this process, where it plays for another."""
+
+
+def _begin(load: Load) -> None:
+    _LOADED[:] = [Simulation(load())]
+
+
+def _chunk(chunk: list[Place]) -> _Tally:
+    return _tried(_LOADED[0], chunk)
+
+
+def _spread(load: Load, places: Iterator[Place], until: float | None, processes: int) -> Iterator[_Tally]:
+    """The same in several processes, each with a chunk at hand and one to come."""
+    context: Any = multiprocessing.get_context("spawn")
+    chunks, failed = _chunks(places, until), False
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_begin, initargs=(load,)) as pool:
+        at_work: set[Future[_Tally]] = {
+            pool.submit(_chunk, chunk) for chunk in itertools.islice(chunks, 2 * processes)
+        }
+        while at_work:
+            done, at_work = wait(at_work, return_when=FIRST_COMPLETED)
+            for future in done:
+                tally = future.result()
+                failed = failed or bool(tally.failed)
+                yield tally
+                following = None if failed else next(chunks, None)
+                if following is not None:
+                    at_work.add(pool.submit(_chunk, following))

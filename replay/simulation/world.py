@@ -1,0 +1,420 @@
+"""A small world to break: a log in memory on virtual time, processes that crash, people who answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import msgspec
+
+from ...eventlog.commits import Commit, decode
+from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished
+from ...eventlog.events import ApprovalRequested, ApprovalResolved, Event, Status, StoredEvent, is_terminal
+from ...eventlog.faults import Fault
+from ...eventlog.memory import MemoryLog
+from ...eventlog.ports import Shard, Stored
+from ...projections.messages import Message
+from ...runtime import Registry, Runtime
+from ...runtime.drive import Host
+from ...runtime.models import Delta, ModelProvider, ModelRequest
+from ...runtime.prices import PriceBook
+from ...runtime.runnable import Runnable
+from ...runtime.toolport import Tool, ToolContextPort
+from ...runtime.tools import SYNC_TOOLS_INLINE
+from .injected import Injected
+from .loop import OWNER, SimulatedClock
+from .process import LEASE_S, Draw, Happened, Process
+
+LONG_S = 7200.0
+"""Longer than any scenario needs without an expiry of days."""
+ANSWER_S = 0.5
+"""How long people think before they answer."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A run to start: its agent, its input, and the options of `start`."""
+
+    agent: Runnable[Any]
+    text: str
+    options: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """What tells the root runs of a scenario apart."""
+        return f"{self.agent.name}: {self.text}"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """An unsafe tool was started, physically. `late`: its start was settled, or its run claimed or over, before."""
+
+    run: str
+    call: str
+    by: str
+    late: bool
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A model was called for a step: the run, the step, and the messages of the request."""
+
+    run: str
+    step: int
+    messages: tuple[Message, ...]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What somebody outside was told of a wish: its kind, the run, what it was about, and the answer.
+
+    The answer is `ok` or a status where it was carried out, `no` where it was refused, empty where nobody knows.
+    """
+
+    kind: Literal["inject", "cancel", "resolve"]
+    run: str
+    about: str
+    answer: str
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """How people answer an approval."""
+
+    decision: Literal["approved", "rejected"] = "approved"
+    arguments: dict[str, Any] | None = None
+    outcome: Literal["retry", "succeeded", "failed"] | None = None
+    result: Any = None
+    note: str = ""
+
+
+class World:
+    """Everything that outlives a process."""
+
+    def __init__(self, *, ack_wait_s: float = LEASE_S) -> None:
+        WORLD.set(self)
+        SYNC_TOOLS_INLINE.set(True)
+        self.clock = SimulatedClock()
+        self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
+        self.agents: list[Runnable[Any]] = []
+        self.providers: dict[str, ModelProvider] = {}
+        self.make_registry: Callable[[], Registry] = self._registry_of_agents
+        self.starts: list[Start] = []
+        self.asked: list[Asked] = []
+        self.effects: list[tuple[str, str]] = []
+        self.state: dict[str, Any] = {}
+        """What tools have done to things outside, by whatever name."""
+        self.said: dict[str, asyncio.Task[Any]] = {}
+        self.told: list[Told] = []
+        self.processes: dict[str, Process] = {}
+        self.outcome: Literal["retry", "succeeded"] = "retry"
+        """How people settle what is unverifiable."""
+        self.decide: Callable[[str, ApprovalRequested], Decision] = lambda _run, _asked: Decision()
+        """How people answer what needs an approval."""
+        self.person_faults: Callable[[str], Iterable[Fault] | Draw] = lambda _name: ()
+        """What befalls those who say something; nothing, by default."""
+        self.people_twice = False
+        """Whether each approval is answered by two people at once."""
+        self.answers: list[str] = []
+        self.told_no: list[str] = []
+        """Submissions that were refused: agent and input."""
+        self.happened: list[Happened] = []
+        self.coverage: Counter[tuple[str, str]] = Counter()
+        """How often a fault of a kind met an event type: one at hand, or else the newest in the log."""
+        self._decoded: list[tuple[Stored, Commit]] = []
+        self._people = 0
+
+    def note(
+        self,
+        process: str,
+        operation: str,
+        call: int,
+        fault: Injected | Fault | None,
+        at_hand: tuple[str, ...],
+    ) -> None:
+        """Write down what a process asked its log for."""
+        stored = self.log.events.stored
+        now_s = self.clock.monotonic()
+        self.happened.append(Happened(now_s, process, operation, call, fault, len(stored)))
+        if isinstance(fault, Injected):
+            newest = decode(stored[-1].data).events if stored else ()
+            types = at_hand if operation == "events.append" else tuple(event.type for event in newest)
+            self.coverage.update((each, fault.kind) for each in dict.fromkeys(types))
+
+    # --- what can be run ----------------------------------------------------------------------------------------------
+
+    def registry(self) -> Registry:
+        """A registry, as each process has its own; it notes what is asked of models and started of tools."""
+        return _Watched(self, self.make_registry())
+
+    def _registry_of_agents(self) -> Registry:
+        return Registry(agents=self.agents, providers=self.providers)
+
+    def record_start(self, run: str, call: str) -> None:
+        """Write down that an unsafe tool starts now."""
+        late = True
+        for event in self.events_of(run):
+            if event.type == "tool_started" and event.tool_call_id == call:
+                late = False
+            elif event.type in {"claimed", "parked"} or _ended_by_itself(event):
+                late = True
+        self.starts.append(Start(run, call, OWNER.get(), late))
+
+    # --- who is there -------------------------------------------------------------------------------------------------
+
+    def process(self, name: str, faults: Iterable[Fault] | Draw = ()) -> Process:
+        """A process of this name that has not begun anything."""
+        self.processes[name] = Process(self, name, faults)
+        return self.processes[name]
+
+    def worker(self, name: str, faults: Iterable[Fault] | Draw = ()) -> Process:
+        """A process that serves as a worker from now on."""
+        process = self.process(name, faults)
+        process.serve()
+        return process
+
+    def people(self) -> Runtime:
+        """A runtime in a process in which nothing ever goes wrong."""
+        registry = self.registry()
+        return Runtime(self.log, registry, Host(log=self.log, registry=registry, worker="people"))
+
+    def person(self) -> Process:
+        """Somebody with a process of his own, who says one thing."""
+        self._people += 1
+        name = f"person-{self._people}"
+        return self.process(name, self.person_faults(name))
+
+    def outside(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let something happen in no process that could die."""
+        token = OWNER.set("")
+        try:
+            return asyncio.get_running_loop().create_task(main)
+        finally:
+            OWNER.reset(token)
+
+    def say_once(self, what: str, saying: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
+        """Let something be said outside, once, whoever asks for it how often."""
+        if what not in self.said:
+            self.said[what] = self.outside(saying())
+        return self.said[what]
+
+    async def inject(self, run: str, text: str, person: Process | None = None) -> None:
+        """Somebody says something."""
+        runtime = self.people() if person is None else person.runtime()
+        saying = runtime.get_run(run).inject(text)
+        answer = ""
+        try:
+            if person is None:
+                await saying
+                answer = "ok"
+            else:
+                await person.does(saying)
+                answer = "" if person.dead.is_set() else "ok"
+        except RunFinished:
+            answer = "no"
+        except FoldlogError:  # the log was away: nobody knows
+            if person is None:
+                raise
+        self.told.append(Told("inject", run, text, answer))
+
+    async def cancel(self, run: str, reason: str, person: Process) -> None:
+        """Somebody cancels a run and all below it."""
+        answer = ""
+        with contextlib.suppress(FoldlogError):
+            answer = await person.does(person.runtime().get_run(run).cancel(reason)) or ""
+        self.told.append(Told("cancel", run, reason, answer))
+
+    async def pause(self, run: str, for_s: float = ANSWER_S) -> None:
+        """Somebody asks a run to pause, and to go on so many seconds after it has paused."""
+        handle = self.people().get_run(run)
+        with contextlib.suppress(RunFinished):
+            await handle.pause()
+            self.outside(self._resume(run, for_s))
+
+    async def _resume(self, run: str, after_s: float) -> None:
+        await self.until(lambda: self._is_paused(run) or self.is_over(run))
+        await asyncio.sleep(after_s)
+        with contextlib.suppress(RunFinished):
+            await self.people().get_run(run).resume()
+
+    def _is_paused(self, run: str) -> bool:
+        paused = [event for event in self.events_of(run) if isinstance(event, Status)]
+        return bool(paused) and (paused[-1].status, paused[-1].reason) == ("paused", "manual")
+
+    async def answer_approvals(self) -> None:
+        """Be the people who answer what is asked, half a second later."""
+        asked: set[str] = set()
+        async for stored in self.log.events.follow(Shard(0)):
+            for event in decode(stored.data).events:
+                if isinstance(event, ApprovalRequested) and event.approval_id not in asked:
+                    asked.add(event.approval_id)
+                    for _ in range(1 + self.people_twice):
+                        self.outside(self._answer(stored.subject.id, event))
+
+    async def _answer(self, run: str, request: ApprovalRequested) -> None:
+        """Answer an approval; who dies over it, or is told nothing, is followed by somebody else."""
+        unverifiable = request.kind == "unverifiable"
+        result = "sent" if self.outcome == "succeeded" else None
+        decision = (
+            Decision(outcome=self.outcome, result=result) if unverifiable else self.decide(run, request)
+        )
+        await asyncio.sleep(ANSWER_S)
+        while not await self._resolve(run, request, decision):
+            await self.clock.sleep(ANSWER_S)
+        if unverifiable:
+            self.answers.append(f"{run} {request.tool_call_id} {decision.outcome}")
+
+    async def _resolve(self, run: str, request: ApprovalRequested, decision: Decision) -> bool:
+        """Whether somebody knows now that the approval is answered."""
+        person = self.person()
+        answering = (
+            person.runtime()
+            .get_run(run)
+            .resolve(
+                request.approval_id,
+                decision.decision,
+                note=decision.note,
+                arguments=decision.arguments,
+                outcome=decision.outcome,
+                result=decision.result,
+            )
+        )
+        try:
+            await person.does(answering)
+        except ApprovalError:  # answered, or void, or not there yet in what was read
+            return self.is_over(run) or any(
+                isinstance(event, ApprovalResolved) and event.approval_id == request.approval_id
+                for event in self.events_of(run)
+            )
+        except FoldlogError:
+            return False
+        if person.dead.is_set():
+            return False
+        self.told.append(Told("resolve", run, request.approval_id, decision.decision))
+        return True
+
+    # --- what is in the log -------------------------------------------------------------------------------------------
+
+    def commits(self) -> list[tuple[Stored, Commit]]:
+        """Every commit of every subject, in log order, not verified."""
+        stored = self.log.events.stored
+        self._decoded += [(each, decode(each.data)) for each in stored[len(self._decoded) :]]
+        return self._decoded
+
+    def events_of(self, run: str) -> list[StoredEvent]:
+        """The events of a run, as stored."""
+        return [event for _, commit in self.commits() if commit.run == run for event in commit.events]  # type: ignore[misc] # this code writes none that it does not know
+
+    def runs(self) -> list[str]:
+        """All runs that the log has, in the order of their first commit."""
+        return list(dict.fromkeys(s.subject.id for s, _ in self.commits() if s.subject.kind == "run"))
+
+    def roots(self) -> list[str]:
+        """The runs that no other run started."""
+        return list(dict.fromkeys(s.subject.root for s, _ in self.commits() if s.subject.kind == "run"))
+
+    def family(self, root: str) -> list[Stored]:
+        """The commits of a root run and all below it."""
+        return [s for s, _ in self.commits() if s.subject.kind == "run" and s.subject.root == root]
+
+    def is_over(self, run: str) -> bool:
+        """Whether the run has a terminal status."""
+        return any(is_terminal(event) for event in self.events_of(run))
+
+    def open_runs(self) -> list[str]:
+        """Runs without a terminal status."""
+        over = {commit.run for _, commit in self.commits() if any(map(is_terminal, commit.events))}
+        return [run for run in self.runs() if run not in over]
+
+    async def settle(self, at_most_s: float = LONG_S) -> None:
+        """Wait until every stored run is over, or the time is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self.until(lambda: not self.open_runs())
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until the log is such that it holds; asked after each commit of a run."""
+        position = max((stored.position for stored, _ in self.commits()), default=0)
+        if holds():
+            return
+        async for _ in self.log.events.follow(Shard(0), position):
+            if holds():
+                return
+
+    async def until_stored(self, event_type: str, count: int = 1) -> None:
+        """Wait until the log holds so many events of a type."""
+
+        def holds() -> bool:
+            return sum(e.type == event_type for _, c in self.commits() for e in c.events) >= count
+
+        await self.until(holds)
+
+
+WORLD: ContextVar[World] = ContextVar("WORLD")
+"""The world of the running simulation, for tools, which are made once."""
+
+
+def _ended_by_itself(event: Event) -> bool:
+    """A cancel settles nothing: it may overtake a start."""
+    return isinstance(event, Status) and event.status in {"completed", "error"}
+
+
+# --- what models and tools are asked ----------------------------------------------------------------------------------
+
+
+class _Watched(Registry):
+    """A process' registry, with models and tools that note what is asked of them."""
+
+    def __init__(self, world: World, inner: Registry) -> None:
+        self.__dict__.update(inner.__dict__)
+        self._world, self._inner = world, inner
+
+    def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
+        """The agent's tools, watched."""
+        found = self._inner.resolve(agent)
+        return {
+            name: _WatchedTool(self._world, tool) if tool.spec.effect == "unsafe" else tool
+            for name, tool in found.items()
+        }
+
+    def provider(self, model: str) -> tuple[ModelProvider, str]:
+        """The model, watched."""
+        provider, name = self._inner.provider(model)
+        return _WatchedModel(self._world, provider), name
+
+    def price_book(self) -> PriceBook:
+        """The same prices in every world."""
+        return _prices()
+
+
+@functools.cache
+def _prices() -> PriceBook:
+    return Registry().price_book()
+
+
+class _WatchedTool:
+    def __init__(self, world: World, inner: Tool) -> None:
+        self._world, self._inner = world, inner
+        self.spec = inner.spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        self._world.record_start(context.idempotency_key.rsplit(":", 2)[0], context.tool_call_id)
+        return await self._inner.call(arguments, context)
+
+
+class _WatchedModel:
+    def __init__(self, world: World, inner: ModelProvider) -> None:
+        self._world, self._inner = world, inner
+
+    def check(self, model: str) -> None:
+        self._inner.check(model)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        run, step, *phase = request.idempotency_key.split(":")
+        if step.isdecimal() and not phase:
+            self._world.asked.append(Asked(run, int(step), request.messages))
+        async for delta in self._inner.stream(request):
+            yield delta
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
