@@ -400,6 +400,7 @@ UPDATED: dict[str, tuple[str, str, str]] = {
         update("@@ class B", "@@  def f", "-  pass", "+  return"),
         "class A\n def f\n  pass\nclass B\n def e\n  pass\n def f\n  return\n",
     ),
+    "a line behind a context that equals it": ("x\nx\n", update("@@ x", "-x", "+y"), "x\ny\n"),
     "a context is looked for in four passes": (
         "def a:  \n  x\n",
         update("@@   def a:", "-x", "+y"),

@@ -135,9 +135,12 @@ def test_links_within_the_workspace_work_relative_and_absolute(ws: Workspace) ->
     (ws.root / "relative").symlink_to("sub/b.txt")
     (ws.root / "absolute").symlink_to(ws.root / "sub")
     (ws.root / "sub" / "up").symlink_to("../a.txt")
+    (ws.root / "sub" / "again").symlink_to(ws.root / "sub")
     assert ws.read("relative") == b"b\n"
     assert ws.read("absolute/b.txt") == b"b\n"
     assert ws.read("sub/up") == b"a\n"
+    assert ws.read("sub/again/b.txt") == b"b\n"
+    assert ws.resolve("sub/again/again/../a.txt") == ws.root / "a.txt"
     ws.write("absolute/new/c.txt", b"c\n")
     assert (ws.root / "sub" / "new" / "c.txt").read_bytes() == b"c\n"
     assert ws.resolve("absolute/up") == ws.root / "a.txt"
@@ -161,25 +164,34 @@ def test_links_in_a_circle_end_in_an_error(ws: Workspace) -> None:
     assert ws.read("l0") == b"end"
 
 
-@pytest.mark.parametrize("at", ["directory", "file"])
-def test_a_directory_or_file_that_becomes_a_link_between_look_and_use_is_not_followed(
-    ws: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    """The moment of the race, hit every time: the exchange happens directly after the last look."""
-    victim, link_to = ("sub", outside) if at == "directory" else ("a.txt", outside / "secret.txt")
-    path = "sub/secret.txt" if at == "directory" else "a.txt"
-    real_lstat = os.lstat
+def after_looks(monkeypatch: pytest.MonkeyPatch, name: str, looks: int, exchange: Callable[[], None]) -> None:
+    """The moment of a race, hit every time: the exchange happens directly after the file was looked at so often."""
+    real_lstat, seen = os.lstat, list[str]()
 
-    def lstat(name: str, *, dir_fd: int) -> os.stat_result:
-        found = real_lstat(name, dir_fd=dir_fd)
-        if name == victim and not stat.S_ISLNK(found.st_mode):
-            (ws.root / victim).rename(ws.root / "moved")
-            (ws.root / victim).symlink_to(link_to)
+    def lstat(path: str, *, dir_fd: int) -> os.stat_result:
+        found = real_lstat(path, dir_fd=dir_fd)
+        seen.append(path)
+        if path == name and seen.count(name) == looks:
+            exchange()
         return found
 
     monkeypatch.setattr(os, "lstat", lstat)
+
+
+@pytest.mark.parametrize(
+    ("victim", "path", "looks"), [("sub", "sub/secret.txt", 1), ("a.txt", "a.txt", 1), ("a.txt", "a.txt", 2)]
+)
+def test_what_becomes_a_link_between_the_look_and_the_use_is_not_followed(
+    ws: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch, victim: str, path: str, looks: int
+) -> None:
+    def exchange() -> None:
+        (ws.root / victim).rename(ws.root / "moved")
+        (ws.root / victim).symlink_to(outside if victim == "sub" else outside / "secret.txt")
+
+    after_looks(monkeypatch, victim, looks, exchange)
     with pytest.raises(WorkspaceError):
         ws.read(path)
+    assert (ws.root / victim).is_symlink()
 
 
 def test_a_file_that_becomes_a_link_before_it_is_written_is_replaced_not_followed(
@@ -214,19 +226,15 @@ def test_a_directory_made_as_a_link_by_somebody_else_is_not_entered(
     assert names_in(outside) == ["secret.txt"]
 
 
+@pytest.mark.parametrize("looks", [1, 2])
 def test_a_regular_file_that_becomes_a_fifo_is_refused_without_waiting(
-    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    real_lstat = os.lstat
+    def exchange() -> None:
+        (ws.root / "a.txt").unlink()
+        os.mkfifo(ws.root / "a.txt")
 
-    def lstat(name: str, *, dir_fd: int) -> os.stat_result:
-        found = real_lstat(name, dir_fd=dir_fd)
-        if name == "a.txt" and stat.S_ISREG(found.st_mode):
-            (ws.root / "a.txt").unlink()
-            os.mkfifo(ws.root / "a.txt")
-        return found
-
-    monkeypatch.setattr(os, "lstat", lstat)
+    after_looks(monkeypatch, "a.txt", looks, exchange)
     with pytest.raises(WorkspaceError, match="no regular file"):
         ws.read("a.txt")
 
