@@ -37,6 +37,7 @@ from .errors import (
     RunFailed,
     RunFinished,
     RunNotFound,
+    SessionBusy,
     UnsupportedByExecutor,
 )
 from .events import (
@@ -245,6 +246,7 @@ __all__ = [
     "RunFinished",
     "RunNotFound",
     "Selector",
+    "SessionBusy",
     "Shard",
     "Status",
     "Step",

@@ -13,6 +13,7 @@ FoldlogError                    catch this to catch everything of ours
 ├── RunNotFound                 no run has this id in this namespace
 ├── RunConflict                 the id or idempotency key belongs to a run with another input
 ├── RunFinished                 the run is over: start a new one
+├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
 ├── RunFailed                   the run ended with an error (error_type, message, usage, steps)
 ├── RunCancelled                the run was cancelled (reason)
 ├── ApprovalError               the approval cannot be answered like this (unknown, answered, invalid)
@@ -117,6 +118,10 @@ class RunConflict(FoldlogError):
 
 class RunFinished(FoldlogError):
     """The run is over; the command came too late."""
+
+
+class SessionBusy(FoldlogError):
+    """A run of the session is queued, running or paused, so that its history cannot be changed."""
 
 
 class RunFailed(FoldlogError):

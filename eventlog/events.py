@@ -545,9 +545,13 @@ class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneUpdated(Event, frozen=True, kw_only=True, tag="lane_updated"):
-    """The whole queue of a lane, head first, so that the last commit of a lane tells all."""
+    """The whole queue of a lane, head first, so that the last commit of a lane tells all.
+
+    `dropped` names runs that are taken out of the history of the lane's session from here on.
+    """
 
     queue: list[LaneEntry]
+    dropped: list[str] = []
 
 
 class KeyRecorded(Event, frozen=True, kw_only=True, tag="key_recorded"):

@@ -56,7 +56,7 @@ from .owed import wakeup_for
 from .registry import Registry
 from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
-from .sessions import session_history
+from .sessions import drop_last_turns, session_history
 from .stream import stream_run
 from .submission import submitted_event
 from .turn import Turn
@@ -376,6 +376,10 @@ class Runtime:
     async def history(self, session: str) -> History:
         """What was said in the runs of a session that are over. Raises `LogCorrupted`, `LogUnavailable`."""
         return await session_history(self.log, session)
+
+    async def drop_last_user_turns(self, session: str, turns: int) -> int:
+        """Take the last turns out of a session's history; how many. Raises `SessionBusy`, `ConfigError`."""
+        return await drop_last_turns(self.log, session, turns)
 
     async def index(self) -> RunIndex:
         """The projections of this namespace: run list and approvals."""

@@ -6,15 +6,18 @@ it to its end; a read that does not show that is stale, and is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable
 
-from ..eventlog.commits import Chain
-from ..eventlog.errors import LogUnavailable
+import msgspec
+
+from ..eventlog.commits import ORIGIN, Chain, Commit, Head, encode, head_of
+from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, SessionBusy
 from ..eventlog.events import LaneUpdated
 from ..eventlog.names import lane_subject, run_subject
-from ..eventlog.ports import Log, Subject
+from ..eventlog.ports import At, CommitWrite, Log, Subject
 from ..projections.history import History, PastTurn, TurnState, fold_turn
-from .journal import REFUSALS_MAX, STALE_READ_S, restored
+from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, restored
 from .submission import lane_of
 
 
@@ -31,47 +34,129 @@ async def session_history(
     `before` is a run of the session that may run now: all runs before it are seen, however stale a read is. Raises
     `LogCorrupted`, `LogUnavailable`.
     """
-    lane = lane_subject(lane_of(session), log.events.shards)
-    turns: list[PastTurn] = []
-    for run in reversed(await _ended(log, lane, before)):
-        if turns_max is not None and len(turns) >= turns_max:
-            break
-        turn = await read_turn(log, run_subject(lane.shard, run, run))
-        if turn is not None and wanted(turn):
-            turns.append(turn)
-    return History(tuple(reversed(turns)))
+    subject = lane_subject(lane_of(session), log.events.shards)
+    for _ in range(REFUSALS_MAX):
+        lane = await _read_lane(log, subject)
+        if before is None or lane.shows(before):
+            return History(tuple(await _last_turns(log, lane, turns_max, wanted, but=before)))
+        await log.clock.sleep(STALE_READ_S)
+    raise LogUnavailable(f"run {before} is not seen at the head of its lane; the same call may be repeated")
 
 
 async def read_turn(log: Log, run: Subject) -> PastTurn | None:
     """A run that is known to be over as a turn; null for one that ended before its model was asked anything."""
     for _ in range(REFUSALS_MAX):
-        state, chain = TurnState(), Chain()
-        async for stored in log.events.read(run):
-            fold_turn(state, await restored(chain.verify(stored), log))
+        state = await _read_run(log, run)
         if state.over:
             return state.turn()
         await log.clock.sleep(STALE_READ_S)
     raise LogUnavailable(f"the end of run {run.id} cannot be seen yet; the same call may be repeated")
 
 
-async def _ended(log: Log, lane: Subject, before: str | None) -> Sequence[str]:
-    """The runs that have left the lane, in the order in which they entered it."""
-    for _ in range(REFUSALS_MAX):
-        entered, queue = await _read_lane(log, lane)
-        if before is None or queue[:1] == [before] or (before in entered and before not in queue):
-            return [run for run in entered if run not in queue and run != before]
-        await log.clock.sleep(STALE_READ_S)
-    raise LogUnavailable(f"run {before} is not seen at the head of its lane; the same call may be repeated")
+async def drop_last_turns(log: Log, session: str, turns: int) -> int:
+    """Take the last turns out of the session's history, in one event of its lane; how many there were to take.
+
+    Runs and their logs stay as they are. Raises `SessionBusy` while a run of the session is open, `ConfigError` for a
+    negative number, `LogCorrupted`, `LogUnavailable`.
+    """
+    if turns < 0:
+        raise ConfigError(f"{turns} turns cannot be dropped: say 0 or more")
+    subject, append = lane_subject(lane_of(session), log.events.shards), log.clock.new_id()
+    for attempt in range(DECISIONS_MAX if turns else 0):
+        if attempt:
+            await log.clock.sleep(STALE_READ_S)
+        lane = await _read_lane(log, subject)
+        if append in lane.drops:
+            return lane.drops[append]
+        if lane.queue:
+            await _check_free(log, session, run_subject(subject.shard, lane.queue[0], lane.queue[0]))
+            continue
+        last = await _last_turns(log, lane, turns, lambda _: True)
+        if not last:
+            return 0
+        event = LaneUpdated(queue=[], dropped=[turn.run for turn in last])
+        with contextlib.suppress(Conflict, AppendUnsure):
+            await log.events.append(lane.write(log, event, append))
+            return len(last)
+    if turns:
+        raise LogUnavailable(
+            f"the session {session!r} changes faster than its turns can be dropped; try again"
+        )
+    return 0
 
 
-async def _read_lane(log: Log, lane: Subject) -> tuple[list[str], list[str]]:
-    """Every run that ever stood in the lane, and those that do now, head first."""
+async def _check_free(log: Log, session: str, run: Subject) -> None:
+    """Raises `SessionBusy` unless the run, which is seen at the head of the lane, is over: then that read was stale."""
+    if not (await _read_run(log, run)).over:
+        raise SessionBusy(
+            f"the run {run.id} of the session {session!r} is open: wait for its end, or cancel it"
+        )
+
+
+async def _last_turns(
+    log: Log, lane: _Lane, turns_max: int | None, wanted: Callable[[PastTurn], bool], but: str | None = None
+) -> list[PastTurn]:
+    turns: list[PastTurn] = []
+    for run in reversed(lane.ended):
+        if turns_max is not None and len(turns) >= turns_max:
+            break
+        turn = await read_turn(log, run_subject(lane.subject.shard, run, run)) if run != but else None
+        if turn is not None and wanted(turn):
+            turns.append(turn)
+    return turns[::-1]
+
+
+async def _read_run(log: Log, run: Subject) -> TurnState:
+    state, chain = TurnState(), Chain()
+    async for stored in log.events.read(run):
+        fold_turn(state, await restored(chain.verify(stored), log))
+    return state
+
+
+class _Lane(msgspec.Struct, kw_only=True):
+    """A lane's whole story: who ever stood in it, who does now (head first), and what was dropped by which append."""
+
+    subject: Subject
+    head: Head = ORIGIN
     entered: dict[str, None] = {}
     queue: list[str] = []
-    chain = Chain()
-    async for stored in log.events.read(lane):
-        for event in chain.verify(stored).commit.events:
+    dropped: set[str] = set()
+    drops: dict[str, int] = {}
+
+    @property
+    def ended(self) -> list[str]:
+        """The runs that have left, in the order in which they entered, without those that were dropped."""
+        return [run for run in self.entered if run not in self.queue and run not in self.dropped]
+
+    def shows(self, run: str) -> bool:
+        """Whether the read is fresh enough for a run that may run now or could once."""
+        return self.queue[:1] == [run] or (run in self.entered and run not in self.queue)
+
+    def write(self, log: Log, event: LaneUpdated, append: str) -> CommitWrite:
+        """The write that stores the event behind what was read."""
+        commit = Commit(
+            run=self.subject.id,
+            root="",
+            rev=self.head.rev + 1,
+            append=append,
+            prev=self.head.digest,
+            epoch=0,
+            at=log.clock.now(),
+            path="",
+            events=(event,),
+        )
+        return CommitWrite(self.subject, At(self.head.position), encode(commit))
+
+
+async def _read_lane(log: Log, subject: Subject) -> _Lane:
+    lane, chain = _Lane(subject=subject), Chain()
+    async for stored in log.events.read(subject):
+        recorded = chain.verify(stored)
+        lane.head = head_of(recorded)
+        for event in recorded.commit.events:
             if isinstance(event, LaneUpdated):
-                queue = [entry.run for entry in event.queue]
-                entered.update(dict.fromkeys(queue))
-    return list(entered), queue
+                lane.queue = [entry.run for entry in event.queue]
+                lane.entered.update(dict.fromkeys(lane.queue))
+                lane.dropped.update(event.dropped)
+                lane.drops[recorded.commit.append] = len(event.dropped)
+    return lane

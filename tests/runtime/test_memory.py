@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, LogUnavailable, MemoryLog
+from foldlog.eventlog import AppendUnsure, ConfigError, LogUnavailable, MemoryLog, SessionBusy
 from foldlog.eventlog.events import Submitted
 from foldlog.eventlog.ports import Log, Stored, Subject
 from foldlog.runtime import Agent, Registry, Runtime, sessions, tool
@@ -103,6 +103,55 @@ async def test_a_user_is_remembered_over_sessions_by_what_was_asked_and_answered
     assert said(await store.recall("user", keys, 1)) == [[("user", "question 2"), ("assistant", "Noted")]]
     own = MemoryKeys(run=run.run_id, agent="clerk", user="ada")
     assert [m[0][1] for m in said(await store.recall("user", own, 1))] == ["question 0"]
+
+
+async def test_turns_are_taken_back_only_while_no_run_of_the_session_is_open(
+    place: Place, clerk: Agent, waiting: Agent
+) -> None:
+    rt = await place.open(clerk, waiting)
+    for text in ("one", "two", "three"):
+        await (await place.start(clerk, text, session="s")).result(timeout_s=10)
+
+    async def asked() -> list[str]:
+        return [turn.messages[0].content for turn in (await rt.history("s")).turns]
+
+    assert await rt.drop_last_user_turns("s", 0) == 0
+    assert await rt.drop_last_user_turns("nobody", 2) == 0
+    assert await rt.drop_last_user_turns("s", 1) == 1
+    assert await asked() == ["one", "two"]
+    now = await place.start(waiting, "now", session="s")
+    async for event in now.stream():
+        if event.type == "approval_requested":
+            break
+    with pytest.raises(SessionBusy, match=f"the run {now.run_id} of the session 's' is open"):
+        await rt.drop_last_user_turns("s", 1)
+    keys = MemoryKeys(run=now.run_id, agent="clerk", own_session="s", session="s")
+    remembered = await LogMemory(place.log).recall("session", keys, 10)
+    assert [item.messages[0].content for item in remembered] == ["one", "two"]
+    await now.cancel()
+    assert await rt.drop_last_user_turns("s", 9) == 3
+    assert await asked() == []
+    await (await place.start(clerk, "again", session="s")).result(timeout_s=10)
+    assert await asked() == ["again"]
+    with pytest.raises(ConfigError, match="-1 turns cannot be dropped"):
+        await rt.drop_last_user_turns("s", -1)
+
+
+async def test_turns_are_dropped_once_though_the_answer_is_lost(clerk: Agent) -> None:
+    log = MemoryLog()
+    async with Runtime.open(log=log, registry=Registry(agents=[clerk])) as rt:
+        for text in ("one", "two", "three"):
+            await rt.run(clerk, text, session="s")
+        append = log.events.append
+
+        async def unsure(*writes: Any) -> tuple[int, ...]:
+            log.events.append = append  # type: ignore[method-assign]
+            await append(*writes)
+            raise AppendUnsure("no answer")
+
+        log.events.append = unsure  # type: ignore[method-assign]
+        assert await rt.drop_last_user_turns("s", 1) == 1
+        assert (await rt.history("s")).turn_count() == 2
 
 
 class Lagging:
