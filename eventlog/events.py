@@ -172,6 +172,10 @@ class ToolResult(Event, frozen=True, kw_only=True, tag="tool_result"):
     metadata: dict[str, Json] = {}
 
 
+REPLY_APPROVALS = frozenset({"tool", "policy"})
+"""Kinds of approval that clear a call before it runs, and stand in the commit of the model's reply (R10)."""
+
+
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requested"):
     """Somebody has to decide. `kind`: tool, policy, budget, takeover, unverifiable."""
 

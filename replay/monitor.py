@@ -13,6 +13,7 @@ import msgspec
 
 from ..eventlog.events import (
     OBSERVABLE,
+    REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
     Budget,
@@ -38,7 +39,7 @@ from ..eventlog.events import (
     is_terminal,
 )
 from .canonical import label_of
-from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, REPLY_APPROVALS, TEXT, Call, Child, RunFacts
+from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, TEXT, Call, Child, RunFacts
 from .trace import Trace
 
 RESULT_ORDER_SLACK_S = 1.0

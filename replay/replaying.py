@@ -91,13 +91,15 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What replaying a family came to: how many turns and model requests the code agrees with, and where not.
 
-    `unread` are runs that hold events of a newer writer, with the revision of the first: they are replayed up to there.
+    `shared` are commits that forks took over from the runs that they left, where they are to be replayed. `unread` are
+    runs that hold events of a newer writer, with the revision of the first: they are replayed up to there.
     """
 
     root: str
     runs: int
     turns: int
     requests: int
+    shared: int = 0
     divergence: Divergence | None = None
     unread: dict[str, int] = {}
 
@@ -139,6 +141,7 @@ def replay(trace: Trace, registry: Registry | None = None) -> Replay:
         runs=len(runs),
         turns=sum(run.turns for run in runs.values()),
         requests=sum(run.requests for run in runs.values()),
+        shared=sum(run.shared for run in runs.values()),
         divergence=min(found, key=lambda item: item[0])[1] if found else None,
         unread={name: run.unread for name, run in runs.items() if run.unread},
     )
@@ -203,7 +206,7 @@ class _Run:
         self.commits, self.registry, self.number = commits, registry, 0
         self.state = RunState(run=first.run, root=first.root, path=first.path, submitted_at=first.at)
         self.rules = Rules()
-        self.turns = self.requests = self.unread = 0
+        self.turns = self.requests = self.shared = self.unread = 0
 
     def replay(self) -> Divergence | None:
         """Go through all commits; the first divergence."""
@@ -230,6 +233,7 @@ class _Run:
         turn = _Guided(self, commit)
         if turn.is_shared():
             turn.take_over()
+            self.shared += 1
         else:
             turn.follow()
             self.turns += 1

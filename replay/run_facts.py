@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..eventlog.events import (
     OBSERVABLE,
+    REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
     CancelRequested,
@@ -37,9 +38,6 @@ from ..eventlog.events import (
 
 CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 """Events that belong to a tool call when they name one; forwarded and child events do so too."""
-
-REPLY_APPROVALS = frozenset({"tool", "policy"})
-"""Kinds of approval that stand in the commit of the model's reply."""
 
 # The order of a model reply's commit (R10). What follows the reply closes it.
 REASONING, TEXT, USAGE, CALLS, APPROVALS, CLOSED = range(6)

@@ -20,6 +20,7 @@ import msgspec
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import (
+    REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
@@ -60,9 +61,6 @@ from .turn import Turn
 
 History = Sequence[StoredEvent | Unknown]
 """All events of a run, as they are stored, revision 1 first."""
-
-REPLY_APPROVALS = frozenset({"tool", "policy"})
-"""Kinds of approval that clear a call before it runs; the others are recovery, or belong to the driving."""
 
 _DRIVING = (
     ApprovalRevoked,

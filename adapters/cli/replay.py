@@ -139,6 +139,7 @@ def _document(name: str, root: str, found: Replay | FoldlogError) -> dict[str, A
         "agrees": found.agrees,
         "runs": found.runs,
         "turns": found.turns,
+        "shared": found.shared,
         "requests": found.requests,
         "unread": found.unread,
         "divergence": None,

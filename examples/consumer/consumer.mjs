@@ -72,7 +72,7 @@ const KNOWN = new Set(
   (
     "status step text reasoning usage tool_call mcp_progress tool_result approval_requested approval_resolved context " +
     "message_injected budget error ralph_iteration ralph_stop child_started child_finished custom submitted claimed " +
-    "released prepared model_requested model_failed planner_replied planner_tool_returned plan_made tool_started tool_attempt_failed parked output_rejected " +
+    "released prepared model_requested model_failed planner_replied planner_tool_returned plan_made tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded"
   ).split(" "),
 );
@@ -261,11 +261,14 @@ export function evolveRow(row, commit) {
     run_id: commit.run,
     root_id: commit.root,
     parent: null,
+    forked_from: null,
+    forked_at: null,
     shard: commit.shard,
     kind: "",
     agent: commit.path.split("/").at(-1),
     agent_path: commit.path,
     session: null,
+    user: null,
     status: "queued",
     reason: "",
     waiting_for: null,
@@ -289,6 +292,8 @@ function applyToRow(row, event) {
     case "submitted":
       Object.assign(row, { kind: event.kind, session: event.session ?? null, executor: event.executor ?? "local" });
       row.parent = event.parent?.run ?? null;
+      Object.assign(row, { forked_from: event.fork?.run ?? null, forked_at: event.fork?.revision ?? null });
+      row.user = event.parent || event.fork ? null : (event.metadata?.memory?.scope?.user_id ?? null);
       break;
     case "claimed":
       Object.assign(row, { worker: event.worker, epoch: event.epoch, waiting_for: null });

@@ -11,7 +11,7 @@ import msgspec
 from foldlog.eventlog.clock import SystemClock
 from foldlog.eventlog.commits import Chain, Commit, decode, encode
 from foldlog.eventlog.errors import RunCancelled, RunFailed
-from foldlog.eventlog.events import Event, Text, TokenUsage
+from foldlog.eventlog.events import ApprovalRequested, Event, Text, TokenUsage
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import At, CommitWrite, Shard
 from foldlog.replay import find_run
@@ -423,6 +423,37 @@ async def planned(world: World) -> None:
         await played(world, agent)
 
 
+async def forked(world: World) -> None:
+    """A run, and forks of it: within its round of tools, behind it, and a fork of a fork."""
+    turn = calls(("search", {"query": "x"}), ("deploy", {"service": "web"}), ("deploy", {"service": "db"}))
+    agent = world.agent(
+        "ops", turn, calls(("deploy", {"service": "web"})), says("done"), hitl_tools=["deploy"]
+    )
+    other = world.agent("other", turn, says("done otherwise"), says("and more"))
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "deploy")
+        await answered(run, "approved", "approved", "rejected")
+        results = [e.revision async for e in run.stream(detailed=True) if e.type == "tool_result"]
+        again = await rt.fork(run.run_id, at=results[1], tools="replay")
+        await answered(again, "approved")
+        within = await rt.fork(run.run_id, at=results[0], tools="ask", model=other.config.model)
+        await answered(within, "rejected", "approved")
+        last = (await within.state()).head.rev
+        await end(await rt.fork(within.run_id, at=last, tools="run", input="and then?"))
+
+
+async def answered(run: RunHandle[Any], *decisions: Any) -> None:
+    """Answer the approvals that are pending as they come, to the end of the run."""
+    left = list(decisions)
+    async with asyncio.timeout(WAIT_S):
+        async for event in run.stream():
+            pending = [approval.request.approval_id for approval in (await run.state()).pending_approvals]
+            if isinstance(event, ApprovalRequested) and event.approval_id in pending:
+                await run.resolve(event.approval_id, left.pop(0))
+    await end(run)
+    assert not left
+
+
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -476,6 +507,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         released,
         emitted,
         planned,
+        forked,
         from_a_newer_writer,
     )
 }

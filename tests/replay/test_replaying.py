@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from foldlog.eventlog.commits import Commit, decode, encode
 from foldlog.eventlog.errors import ConfigError, RunNotFound
+from foldlog.eventlog.events import Submitted
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
@@ -40,8 +41,11 @@ def test_the_code_agrees_with_every_run_that_it_made(name: str) -> None:
         assert found.divergence is None
         assert found.agrees
         assert found.root == root
-        assert found.turns == len(trace.commits) - len(found.unread)
-        assert found.requests == sum(event.type == "model_requested" for event in trace.events)
+        assert found.turns + found.shared == len(trace.commits) - len(found.unread)
+        first = next(event for event in trace.events if isinstance(event, Submitted))
+        shared = first.fork.shared if first.fork is not None else 0
+        decided = [event for event in trace.events if (event.revision or 0) > shared]
+        assert found.requests == sum(event.type == "model_requested" for event in decided)
 
 
 def test_a_run_of_a_newer_writer_is_replayed_up_to_what_is_new() -> None:
