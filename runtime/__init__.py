@@ -9,6 +9,7 @@ from .fork import ForkPlan, PlannedCall
 from .local import LocalExecutor
 from .registry import Registry
 from .runtime import RunHandle, RunResult, Runtime
+from .swarm import Swarm
 from .toolport import ChildFailed, Retryable, ToolFailed
 from .tools import tool
 
@@ -28,6 +29,7 @@ __all__ = [
     "RunHandle",
     "RunResult",
     "Runtime",
+    "Swarm",
     "ToolContext",
     "ToolFailed",
     "Worker",

@@ -16,8 +16,9 @@ from typing_extensions import TypeVar
 
 from ..eventlog.errors import AgentConfigError, ConfigError
 from .agent_config import AgentConfig, capabilities_needed, config_digest
+from .runnable_tool import runnable_tool
 from .toolport import Tool, ToolFunction
-from .tools import check_injected, tool
+from .tools import PythonTool, check_injected, tool
 
 if TYPE_CHECKING:
     from .registry import Registry
@@ -150,6 +151,37 @@ class Agent(Generic[OutputT]):
         """An agent's configuration names no functions. Raises `ConfigError`."""
         raise ConfigError(f"agent {self.name!r} has no function {name!r} to call with {argument!r}")
 
+    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+        """A tool that runs this agent with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        return runnable_tool(self, name, description)
+
+    def extended(
+        self,
+        *,
+        tools: Iterable[Tool] = (),
+        instructions: str = "",
+        output_schema: Mapping[str, Any] | None = None,
+    ) -> Agent[Any]:
+        """A copy with more tools, more instructions, an output schema. Raises `AgentConfigError` for what clashes."""
+        more = {tool.spec.name: tool for tool in tools}
+        data = self.config.to_config()
+        data["tools"] = [*data["tools"], *more]
+        data["instructions"] = _paragraphs(data["instructions"], instructions)
+        if output_schema is not None:
+            data["output_schema"] = dict(output_schema)
+        own = self._instructions
+        agent: Agent[Any] = object.__new__(Agent)
+        agent._assign(
+            AgentConfig.from_config(data),
+            {**self.tools, **more},
+            data["instructions"]
+            if own is None
+            else lambda run: _paragraphs(self._called(own, run), instructions),
+            self._output,
+            self.output_type,
+        )
+        return agent
+
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of `to_config()`, and raises what that raises."""
@@ -273,6 +305,10 @@ def _output_schema(agent: str, output: pydantic.TypeAdapter[Any], given: Any) ->
 
 def _no_schema(agent: str, output_type: Any, error: Exception) -> AgentConfigError:
     return AgentConfigError(f"agent {agent!r}: output_type {output_type!r} has no JSON Schema: {error}")
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
 
 
 def _described(function: Any) -> str:

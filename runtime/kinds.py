@@ -9,10 +9,12 @@ from ..eventlog.errors import ConfigError
 from .agent import Agent
 from .ralph.loop import RalphLoop
 from .runnable import Runnable
+from .swarm import Swarm
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {
     "agent": Agent.from_config,
     "ralph": RalphLoop.from_config,
+    "swarm": Swarm.from_config,
 }
 """By the kind of a run: what makes its runnable from the configuration in `submitted`."""
 

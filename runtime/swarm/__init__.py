@@ -1,9 +1,11 @@
 """Swarms: agents that work one input together, the language of their flows, and how far a flow is."""
 
+from ..coordinate import COORDINATORS
+from .coordinator import SwarmCoordinator
 from .flow import Arm, Branch, Case, Flow, Loop, Node, Parallel, Pass, Series, format_flow, names_in
 from .flow_parser import parse_flow
 from .predicates import At, Contains, Is, Matches, Named, Not, Predicate, Test, holds
-from .progress import NodeRun, Progress, Start, progress
+from .progress import Failure, Progress, progress
 from .swarm import Swarm
 from .swarm_config import SwarmConfig
 
@@ -13,20 +15,19 @@ __all__ = [
     "Branch",
     "Case",
     "Contains",
+    "Failure",
     "Flow",
     "Is",
     "Loop",
     "Matches",
     "Named",
     "Node",
-    "NodeRun",
     "Not",
     "Parallel",
     "Pass",
     "Predicate",
     "Progress",
     "Series",
-    "Start",
     "Swarm",
     "SwarmConfig",
     "Test",
@@ -36,3 +37,5 @@ __all__ = [
     "parse_flow",
     "progress",
 ]
+
+COORDINATORS["swarm"] = SwarmCoordinator()

@@ -8,19 +8,20 @@
     is_urgent           the function of this name says so
     not contains "TODO" the opposite
 
-All are total: output that is not JSON, or lacks the path, has null there, and what cannot be compared is not in order.
+All but functions are total: output that is not JSON, or lacks the path, has null there, and what cannot be compared is
+not in order.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, assert_never
 
 import msgspec
 
-Test = Callable[[str], bool]
-"""A named predicate: a pure function of the output's text."""
+Test = Callable[[str], bool | Awaitable[bool]]
+"""A named predicate: a function of the output's text. Its value is stored; it is not asked again after a takeover."""
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 Scalar = str | int | float | bool | None
@@ -59,7 +60,8 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
     name: str
 
 
-Simple = Is | Contains | Matches | At | Named
+Data = Is | Contains | Matches | At
+Simple = Data | Named
 
 
 class Not(msgspec.Struct, frozen=True, tag="not"):
@@ -71,8 +73,8 @@ class Not(msgspec.Struct, frozen=True, tag="not"):
 Predicate = Simple | Not
 
 
-def holds(predicate: Predicate, output: str, tests: Mapping[str, Test]) -> bool:
-    """Whether the predicate is true of the output. `tests` are the named ones; raises what they raise, `KeyError`."""
+def holds(predicate: Data, output: str) -> bool:
+    """Whether a predicate that is data is true of the output."""
     match predicate:
         case Is(text=text):
             return output.strip() == text.strip()
@@ -82,10 +84,6 @@ def holds(predicate: Predicate, output: str, tests: Mapping[str, Test]) -> bool:
             return re.search(pattern, output, re.IGNORECASE if ignore_case else 0) is not None
         case At():
             return _compare(_value_at(predicate.path, output), predicate.operator, predicate.value)
-        case Named(name=name):
-            return bool(tests[name](output))
-        case Not(predicate=inner):
-            return not holds(inner, output, tests)
         case _:
             assert_never(predicate)
 

@@ -1,77 +1,65 @@
-"""How far a flow is: from what its nodes have put out follows which may start, with which input, and what it all gives.
+"""How far a workflow is: from how its nodes ended follows which are to run, with which input, and what comes out.
 
-A node runs more than once only in a loop, so its runs are known by name and order, and the whole position is read from
-them each time anew: nothing else is remembered, and whoever takes over comes to the same answer.
+A node runs more than once only in a loop, so its runs are known by name and order. The position in the flow is read
+from them each time anew: nothing else is remembered, and whoever takes over comes to the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
-from .flow import Arm, Branch, Flow, Loop, Node, Parallel, Pass, Series, tests_in
-from .predicates import Predicate, Test, holds, named_in
+from ...eventlog.events import Evaluated
+from ...projections.run_state import NodeState
+from ..effects import Evaluate, RunNode
+from .flow import Arm, Branch, Flow, Loop, Node, Parallel, Pass, Series
+from .predicates import Named, Not, Predicate, holds
 
 INPUT = "input"
 """The label of the swarm's own input, where it is joined with outputs."""
 
 
-class NodeRun(msgspec.Struct, frozen=True):
-    """One run of a node: still going, or how it ended. `output` is its own text, `error` why it has none."""
+class Failure(msgspec.Struct, frozen=True):
+    """Why a swarm cannot go on: `node_failed`, `predicate_failed` or `max_handoffs`, and a message."""
 
-    status: Literal["running", "completed", "error", "cancelled"] = "running"
-    output: str = ""
-    error: str = ""
-
-
-class Start(msgspec.Struct, frozen=True):
-    """A run of a node that may begin: the `ordinal`-th of this node, from 0. `first`: its input is the swarm's own."""
-
-    name: str
-    ordinal: int
-    input: str
-    first: bool = False
+    error_type: str
+    message: str
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What is next. At most one of the three: `starts` in the order of the text, `output`, `failure`.
+    """What is next: nodes and predicates that are `wanted` (going on or to begin), or how the swarm ends."""
 
-    None of them: nodes are running. `failure` names the node or predicate; running nodes are to be cancelled.
-    """
-
-    starts: tuple[Start, ...] = ()
+    wanted: tuple[RunNode | Evaluate, ...] = ()
     output: str | None = None
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 def progress(
-    flow: Flow, text: str, runs: Mapping[str, Sequence[NodeRun]], tests: Mapping[str, Test] | None = None
+    flow: Flow, text: str, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]]
 ) -> Progress:
-    """What follows from the runs of each node, in the order they were started, for a swarm with `text` as input.
+    """What follows from the nodes in the order of their start, for a swarm with `text` as input. Total.
 
-    `tests` are the predicates that are functions. Total: a predicate that fails is a failure of the flow.
+    A predicate that is a function is asked by the name `predicate@place`, its place in the tree.
     """
-    if (failure := _failed_node(runs)) is not None:
+    if (failure := failed(nodes)) is not None:
         return Progress(failure=failure)
-    position = _Position(runs, tests or {})
-    if missing := tests_in(flow) - (tests or {}).keys():
-        return Progress(failure=f"no predicate is named {', '.join(map(repr, sorted(missing)))}")
+    position = _Position(nodes, evaluations)
     try:
-        outputs = position.reach(flow, (_Output(text, None),))
+        outputs = position.reach(flow, (_Output(text, None),), "0")
     except _PredicateFailed as error:
-        return Progress(failure=str(error))
-    return Progress(starts=tuple(position.starts), output=None if outputs is None else join(outputs))
+        return Progress(failure=Failure("predicate_failed", str(error)))
+    return Progress(tuple(position.wanted), output=None if outputs is None else _joined(outputs))
 
 
-def _failed_node(runs: Mapping[str, Sequence[NodeRun]]) -> str | None:
-    for name, each in runs.items():
-        for run in each:
-            if run.status == "cancelled":
-                return f"node {name!r} was cancelled"
-            if run.status == "error":
-                return f"node {name!r} failed: {run.error}"
+def failed(nodes: Sequence[NodeState]) -> Failure | None:
+    """The first of the nodes, in the order of their start, that ended without an output."""
+    for node in nodes:
+        if node.status in {"error", "cancelled"}:
+            why = node.returned.error if node.returned is not None else ""
+            end = "was cancelled" if node.status == "cancelled" else "failed"
+            return Failure("node_failed", f"node {node.name!r} {end}{why and ': '}{why}")
     return None
 
 
@@ -89,7 +77,7 @@ class _PredicateFailed(Exception):
     """A predicate that is a function raised."""
 
 
-def join(outputs: Sequence[_Output]) -> str:
+def _joined(outputs: _Outputs) -> str:
     """One output as it is; several each below its node's name, in the order of the text."""
     distinct = tuple(dict.fromkeys(outputs))
     if len(distinct) == 1:
@@ -98,52 +86,60 @@ def join(outputs: Sequence[_Output]) -> str:
 
 
 class _Position:
-    """One walk along the flow; it takes up the runs of each node in order, and notes those that are to start."""
+    """One walk along the flow: it takes up the runs of each node in order, and notes what is wanted.
 
-    def __init__(self, runs: Mapping[str, Sequence[NodeRun]], tests: Mapping[str, Test]) -> None:
-        self._runs, self._tests = runs, tests
+    Its methods give what comes out of a part of the flow, or None as long as that is not known.
+    """
+
+    def __init__(self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]]) -> None:
+        self._nodes = {(node.name, node.ordinal): node for node in nodes}
+        self._evaluations = evaluations
         self._taken: dict[str, int] = {}
-        self.starts: list[Start] = []
+        self.wanted: list[RunNode | Evaluate] = []
 
-    def reach(self, flow: Arm, incoming: _Outputs) -> _Outputs | None:
-        """What comes out of this part of the flow, or None as long as it is not done."""
+    def reach(self, flow: Arm, incoming: _Outputs, place: str) -> _Outputs | None:
+        """What comes out of this part of the flow, which stands at `place`."""
         match flow:
             case Node(name=name):
                 return self._node(name, incoming)
             case Pass():
                 return incoming
             case Series(stages=stages):
-                return self._series(stages, incoming)
+                return self._series(stages, incoming, place)
             case Parallel(members=members):
-                return self._parallel(members, incoming)
+                return self._parallel(members, incoming, place)
             case Branch():
-                return self.reach(self._arm(flow, incoming), incoming)
+                return self._branch(flow, incoming, place)
             case Loop():
-                return self._loop(flow, incoming)
+                return self._loop(flow, incoming, place)
             case _:
                 assert_never(flow)
 
-    def _node(self, name: str, incoming: _Outputs) -> _Outputs | None:
+    def _next(self, name: str) -> int:
+        """Which run of a node, or value of a predicate at its place, comes next on the walk."""
         ordinal = self._taken.get(name, 0)
         self._taken[name] = ordinal + 1
-        runs = self._runs.get(name, ())
-        if ordinal == len(runs):
-            first = all(output.name is None for output in incoming)
-            self.starts.append(Start(name, ordinal, join(incoming), first))
-            return None
-        run = runs[ordinal]
-        return (_Output(run.output, name),) if run.status == "completed" else None
+        return ordinal
 
-    def _series(self, stages: Sequence[Flow], incoming: _Outputs) -> _Outputs | None:
+    def _node(self, name: str, incoming: _Outputs) -> _Outputs | None:
+        ordinal = self._next(name)
+        node = self._nodes.get((name, ordinal))
+        if node is not None and node.status is not None:
+            return (_Output(node.output, name),)
+        first = all(output.name is None for output in incoming)
+        self.wanted.append(RunNode(name=name, ordinal=ordinal, input=_joined(incoming), first=first))
+        return None
+
+    def _series(self, stages: Sequence[Flow], incoming: _Outputs, place: str) -> _Outputs | None:
         outputs: _Outputs | None = incoming
-        for stage in stages:
+        for index, stage in enumerate(stages):
             if outputs is None:
                 return None
-            outputs = self.reach(stage, outputs)
+            outputs = self.reach(stage, outputs, f"{place}.{index}")
         return outputs
 
-    def _parallel(self, members: Sequence[Flow], incoming: _Outputs) -> _Outputs | None:
-        reached = [self.reach(member, incoming) for member in members]
+    def _parallel(self, members: Sequence[Flow], incoming: _Outputs, place: str) -> _Outputs | None:
+        reached = [self.reach(member, incoming, f"{place}.{index}") for index, member in enumerate(members)]
         together: list[_Output] = []
         for outputs in reached:
             if outputs is None:
@@ -151,24 +147,46 @@ class _Position:
             together.extend(outputs)
         return tuple(together)
 
-    def _arm(self, branch: Branch, incoming: _Outputs) -> Arm:
-        text = join(incoming)
-        return next((case.then for case in branch.cases if self._holds(case.when, text)), branch.otherwise)
-
-    def _loop(self, loop: Loop, incoming: _Outputs) -> _Outputs | None:
-        outputs = incoming
-        for _ in range(loop.times):
-            reached = self.reach(loop.body, outputs)
-            if reached is None:
+    def _branch(self, branch: Branch, incoming: _Outputs, place: str) -> _Outputs | None:
+        text = _joined(incoming)
+        for index, case in enumerate(branch.cases):
+            met = self._holds(case.when, text, f"{place}.{index}")
+            if met is None:
                 return None
-            outputs = reached
-            if loop.until is not None and self._holds(loop.until, join(outputs)):
-                break
-        return outputs
+            if met:
+                return self.reach(case.then, incoming, f"{place}.{index}.0")
+        return self.reach(branch.otherwise, incoming, f"{place}.{len(branch.cases)}")
 
-    def _holds(self, predicate: Predicate, text: str) -> bool:
-        names = ", ".join(map(repr, sorted(named_in(predicate))))
-        try:
-            return holds(predicate, text, self._tests)
-        except Exception as error:
-            raise _PredicateFailed(f"predicate {names} failed: {type(error).__name__}: {error}") from error
+    def _loop(self, loop: Loop, incoming: _Outputs, place: str) -> _Outputs | None:
+        for _ in range(loop.times):
+            outputs = self.reach(loop.body, incoming, f"{place}.0")
+            if outputs is None:
+                return None
+            met = loop.until is not None and self._holds(loop.until, _joined(outputs), place)
+            if met is None:
+                return None
+            incoming = outputs
+            if met:
+                break
+        return incoming
+
+    def _holds(self, predicate: Predicate, text: str, place: str) -> bool | None:
+        match predicate:
+            case Not(predicate=inner):
+                met = self._holds(inner, text, place)
+                return None if met is None else not met
+            case Named(name=name):
+                return self._value(f"{name}@{place}", text)
+            case _:
+                return holds(predicate, text)
+
+    def _value(self, name: str, text: str) -> bool | None:
+        ordinal = self._next(name)
+        values = self._evaluations.get(name, ())
+        if ordinal >= len(values):
+            self.wanted.append(Evaluate(name=name, ordinal=ordinal, argument=text))
+            return None
+        value = values[ordinal]
+        if value.error is not None:
+            raise _PredicateFailed(f"predicate {name.partition('@')[0]!r} failed: {value.error}")
+        return bool(value.value)

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...eventlog.errors import AgentConfigError
+from ...eventlog.errors import AgentConfigError, ConfigError
 from ..agent import Agent
 from ..agent_config import config_digest
+from ..runnable_tool import runnable_tool
+from ..tools import PythonTool
 from .flow import Flow, format_flow
 from .flow_parser import parse_flow
+from .handoff import handoff_instructions, handoff_schema
 from .predicates import Test
 from .swarm_config import Mode, SwarmConfig
 
@@ -22,13 +26,15 @@ class Swarm:
     """A named swarm; frozen, equal only to itself.
 
     `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents or swarms, each with a name of its own within this one.
-    `flow` is text or a tree; `predicates` are the functions, by name, that it asks: pure functions of an output's text,
-    for whoever takes the run over asks them again. Raises `AgentConfigError` that names the wrong key, and `FlowError`.
+    `flow` is text or a tree; `predicates` are the functions, by name, that it asks about outputs. `members` is what
+    runs: the agents, with what their mode gives them besides. Raises `AgentConfigError` that names the wrong key, and
+    `FlowError`.
     """
 
-    __slots__ = ("__weakref__", "agents", "config", "flow", "predicates")
+    __slots__ = ("__weakref__", "agents", "config", "flow", "members", "predicates")
 
     agents: Mapping[str, Agent[Any] | Swarm]
+    members: Mapping[str, Agent[Any] | Swarm]
     config: SwarmConfig
     flow: Flow | None
     predicates: Mapping[str, Test]
@@ -42,6 +48,7 @@ class Swarm:
         mode: Mode = "workflow",
         entry: str | None = None,
         max_handoffs: int = 20,
+        descriptions: Mapping[str, str] = MappingProxyType({}),
         predicates: Mapping[str, Test] = MappingProxyType({}),
     ) -> None:
         members = _members(name, agents)
@@ -52,6 +59,7 @@ class Swarm:
             "flow": flow if isinstance(flow, str) else format_flow(flow),
             "entry": entry,
             "max_handoffs": max_handoffs,
+            "descriptions": dict(descriptions),
         }
         config = SwarmConfig.from_config(data)
         if config.mode == "workflow":
@@ -61,9 +69,11 @@ class Swarm:
     def _assign(
         self, config: SwarmConfig, members: Iterable[Agent[Any] | Swarm], predicates: Mapping[str, Test]
     ) -> None:
+        agents = {member.name: member for member in members}
         parts = {
             "config": config,
-            "agents": MappingProxyType({member.name: member for member in members}),
+            "agents": MappingProxyType(agents),
+            "members": MappingProxyType(_playing(config, agents)),
             "flow": config.parsed(),
             "predicates": MappingProxyType(dict(predicates)),
         }
@@ -88,6 +98,41 @@ class Swarm:
         return self.config.name
 
     @property
+    def kind(self) -> str:
+        """What a run of it is."""
+        return "swarm"
+
+    @property
+    def output_type(self) -> None:
+        """Its output is text."""
+        return
+
+    def parse_output(self, value: Any) -> Any:
+        """The output as it is."""
+        return value
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it, its members apart."""
+        return frozenset({"children"})
+
+    async def evaluate(self, name: str, argument: str) -> bool:
+        """Whether a predicate holds: `name` is that of its function, `@`, and its place in the flow.
+
+        Raises `ConfigError` for one that this process does not have, and what the function raises.
+        """
+        known = name.partition("@")[0]
+        if known not in self.predicates:
+            raise ConfigError(
+                f"swarm {self.name!r} has no function for the predicate {known!r} in this process"
+            )
+        met = self.predicates[known](argument)
+        return bool(await met if inspect.isawaitable(met) else met)
+
+    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+        """A tool that runs this swarm with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        return runnable_tool(self, name, description)
+
+    @property
     def digest(self) -> str:
         """SHA-256 (hex) of `to_config()`, and raises what that raises."""
         return config_digest(self.to_config())
@@ -98,6 +143,11 @@ class Swarm:
         Raises `AgentConfigError` if the instructions of an agent are a function.
         """
         agents = [agent.to_config() for agent in self.agents.values()]
+        return {**self.config.to_config(), "agents": agents}
+
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """What a run stores: `to_config()`, with instructions that are functions called with `run`."""
+        agents = [agent.submission_config({**run, "agent": name}) for name, agent in self.agents.items()]
         return {**self.config.to_config(), "agents": agents}
 
     @classmethod
@@ -117,6 +167,32 @@ class Swarm:
         ]
         swarm._assign(config, members, {})
         return swarm
+
+
+def _playing(config: SwarmConfig, agents: Mapping[str, Agent[Any] | Swarm]) -> dict[str, Agent[Any] | Swarm]:
+    """The agents with what the mode gives them: to hand over, or the others as tools for the lead."""
+    purposes = {name: config.descriptions.get(name, "") for name in agents}
+    if config.mode == "handoff":
+        return {name: _handing(agent, purposes) for name, agent in agents.items()}
+    lead = agents[config.first] if config.mode == "team" else None
+    if isinstance(lead, Agent):
+        others = [
+            runnable_tool(agent, description=purposes[name])
+            for name, agent in agents.items()
+            if agent is not lead
+        ]
+        return {**agents, lead.name: lead.extended(tools=others)}
+    return dict(agents)
+
+
+def _handing(agent: Agent[Any] | Swarm, purposes: Mapping[str, str]) -> Agent[Any] | Swarm:
+    """A swarm hands over to nobody: its output is the whole one's."""
+    if isinstance(agent, Swarm):
+        return agent
+    others = {name: purpose for name, purpose in purposes.items() if name != agent.name}
+    return agent.extended(
+        instructions=handoff_instructions(others), output_schema=handoff_schema(list(others))
+    )
 
 
 def _members(swarm: str, given: Iterable[Agent[Any] | Swarm]) -> list[Agent[Any] | Swarm]:

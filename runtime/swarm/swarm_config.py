@@ -10,7 +10,7 @@ import pydantic
 from pydantic import ConfigDict, Field, PlainValidator, StrictStr
 
 from ...eventlog.errors import AgentConfigError
-from ..agent_config import AgentConfig, Name, NotNegative, explain, nearest
+from ..agent_config import AgentConfig, Name, NotNegative, Text, explain, nearest
 from .flow import Flow, names_in
 from .flow_parser import parse_flow
 
@@ -52,7 +52,9 @@ class SwarmConfig(pydantic.BaseModel):
     entry: Name | None = None
     """Who begins (handoff) or leads (team); null is the first of the agents."""
     max_handoffs: NotNegative = 20
-    """After so many the agent that was handed to can hand on no more."""
+    """One more ends the run with an error."""
+    descriptions: dict[Name, Text] = {}
+    """What an agent is for, told to those that can hand over to it (handoff) or use it as a tool (team)."""
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -79,6 +81,11 @@ class SwarmConfig(pydantic.BaseModel):
         """The agents' names, in order."""
         return tuple(agent.name for agent in self.agents)
 
+    @property
+    def first(self) -> str:
+        """Who begins or leads, where no flow says it."""
+        return self.entry or self.names[0]
+
     def parsed(self) -> Flow | None:
         """The tree of the flow; None in the modes that have none. Raises `FlowError`."""
         return parse_flow(self.flow, self.names) if self.mode == "workflow" else None
@@ -97,12 +104,30 @@ class SwarmConfig(pydantic.BaseModel):
         for name in self.names:
             if name not in placed:
                 self._fail(f"agents: {name!r} has no place in the flow; give it one or leave it out")
+        self._check_names()
+        if self.mode == "handoff":
+            self._check_handoff()
+
+    def _check_names(self) -> None:
         if self.entry is not None and self.mode == "workflow":
             self._fail(
                 "entry: belongs to the modes 'handoff' and 'team'; a workflow begins where its flow does"
             )
         if self.entry is not None and self.entry not in self.names:
             self._fail(f"entry: {self.entry!r} is none of the agents{nearest(self.entry, self.names)}")
+        for name in self.descriptions:
+            if name not in self.names:
+                self._fail(f"descriptions: {name!r} is none of the agents{nearest(name, self.names)}")
+        lead = self.agents[self.names.index(self.first)]
+        if self.mode == "team" and not isinstance(lead, AgentConfig):
+            self._fail(f"entry: {lead.name!r} is a {lead.kind}; a team is led by an agent")
+
+    def _check_handoff(self) -> None:
+        for agent in self.agents:
+            if isinstance(agent, AgentConfig) and agent.output_schema is not None:
+                self._fail(
+                    f"agents: {agent.name!r} has an output_schema; in mode 'handoff' the output says who goes on"
+                )
 
     def _fail(self, problem: str) -> None:
         raise AgentConfigError(f"swarm {self.name!r}: {problem}")

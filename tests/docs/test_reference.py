@@ -31,6 +31,7 @@ from foldlog.runtime.agent_config import (
     capabilities_needed,
 )
 from foldlog.runtime.executor import BUILT
+from foldlog.runtime.swarm import SwarmConfig
 
 from tests.docs.markdown import ROOT, prose
 
@@ -95,9 +96,9 @@ def test_every_error_type_that_the_core_writes_is_described() -> None:
         for kind in vars(models).values()
         if inspect.isclass(kind) and hasattr(kind, "error_type")
     }
-    literals = re.compile(r'(?:fail\(|_fail\(\s*|error_type=)"(\w+)"')
+    literals = re.compile(r'(?:fail\(|_fail\(\s*|Failure\(|error_type=)"(\w+)"')
     written = {
-        name for path in (ROOT / "runtime").glob("*.py") for name in literals.findall(path.read_text())
+        name for path in (ROOT / "runtime").rglob("*.py") for name in literals.findall(path.read_text())
     }
     assert set(first_column("events.md", "Error types")) == kinds | written
 
@@ -138,6 +139,14 @@ def test_only_those_fields_are_said_to_be_refused() -> None:
     refused = [names(row[0])[0] for row in rows("configuration.md", "Agents") if "refused" in row[3]]
     mark = test_a_field_that_is_said_to_be_refused_is_refused.pytestmark[0]
     assert sorted(refused) == sorted(field for field, _ in mark.args[1])
+
+
+def test_every_field_of_a_swarm_is_described_with_its_default() -> None:
+    described = {names(row[0])[0]: row[2] for row in rows("configuration.md", "Swarms")}
+    swarm = SwarmConfig.from_config({"agents": [{"name": "a"}], "flow": "a"})
+    defaults = {**swarm.model_dump(mode="json", exclude={"agents"}), "flow": ""}
+    assert described.pop("agents") == "required"
+    assert described == {name: f"`{msgspec.json.encode(value).decode()}`" for name, value in defaults.items()}
 
 
 def test_every_field_of_the_retry_table_is_described_with_its_default() -> None:
