@@ -15,6 +15,7 @@ from ..projections.run_state import RunState
 from .commands import ChildSpawned, EvaluationReturned
 from .effects import Effect, Evaluate, RunNode
 from .ralph.coordinator import RalphCoordinator
+from .swarm.coordinator import SwarmCoordinator
 from .turn import Turn
 
 
@@ -30,7 +31,7 @@ class Coordinator(Protocol):
         ...
 
 
-COORDINATORS: dict[str, Coordinator] = {"ralph": RalphCoordinator()}
+COORDINATORS: dict[str, Coordinator] = {"ralph": RalphCoordinator(), "swarm": SwarmCoordinator()}
 """The coordinator of each kind of run but `agent`."""
 
 

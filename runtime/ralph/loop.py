@@ -17,6 +17,8 @@ from pydantic import ConfigDict, StrictStr
 from ...eventlog.errors import AgentConfigError, ConfigError
 from ..agent_config import JsonObject, Name, config_digest
 from ..runnable import Runnable, is_runnable
+from ..runnable_tool import runnable_tool
+from ..tools import PythonTool
 from .stop import Stop
 
 REFLECT = "reflect"
@@ -152,6 +154,10 @@ class RalphLoop:
     def capabilities(self) -> frozenset[str]:
         """What an executor must be able to do for it, what it repeats apart."""
         return frozenset({"children"})
+
+    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+        """A tool that runs this loop with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        return runnable_tool(self, name, description)
 
     def to_config(self) -> dict[str, Any]:
         """The configuration as JSON builtins. Raises `AgentConfigError` if instructions within are a function."""

@@ -1,7 +1,5 @@
 """Swarms: agents that work one input together, the language of their flows, and how far a flow is."""
 
-from ..coordinate import COORDINATORS
-from .coordinator import SwarmCoordinator
 from .flow import Arm, Branch, Case, Flow, Loop, Node, Parallel, Pass, Series, format_flow, names_in
 from .flow_parser import parse_flow
 from .predicates import At, Contains, Is, Matches, Named, Not, Predicate, Test, holds
@@ -37,5 +35,3 @@ __all__ = [
     "parse_flow",
     "progress",
 ]
-
-COORDINATORS["swarm"] = SwarmCoordinator()

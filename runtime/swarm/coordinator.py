@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...projections.run_state import RunState
-from ..coordinate import complete
 from ..effects import Evaluate, RunNode
 from ..turn import Turn
 from .flow import Flow, Node
@@ -29,7 +28,7 @@ class SwarmCoordinator:
         if now.failure is not None:
             turn.fail(now.failure.error_type, now.failure.message, recoverable=False, step=None)
         elif now.output is not None:
-            complete(turn, now.output)
+            turn.complete(now.output)
 
 
 def _progress(state: RunState) -> Progress:
@@ -37,7 +36,7 @@ def _progress(state: RunState) -> Progress:
         return Progress()
     config, text = state.submitted.config, state.submitted.input
     if config["mode"] == "handoff":
-        agents = frozenset(each["name"] for each in config["agents"] if "kind" not in each)
+        agents = frozenset(each["name"] for each in config["agents"] if each.get("kind", "agent") == "agent")
         return handoff_progress(_entry(config), text, state.nodes, agents, config["max_handoffs"])
     return progress(_flow_of(config), text, state.nodes, state.evaluations)
 

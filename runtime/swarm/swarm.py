@@ -1,11 +1,12 @@
 """A swarm: agents that work one input together, by a flow, by handing over, or as the tools of one of them.
 
-`Swarm.config` is all that the log or a worker need; the agents' functions and the predicates live on the object only.
+Its configuration is all that the log or a worker need; functions of its agents and predicates live on the object only.
 """
 
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ...eventlog.errors import AgentConfigError, ConfigError
 from ..agent import Agent
 from ..agent_config import config_digest
+from ..runnable import Runnable, is_runnable
 from ..runnable_tool import runnable_tool
 from ..tools import PythonTool
 from .flow import Flow, format_flow
@@ -21,27 +23,29 @@ from .handoff import handoff_instructions, handoff_schema
 from .predicates import Test
 from .swarm_config import Mode, SwarmConfig
 
+Members = Mapping[str, Runnable[Any]]
+
 
 class Swarm:
     """A named swarm; frozen, equal only to itself.
 
-    `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents or swarms, each with a name of its own within this one.
-    `flow` is text or a tree; `predicates` are the functions, by name, that it asks about outputs. `members` is what
-    runs: the agents, with what their mode gives them besides. Raises `AgentConfigError` that names the wrong key, and
-    `FlowError`.
+    `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents, swarms or loops, each with a name of its own within
+    this one. `flow` is text or a tree; `predicates` are the functions, by name, that it asks about outputs. `members`
+    is what runs: the agents, with what their mode gives them besides. Raises `AgentConfigError` that names the wrong
+    key, and `FlowError`.
     """
 
     __slots__ = ("__weakref__", "agents", "config", "flow", "members", "predicates")
 
-    agents: Mapping[str, Agent[Any] | Swarm]
-    members: Mapping[str, Agent[Any] | Swarm]
+    agents: Members
+    members: Members
     config: SwarmConfig
     flow: Flow | None
     predicates: Mapping[str, Test]
 
     def __init__(
         self,
-        agents: Iterable[Agent[Any] | Swarm],
+        agents: Iterable[Runnable[Any]],
         flow: str | Flow = "",
         *,
         name: str = "swarm",
@@ -51,30 +55,27 @@ class Swarm:
         descriptions: Mapping[str, str] = MappingProxyType({}),
         predicates: Mapping[str, Test] = MappingProxyType({}),
     ) -> None:
-        members = _members(name, agents)
         data = {
             "name": name,
             "mode": mode,
-            "agents": [member.config for member in members],
             "flow": flow if isinstance(flow, str) else format_flow(flow),
             "entry": entry,
             "max_handoffs": max_handoffs,
             "descriptions": dict(descriptions),
         }
-        config = SwarmConfig.from_config(data)
-        if config.mode == "workflow":
-            parse_flow(config.flow, config.names, predicates)
+        config = SwarmConfig.model_validate(data)
+        members = _by_name(config, agents)
+        if mode == "workflow":
+            parse_flow(config.flow, tuple(members), predicates)
         self._assign(config, members, predicates)
 
-    def _assign(
-        self, config: SwarmConfig, members: Iterable[Agent[Any] | Swarm], predicates: Mapping[str, Test]
-    ) -> None:
-        agents = {member.name: member for member in members}
+    def _assign(self, config: SwarmConfig, agents: Members, predicates: Mapping[str, Test]) -> None:
+        config.check(agents)
         parts = {
             "config": config,
             "agents": MappingProxyType(agents),
             "members": MappingProxyType(_playing(config, agents)),
-            "flow": config.parsed(),
+            "flow": config.parsed(agents),
             "predicates": MappingProxyType(dict(predicates)),
         }
         for name, value in parts.items():
@@ -156,50 +157,60 @@ class Swarm:
 
         Raises `AgentConfigError` for a wrong key, and `FlowError`.
         """
-        return cls._of(SwarmConfig.from_config(data))
-
-    @classmethod
-    def _of(cls, config: SwarmConfig) -> Swarm:
+        own = dict(data)
+        tables = own.pop("agents", None)
+        config = SwarmConfig.model_validate(own)
+        if not isinstance(tables, (list, tuple)):
+            config.fail(f"agents: must be a list of tables, not {reprlib.repr(tables)}")
         swarm: Swarm = object.__new__(cls)
-        members = [
-            cls._of(member) if isinstance(member, SwarmConfig) else Agent.from_config(member.to_config())
-            for member in config.agents
-        ]
-        swarm._assign(config, members, {})
+        read = [_read(config, f"agents.{index}", table) for index, table in enumerate(tables)]
+        swarm._assign(config, _by_name(config, read), {})
         return swarm
 
 
-def _playing(config: SwarmConfig, agents: Mapping[str, Agent[Any] | Swarm]) -> dict[str, Agent[Any] | Swarm]:
+def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
+    """The agent of a table, or what its `kind` says."""
+    from ..kinds import KINDS, runnable_of
+
+    kind = table.get("kind", "agent") if isinstance(table, Mapping) else None
+    if kind not in KINDS:
+        known = ", ".join(map(repr, KINDS))
+        problem = f"kind is {kind!r}; known are {known}" if kind else f"{reprlib.repr(table)} must be a table"
+        config.fail(f"{key}: {problem}")
+    return runnable_of(str(kind), {k: v for k, v in table.items() if (k, v) != ("kind", "agent")})
+
+
+def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, Runnable[Any]]:
+    if isinstance(given, (str, Mapping)) or is_runnable(given):
+        raise AgentConfigError(f"swarm {config.name!r}: agents: must be a list, not {given!r}")
+    members: dict[str, Runnable[Any]] = {}
+    for member in given:
+        if not is_runnable(member):
+            config.fail(f"agents: {member!r} is no agent, swarm or loop")
+        if member.name in members:
+            config.fail(f"agents: two are named {member.name!r}; rename one")
+        members[member.name] = member
+    return members
+
+
+def _playing(config: SwarmConfig, agents: Members) -> dict[str, Runnable[Any]]:
     """The agents with what the mode gives them: to hand over, or the others as tools for the lead."""
     purposes = {name: config.descriptions.get(name, "") for name in agents}
     if config.mode == "handoff":
         return {name: _handing(agent, purposes) for name, agent in agents.items()}
-    lead = agents[config.first] if config.mode == "team" else None
+    lead = agents[config.first(agents)] if config.mode == "team" else None
     if isinstance(lead, Agent):
-        others = [
-            runnable_tool(agent, description=purposes[name])
-            for name, agent in agents.items()
-            if agent is not lead
-        ]
-        return {**agents, lead.name: lead.extended(tools=others)}
+        others = [(name, agent) for name, agent in agents.items() if agent is not lead]
+        tools = [runnable_tool(agent, description=purposes[name]) for name, agent in others]
+        return {**agents, lead.name: lead.extended(tools=tools)}
     return dict(agents)
 
 
-def _handing(agent: Agent[Any] | Swarm, purposes: Mapping[str, str]) -> Agent[Any] | Swarm:
-    """A swarm hands over to nobody: its output is the whole one's."""
-    if isinstance(agent, Swarm):
+def _handing(agent: Runnable[Any], purposes: Mapping[str, str]) -> Runnable[Any]:
+    """A swarm or a loop hands over to nobody: its output is the whole one's."""
+    if not isinstance(agent, Agent):
         return agent
     others = {name: purpose for name, purpose in purposes.items() if name != agent.name}
     return agent.extended(
         instructions=handoff_instructions(others), output_schema=handoff_schema(list(others))
     )
-
-
-def _members(swarm: str, given: Iterable[Agent[Any] | Swarm]) -> list[Agent[Any] | Swarm]:
-    if isinstance(given, (str, Mapping, Agent, Swarm)):
-        raise AgentConfigError(f"swarm {swarm!r}: agents: must be a list, not {given!r}")
-    members = list(given)
-    for member in members:
-        if not isinstance(member, (Agent, Swarm)):
-            raise AgentConfigError(f"swarm {swarm!r}: agents: {member!r} is neither an Agent nor a Swarm")
-    return members
