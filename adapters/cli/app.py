@@ -29,6 +29,7 @@ from . import (
     run,
     runs,
     schema,
+    sessions,
     simulate,
     tools,
     worker,
@@ -161,6 +162,7 @@ app.command("run")(run.run)
 app.command("worker")(worker.worker)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
+app.add_typer(sessions.app, name="sessions")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
