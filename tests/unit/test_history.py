@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from foldlog.eventlog.commits import Recorded
-from foldlog.eventlog.events import Status, Submitted, ToolCall
+from foldlog.eventlog.events import OutputMade, Status, Submitted, ToolCall
 from foldlog.projections.history import (
     History,
     PastTurn,
@@ -111,6 +111,19 @@ def test_what_is_stored_behind_the_end_and_what_inner_agents_say_is_no_part_of_a
         ToolCall(step=9, tool_call_id="c9", tool_name="x", agent_path="agent/inner"), tool_call(9, "late")
     )
     assert turn_of(family) == before
+
+
+def test_a_run_that_coordinates_others_is_a_turn_of_its_input_and_output():
+    family = Family()
+    family.commit(
+        Submitted(kind="swarm", config={}, config_digest="c", input="look it up", input_digest="i"),
+        Status(status="starting"),
+    )
+    family.commit(OutputMade(output="found"), Status(status="completed"))
+    found = turn_of(family)
+    assert found is not None
+    assert [(m.role, m.content) for m in found.messages] == [("user", "look it up"), ("assistant", "found")]
+    assert (found.output, found.exchange) == ("found", found.messages)
 
 
 @pytest.mark.parametrize("limit", range(9))
