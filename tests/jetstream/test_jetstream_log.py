@@ -17,6 +17,7 @@ from foldlog.eventlog import (
     AppendUnsure,
     At,
     Chain,
+    CommitWrite,
     Conflict,
     DraftPiece,
     Family,
@@ -755,6 +756,25 @@ async def cluster(directory: Path) -> AsyncIterator[list[EphemeralServer]]:
         yield servers
 
 
+async def one_of_many_batches_wins(logs: list[JetStreamLog]) -> None:
+    """Writers race for a new subject, each with a batch of three commits of it: one is stored, whole and unmixed."""
+    subject = run_in(logs[0]).subject
+    batches: list[list[CommitWrite]] = []
+    for number in range(8):
+        writer = Writer(logs[number % 2], subject)
+        batches.append([])
+        for text in "abc":
+            batches[-1].append(writer.write(f"{number}{text}", expected=NEW))
+            writer.accept(batches[-1][-1], 0)
+    answers = await asyncio.gather(
+        *(logs[n % 2].events.append(*batch) for n, batch in enumerate(batches)), return_exceptions=True
+    )
+    (won,) = [n for n, answer in enumerate(answers) if not isinstance(answer, BaseException)]
+    assert all(isinstance(answer, Conflict) for n, answer in enumerate(answers) if n != won), answers
+    stored = await everything(logs[0].events.read(subject))
+    assert [each.data for each in stored] == [write.data for write in batches[won]]
+
+
 async def test_a_cluster_of_three_keeps_the_log_on_three_servers(tmp_path: Path) -> None:
     async with cluster(tmp_path) as servers:
         url = ",".join(server.url for server in servers)
@@ -773,6 +793,7 @@ async def test_a_cluster_of_three_keeps_the_log_on_three_servers(tmp_path: Path)
             assert await everything(log.events.read(run.subject)) == run.stored
             with pytest.raises(Conflict):
                 await log.events.append(run.write(expected=NEW))
+            await one_of_many_batches_wins([log, reader])
             async with reader.leases.deaths() as deaths, worker(servers[0].url, "w", "r") as kill:
                 await kill()
                 assert [lease.run for lease in await take(deaths, 1)] == ["r"]

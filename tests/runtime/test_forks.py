@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from foldlog.eventlog.faults import FaultyLog, LateAppend, LostAck
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import canonical, compare, export, import_archive, load_trace, read_archive, rerun
 from foldlog.runtime import Agent, RunHandle, Runtime, ToolContext, tool
+from foldlog.runtime.ralph import RalphLoop, Stop
 
 from .conftest import Place, call, calls, says
 
@@ -392,3 +395,48 @@ async def test_a_fork_is_exported_and_read_without_the_run_it_left(cheap: Place,
     assert found.equal
     with pytest.raises(ConfigError, match=parent.run_id):
         await rerun(await load_trace(elsewhere, fork.run_id))
+
+
+async def test_a_planned_run_is_forked_at_every_revision_and_keeps_a_plan_that_was_made(
+    cheap: Place, script: Script, tmp_path: Path
+) -> None:
+    effects = Effects()
+    planner = {"turns": [], "planner": [calls(call("look", "p", what="map")), says("1. Look.")]}
+    (tmp_path / "planner.json").write_text(json.dumps(planner))
+    agent = Agent(
+        "helper",
+        model=script(calls(call("look", "a", what="x")), says("done")),
+        instructions="Be brief.",
+        tools=effects.tools(),
+        planning_enabled=True,
+        planning_model=f"scripted:{tmp_path / 'planner.json'}",
+    )
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    await parent.result(timeout_s=10)
+    history = await parent.history()
+    events = [event.type for event in (await load_trace(cheap.log, parent.run_id)).events]
+    planned = events.index("plan_made") + 1
+    for at in range(1, len(events) + 1):
+        effects.ran.clear()
+        fork = await cheap.fork(parent, at=at, tools="run")
+        assert (await fork.result(timeout_s=10)).output == "done"
+        assert await fork.history() == history
+        assert at < planned or "look map" not in effects.ran
+
+
+async def test_an_iteration_of_a_loop_is_forked_and_the_loop_is_refused(cheap: Place, script: Script) -> None:
+    effects = Effects()
+    writer = Agent("writer", model=script(AGAIN, says("draft")), tools=effects.tools())
+    loop = RalphLoop(writer, stop=Stop(max_iterations=1))
+    served = [writer] if cheap.executor == "durable" else []
+    runtime = await cheap.open(loop, *served)
+    parent = await cheap.start(loop, "write")
+    await parent.result(timeout_s=20)
+    child = runtime.get_run((await parent.state()).nodes[0].child_run)
+    result = next(e for e in await cheap.events(child) if e.type == "tool_result")
+    fork = await cheap.fork(child, at=result.revision, tools="replay")
+    assert (await fork.result(timeout_s=10)).output == "draft"
+    assert len(effects.ran) == 2
+    with pytest.raises(ConfigError, match="not a ralph"):
+        await cheap.fork(parent, at=3)
