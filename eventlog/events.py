@@ -360,6 +360,20 @@ class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
     model: str = ""
 
 
+class ToolsRefreshRequested(Event, frozen=True, kw_only=True, tag="tools_refresh_requested"):
+    """Before the next step the tools are listed anew; those of these servers (as in the configuration) join them."""
+
+    mcp_servers: dict[str, Json] = {}
+    by: str = ""
+
+
+class ToolsRefreshFailed(Event, frozen=True, kw_only=True, tag="tools_refresh_failed"):
+    """The tools could not be listed anew; the run goes on with those it has."""
+
+    error_type: str
+    error: str
+
+
 class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
     """A model call was decided on. `digest` is that of the provider-neutral request (R12).
 
@@ -601,6 +615,8 @@ Engine = (
     | Claimed
     | Released
     | Prepared
+    | ToolsRefreshRequested
+    | ToolsRefreshFailed
     | ModelRequested
     | ModelFailed
     | PlannerReplied

@@ -54,6 +54,8 @@ from ..eventlog.events import (
     ToolAttemptFailed,
     ToolCall,
     ToolResult,
+    ToolsRefreshFailed,
+    ToolsRefreshRequested,
     ToolStarted,
     Unknown,
     Usage,
@@ -209,6 +211,8 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             | ChildReturned()
             | Evaluated()
             | Memoized()
+            | ToolsRefreshRequested()
+            | ToolsRefreshFailed()
             | OutputMade()
             | RalphIteration()
             | RalphStop()
@@ -218,7 +222,9 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case PlannerToolReturned() | PlanMade():
             return row
-        case ResultRecorded() | OutputRejected() | LateOutcome() | LaneUpdated() | KeyRecorded() | Unknown():
+        case ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
+            return row
+        case LaneUpdated() | KeyRecorded():
             return row
 
 

@@ -63,6 +63,8 @@ from ..eventlog.events import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    ToolsRefreshFailed,
+    ToolsRefreshRequested,
     ToolStarted,
     Unknown,
     Usage,
@@ -185,6 +187,11 @@ class RunState(msgspec.Struct):
     cancel_reason: str | None = None
     prepared: bool = False
     tools: dict[str, ToolSpec] = {}
+    mcp_servers: dict[str, Any] = {}
+    """The servers whose tools the run has: those of its configuration, and those that refreshes added."""
+    refresh: ToolsRefreshRequested | None = None
+    """The refresh that is to happen before the next step."""
+    refreshes: int = 0
     step: int = 0
     step_open: bool = False
     steps_completed: int = 0
@@ -343,8 +350,15 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.parked = None
             if state.model.retry_at is not None:  # the timer's word counts, not a clock that may be behind it
                 state.model.retry_at = 0.0
+        case ToolsRefreshRequested():
+            state.refresh = event
+            state.refreshes += 1
+        case ToolsRefreshFailed():
+            state.refresh = None
         case Prepared():
             state.prepared = True
+            if state.refresh is not None:
+                state.mcp_servers, state.refresh = state.mcp_servers | state.refresh.mcp_servers, None
             state.tools = {tool.name: tool for tool in event.tools}
         case Status():
             _status(state, event)
@@ -436,6 +450,7 @@ def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
 
 def _submit(state: RunState, event: Submitted) -> None:
     state.submitted = event
+    state.mcp_servers = dict(event.config.get("mcp_servers") or {})
     _tell_system(state)
     for item in event.messages:
         message = msgspec.convert(item, Message)

@@ -38,6 +38,8 @@ from ..eventlog.events import (
     ToolAttemptFailed,
     ToolCall,
     ToolResult,
+    ToolsRefreshFailed,
+    ToolsRefreshRequested,
     Usage,
 )
 from ..projections.messages import CallRequest, canonical_json
@@ -56,6 +58,8 @@ from ..runtime.commands import (
     ModelCallFailed,
     ModelReplied,
     Pause,
+    PreparationFailed,
+    RefreshTools,
     Release,
     Resolve,
     Resume,
@@ -91,8 +95,13 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return Claim(event.worker, event.lease_s)
         case Released():
             return Release(event.reason)
+        case ToolsRefreshRequested():
+            return RefreshTools(event.mcp_servers, event.by)
+        case ToolsRefreshFailed():
+            return PreparationFailed(event.error_type, event.error, state.refreshes)
         case Prepared():
-            return ToolsResolved(tools=tuple(event.tools), model=event.model)
+            refresh = state.refreshes if state.prepared else 0
+            return ToolsResolved(tools=tuple(event.tools), model=event.model, refresh=refresh)
         case Reasoning() | Text() | Usage():
             return _replied(state, events)
         case ModelFailed():

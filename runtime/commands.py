@@ -29,6 +29,7 @@ class ToolsResolved(msgspec.Struct, frozen=True):
 
     tools: tuple[ToolSpec, ...]
     model: str
+    refresh: int = 0
 
 
 class PreparationFailed(msgspec.Struct, frozen=True):
@@ -36,6 +37,7 @@ class PreparationFailed(msgspec.Struct, frozen=True):
 
     error_type: str
     message: str
+    refresh: int = 0
 
 
 class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +153,13 @@ class Inject(msgspec.Struct, frozen=True):
     content: str
 
 
+class RefreshTools(msgspec.Struct, frozen=True):
+    """List the tools anew before the next step, with those of further MCP servers."""
+
+    mcp_servers: dict[str, Any] = {}
+    by: str = ""
+
+
 class Pause(msgspec.Struct, frozen=True):
     """Pause at the next step boundary."""
 
@@ -190,6 +199,7 @@ Command = (
     | Tick
     | Cancel
     | Inject
+    | RefreshTools
     | Pause
     | Resume
     | Resolve

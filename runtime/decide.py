@@ -14,7 +14,7 @@ import copy
 
 from ..eventlog.events import Claimed, MessageQueued, PauseRequested, Prepared, Released, Status, StoredEvent
 from ..projections.run_state import RunState
-from . import approving, asking, calls, coordinate, planning, steps
+from . import approving, asking, calls, coordinate, planning, refreshing, steps
 from .calls import unsafe_starts
 from .commands import (
     Cancel,
@@ -29,6 +29,7 @@ from .commands import (
     ModelReplied,
     Pause,
     PreparationFailed,
+    RefreshTools,
     Release,
     Resolve,
     Resume,
@@ -62,6 +63,8 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         return (Prepare(),)
     if state.kind != "agent":
         return coordinate.pending(state)
+    if refreshing.is_due(state):
+        return (refreshing.pending(state),)
     if state.model.phase == PLANNER:
         return planning.pending(state, now)
     if not state.step_open:
@@ -80,9 +83,13 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case Release():
             if state.owner is not None:
                 turn.add(Released(reason=command.reason))
+        case ToolsResolved() if command.refresh:
+            refreshing.resolved(turn, command)
         case ToolsResolved():
             if not state.prepared:
                 turn.add(Prepared(tools=list(command.tools), model=command.model))
+        case PreparationFailed() if command.refresh:
+            refreshing.failed(turn, command)
         case PreparationFailed():
             turn.fail(command.error_type, command.message, recoverable=False, step=None)
         case ModelReplied(phase="planner"):
@@ -115,6 +122,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             turn.cancel(command.reason, command.by)
         case Inject():
             turn.add(MessageQueued(content=command.content))
+        case RefreshTools():
+            refreshing.requested(turn, command)
         case Pause():
             if not state.pause_requested and state.paused != "manual":
                 turn.add(PauseRequested(by=command.by))
@@ -143,6 +152,8 @@ def _advance_once(turn: Turn) -> bool:
         coordinate.advance(turn)
     elif planning.is_due(state, turn.rules):
         planning.go_on(turn)
+    elif refreshing.is_due(state):
+        pass  # the next step begins with the tools that are listed now
     elif not state.step_open:
         steps.begin(turn)
     elif not state.model.replied:

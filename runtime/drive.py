@@ -318,7 +318,7 @@ class Driver:
         try:
             match effect:
                 case Prepare():
-                    self.post(await self._prepare())
+                    self.post(await self._prepare(effect))
                 case CallModel():
                     self.post(await call_model(self, effect))
                 case CallTool():
@@ -334,13 +334,15 @@ class Driver:
         finally:
             self._performing -= 1
 
-    async def _prepare(self) -> Command:
+    async def _prepare(self, effect: Prepare) -> Command:
+        number = effect.refresh
         try:
-            return self._resolved(await self.tools())
+            found = self._resolved(await (self._listed_anew() if number else self.tools()))
         except ToolSourceUnavailable as error:
-            return PreparationFailed(error_type="tool_source_unavailable", message=str(error))
+            return PreparationFailed("tool_source_unavailable", str(error), number)
         except FoldlogError as error:
-            return PreparationFailed(error_type="config_error", message=str(error))
+            return PreparationFailed("config_error", str(error), number)
+        return msgspec.structs.replace(found, refresh=number)
 
     async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
         value: Any = None
@@ -394,16 +396,29 @@ class Driver:
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
 
     async def tools(self) -> Mapping[str, Tool]:
-        """The agent's tools in this process; connects to its tool servers at the first call."""
+        """The run's tools in this process; connects to its tool servers at the first call."""
         async with self._opening:
             if self._tools is None:
-                tools = self._python_tools()
-                servers = self.state.submitted.config.get("mcp_servers") if self.state.submitted else None
-                if servers:
-                    self._source = await self.host.registry.tool_sources().open(servers)
-                    tools |= self._source.tools
-                self._tools = tools
+                self._source, self._tools = await self._opened(self.state.mcp_servers)
         return self._tools
+
+    async def _listed_anew(self) -> Mapping[str, Tool]:
+        """The tools as they are now, with the servers of the refresh; the new connections stand before the old end."""
+        wish = self.state.refresh
+        servers = self.state.mcp_servers | (wish.mcp_servers if wish is not None else {})
+        async with self._opening:
+            before = self._source
+            self._source, self._tools = await self._opened(servers)
+            if before is not None:
+                await before.aclose()
+        return self._tools
+
+    async def _opened(self, servers: Mapping[str, Any]) -> tuple[ToolSource | None, Mapping[str, Tool]]:
+        tools = self._python_tools()
+        if not servers:
+            return None, tools
+        source = await self.host.registry.tool_sources().open(servers)
+        return source, {**tools, **source.tools}
 
     # --- the tail of the log, and the end -------------------------------------------------------------------
 

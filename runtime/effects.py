@@ -6,7 +6,12 @@ import msgspec
 
 
 class Prepare(msgspec.Struct, frozen=True):
-    """Resolve the tools and the model; ends in `ToolsResolved` or `PreparationFailed`."""
+    """Resolve the tools and the model; ends in `ToolsResolved` or `PreparationFailed`.
+
+    `refresh` is 0 before the run begins, then counts the refreshes.
+    """
+
+    refresh: int = 0
 
 
 class CallModel(msgspec.Struct, frozen=True, kw_only=True):

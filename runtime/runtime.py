@@ -38,10 +38,11 @@ from ..projections.history import History
 from ..projections.messages import Message
 from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
+from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
 from .agent import Agent
 from .agent_config import AgentConfig, capabilities_needed
-from .commands import Command, Inject, Pause, Resolve, Resume
+from .commands import Command, Inject, Pause, RefreshTools, Resolve, Resume
 from .decide import take
 from .drive import Host
 from .durable import DurableExecutor
@@ -511,6 +512,23 @@ class RunHandle(Generic[OutputT]):
         command = Inject(_text("an injected message", content))
         await self._tell(command, refuse_finished=True, feature="inject")
 
+    async def refresh_tools(
+        self, mcp_servers: Mapping[str, Mapping[str, Any]] | None = None, *, by: str = ""
+    ) -> None:
+        """Have the run's tools listed anew before its next step, with those of further MCP servers.
+
+        The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
+        it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is no agent's.
+        """
+        servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
+        if servers:
+            self._runtime.registry.tool_sources().check(servers)
+        await self._tell(RefreshTools(servers, by), refuse_finished=True)
+
+    async def pending(self) -> Pending:
+        """What the run waits for, and what is going on in it, as the log tells. Raises `RunNotFound`."""
+        return pending_of(await self.state())
+
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
         await self._tell(Pause(by), refuse_finished=True, feature="pause")
@@ -597,9 +615,9 @@ class RunHandle(Generic[OutputT]):
                 if refuse_finished:
                     raise self._finished(state)
                 return journal
-            if isinstance(command, Inject) and state.kind != "agent":
+            if isinstance(command, (Inject, RefreshTools)) and state.kind != "agent":
                 raise ConfigError(
-                    f"run {self.run_id} is a {state.kind}: it has no steps; inject into the run of an agent in it"
+                    f"run {self.run_id} is a {state.kind}: it has no steps; tell it to the run of an agent in it"
                 )
             was_parked = not state.runnable
             turn = Turn(state, journal.rules, self._runtime.log.clock.now())

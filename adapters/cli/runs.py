@@ -10,6 +10,7 @@ from .exits import NO, OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from ...projections.pending import Pending
     from ...projections.run_list import RunRow
     from ...projections.run_state import RunState
     from .terminal import Part, Screen
@@ -132,6 +133,39 @@ def resume(context: typer.Context, run: RunId) -> int:
     from .loops import run_async
 
     return run_async(_tell(settings_of(context), run, "resume", "goes on"))
+
+
+@app.command()
+def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
+    """Show the messages of a run, as its next model call would be told them."""
+    from .loops import run_async
+
+    return run_async(_history(settings_of(context), run, json=json))
+
+
+@app.command()
+def pending(context: typer.Context, run: RunId, *, json: Json = False) -> int:
+    """Show what a run waits for and what is going on in it. Exit 1 when nothing is."""
+    from .loops import run_async
+
+    return run_async(_pending(settings_of(context), run, json=json))
+
+
+@app.command("refresh-tools")
+def refresh_tools(
+    context: typer.Context,
+    run: RunId,
+    *,
+    mcp_servers: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help='A JSON file of further servers: {"mcpServers": {...}}.'),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Who.")] = "",
+) -> int:
+    """Have a run's tools listed anew before its next step."""
+    from .loops import run_async
+
+    return run_async(_refresh(settings_of(context), run, mcp_servers, by))
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
@@ -271,6 +305,87 @@ def _row_cells(row: Row, *, many: bool) -> list[Part]:
     agent = [(row.agent_path, "dim")] if many else []
     revision = "" if row.revision is None else str(row.revision)
     return [(f"{row.at_s:.3f} s", "dim"), (revision, "dim"), *agent, (row.what, row.style), took, row.detail]
+
+
+# --- history, pending, refresh ---------------------------------------------------------------------------------------
+
+
+async def _history(settings: Settings, run_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from .conversation import tell_messages
+    from .opening import opened
+    from .terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        messages = await runtime.get_run(run_id).history()
+    if json:
+        screen.json({"run_id": run_id, "messages": msgspec.to_builtins(messages)})
+    else:
+        tell_messages(screen, messages)
+    return OK
+
+
+async def _pending(settings: Settings, run_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from .opening import opened
+    from .terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        found = await runtime.get_run(run_id).pending()
+    rows = _pending_rows(found)
+    if json:
+        screen.json({"run_id": run_id, **msgspec.to_builtins(found)})
+    else:
+        screen.tell(f"run {run_id} is {found.status}, in step {found.step}")
+        if rows:
+            screen.table(("what", "which", "detail"), rows)
+    return OK if rows else NO
+
+
+def _pending_rows(found: Pending) -> list[list[Part]]:
+    from .escaping import one_line
+    from .times import moment
+
+    def again(at: float | None) -> str:
+        return "" if at is None else f", again at {moment(at)}"
+
+    rows: list[list[Part]] = []
+    if found.paused is not None:
+        rows.append(["pause", found.paused, ""])
+    if found.pause_requested:
+        rows.append(["pause", "asked for", "before the next step"])
+    if found.model is not None:
+        asked = found.model
+        detail = f"attempt {asked.attempt}{again(asked.retry_at)}"
+        rows.append(
+            ["model call", one_line(asked.model), detail + (f", {asked.phase}" if asked.phase else "")]
+        )
+    rows += [
+        ["tool call", one_line(call.tool_name), f"attempt {call.attempt}{again(call.retry_at)}"]
+        for call in found.calls
+    ]
+    rows += [["approval", a.approval_id, one_line(a.tool_name or a.kind)] for a in found.approvals]
+    rows += [["child run", child, ""] for child in found.children]
+    rows += [["message", "", one_line(message)] for message in found.messages]
+    if found.refresh is not None:
+        rows.append(["tools", "listed anew", "before the next step"])
+    return rows
+
+
+async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -> int:
+    from .mcp_files import read_servers
+    from .opening import opened
+    from .terminal import Screen
+
+    servers = read_servers(path) if path is not None else {}
+    async with opened(settings) as runtime:
+        await runtime.get_run(run_id).refresh_tools(servers, by=by)
+    Screen(settings).tell(f"run {run_id}: its tools are listed anew before its next step")
+    return OK
 
 
 # --- stream, drive ----------------------------------------------------------------------------------------------------

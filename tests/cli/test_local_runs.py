@@ -240,3 +240,17 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_word(alone: Project)
 def test_every_json_document_can_be_read_back(alone: Project) -> None:
     done = alone.run("run", "project_agents:evil", "q", "--json")
     assert "".join(json.loads(line).get("text", "") for line in done.out.splitlines()) == EVIL_TEXT
+
+
+def test_a_finished_run_has_a_history_and_nothing_pending(project: Project) -> None:
+    done = project.run("run", "project_agents:helper", "question", "--json")
+    run = done.lines[0]["run_id"]
+    history = project.run("runs", "history", run)
+    assert history.out.splitlines()[-1].split() == ["assistant", "Final", "answer"]
+    pending = project.run("runs", "pending", run)
+    assert (pending.code, pending.out) == (1, f"run {run} is completed, in step 2\n")
+    refused = project.run("runs", "refresh-tools", run)
+    assert refused.code == 1
+    assert "is over" in refused.err
+    wrong = project.run("runs", "refresh-tools", run, "--mcp-servers", "nowhere.json")
+    assert (wrong.code, "nowhere.json cannot be read" in wrong.err) == (2, True)

@@ -27,6 +27,8 @@ NOT_YET = {
     "output_made",
     "ralph_iteration",
     "ralph_stop",
+    "tools_refresh_failed",
+    "tools_refresh_requested",
 }
 # Of other subjects than runs.
 ELSEWHERE = {"key_recorded", "lane_updated"}

@@ -1,0 +1,23 @@
+"""MCP servers from a file in the usual shape: `{"mcpServers": {...}}`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def read_servers(path: str) -> dict[str, dict[str, Any]]:
+    """The entries of the file. Raises `ConfigError` that names it and what is wrong with it."""
+    from ...eventlog.errors import ConfigError
+
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from None
+    servers = data.get("mcpServers") if isinstance(data, dict) else None
+    if not isinstance(servers, dict) or not all(isinstance(entry, dict) for entry in servers.values()):
+        raise ConfigError(f'{path} must hold {{"mcpServers": {{"name": {{...}}, ...}}}}')
+    return servers

@@ -1,0 +1,80 @@
+"""What a run waits for and what is going on in it, as its log tells: for people who look at a live run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..eventlog.events import ApprovalRequested, ToolsRefreshRequested
+from .run_state import RunState
+
+
+class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call without a result. `attempt` counts from 1; `retry_at` is set while it waits for the next one."""
+
+    tool_call_id: str
+    tool_name: str
+    attempt: int
+    retry_at: float | None = None
+    children: tuple[str, ...] = ()
+
+
+class PendingModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call without an answer. `phase` is empty for the call of a step."""
+
+    model: str
+    attempt: int
+    phase: str = ""
+    retry_at: float | None = None
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is open in a run, at `revision`. Empty for a run that is over."""
+
+    revision: int
+    status: str
+    step: int
+    paused: str | None = None
+    """The reason of an open pause."""
+    pause_requested: bool = False
+    model: PendingModel | None = None
+    calls: tuple[PendingCall, ...] = ()
+    approvals: tuple[ApprovalRequested, ...] = ()
+    children: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    """Queued messages, in the order in which they will be told."""
+    refresh: ToolsRefreshRequested | None = None
+
+
+def pending_of(state: RunState) -> Pending:
+    """What is open in a run."""
+    if state.over:
+        return Pending(revision=state.head.rev, status=state.status, step=state.step)
+    model = state.model
+    asked = model.requested or model.retry_at is not None
+    return Pending(
+        revision=state.head.rev,
+        status=state.status,
+        step=state.step,
+        paused=state.paused,
+        pause_requested=state.pause_requested,
+        model=PendingModel(
+            model=model.model, attempt=model.attempt, phase=model.phase, retry_at=model.retry_at
+        )
+        if asked
+        else None,
+        calls=tuple(
+            PendingCall(
+                tool_call_id=call.id,
+                tool_name=call.name,
+                attempt=call.failures + 1,
+                retry_at=call.retry_at,
+                children=tuple(child for child in call.children if child in state.open_children),
+            )
+            for call in state.calls.values()
+            if call.result is None and state.step_open
+        ),
+        approvals=tuple(approval.request for approval in state.pending_approvals),
+        children=tuple(state.open_children),
+        messages=tuple(state.queue),
+        refresh=state.refresh,
+    )

@@ -1,0 +1,113 @@
+"""Looking at a run that is under way, and changing what it works with: tools, and the turns before it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foldlog.eventlog import ConfigError, Log, RunFinished, ToolsRefreshFailed
+from foldlog.replay import load_trace
+from foldlog.runtime import Agent, Registry, Runtime, tool
+
+from tests.runtime.conftest import Place, call, calls, says
+
+Script = Callable[..., str]
+SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
+ENTRY: dict[str, Any] = {"command": sys.executable, "args": [SERVER, "stdio"]}
+
+
+class Gate:
+    """A pure tool that waits until the test opens it."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = asyncio.Event(), asyncio.Event()
+
+        @tool(effect="pure")
+        async def wait() -> str:
+            """Wait."""
+            self.entered.set()
+            await self.opened.wait()
+            return "waited"
+
+        self.tool = wait
+
+
+async def test_a_server_added_to_a_live_run_gives_its_tools_to_the_next_step(
+    place: Place, script: Script
+) -> None:
+    gate = Gate()
+    model = script(calls(call("wait")), calls(call("mcp__late__search", q="x")), says("found"))
+    agent = Agent("helper", model=model, tools=[gate.tool])
+    await place.open(agent)
+    run = await place.start(agent)
+    await gate.entered.wait()
+    await run.refresh_tools({"late": ENTRY}, by="ada")
+    assert (await run.pending()).refresh is not None
+    gate.opened.set()
+    assert (await run.result(timeout_s=30)).output == "found"
+    state = await run.state()
+    assert "mcp__late__search" in state.tools
+    assert list(state.mcp_servers) == ["late"]
+
+
+async def test_a_server_that_cannot_be_reached_leaves_the_run_its_tools(place: Place, script: Script) -> None:
+    gate = Gate()
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[gate.tool])
+    await place.open(agent)
+    run = await place.start(agent)
+    await gate.entered.wait()
+    await run.refresh_tools({"late": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}})
+    gate.opened.set()
+    assert (await run.result(timeout_s=30)).output == "done"
+    trace = await load_trace(place.log, run.run_id)
+    (failed,) = [e for e in trace.events if isinstance(e, ToolsRefreshFailed)]
+    assert failed.error_type == "tool_source_unavailable"
+    assert "late" in failed.error
+    assert list((await run.state()).tools) == ["wait"]
+
+
+async def test_a_wrong_server_is_refused_at_once_and_a_finished_run_has_no_next_step(
+    log: Log, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says("done")))
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.result(timeout_s=20)
+        with pytest.raises(ConfigError, match="late"):
+            await run.refresh_tools({"late": {"comand": "x"}})
+        with pytest.raises(RunFinished):
+            await run.refresh_tools()
+
+
+async def test_whoever_looks_at_a_live_run_sees_what_it_waits_for(place: Place, script: Script) -> None:
+    gate = Gate()
+
+    @tool
+    def deploy(version: str) -> str:
+        """Deploy."""
+        return version
+
+    requests = calls(call("wait", "c1"), call("deploy", "c2", version="2"))
+    agent = Agent(
+        "helper", model=script(requests, says("done")), tools=[gate.tool, deploy], hitl_tools=["deploy"]
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    await gate.entered.wait()
+    await run.inject("hurry")
+    await run.pause()
+    found = await run.pending()
+    assert (found.status, found.step, found.paused, found.pause_requested) == ("paused", 1, "approval", True)
+    assert [(c.tool_name, c.attempt) for c in found.calls] == [("wait", 1), ("deploy", 1)]
+    (approval,) = found.approvals
+    assert (approval.tool_name, found.messages) == ("deploy", ("hurry",))
+    await run.resume()
+    gate.opened.set()
+    await run.resolve(approval.approval_id, "approved")
+    await run.result(timeout_s=20)
+    ended = await run.pending()
+    assert (ended.status, ended.calls, ended.approvals, ended.messages) == ("completed", (), (), ())
