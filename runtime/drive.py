@@ -339,9 +339,9 @@ class Driver:
         try:
             found = self._resolved(await (self._listed_anew() if number else self.tools()))
         except ToolSourceUnavailable as error:
-            return PreparationFailed("tool_source_unavailable", str(error), number)
+            return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
         except FoldlogError as error:
-            return PreparationFailed("config_error", str(error), number)
+            return PreparationFailed(error_type="config_error", message=str(error), refresh=number)
         return msgspec.structs.replace(found, refresh=number)
 
     async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
