@@ -32,8 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a command may use. None: no limit.
 
     `cpu_s`, `memory_bytes` and `processes` count all processes of the command together, looked at ten times a second
-    (Linux only); besides, each process alone is held to the CPU time, the memory that it may write to, and `open_files`
-    by the kernel. A process that the kernel refuses memory fails in its own words, from which the limit is inferred.
+    (Linux only). Besides, the kernel holds each process alone to the CPU time, `open_files`, and on Linux the memory
+    that it may write to; a process that is refused memory fails in its own words, from which the limit is inferred.
     """
 
     cpu_s: int | None = 60

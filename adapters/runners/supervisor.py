@@ -81,11 +81,11 @@ class Supervisor:
 
     def _set_limits(self) -> None:
         _limit(resource.RLIMIT_CORE, 0)
-        # What a program may write to, which is what it takes; its address space holds much that it never touches.
-        memory = resource.RLIMIT_DATA if _LINUX else resource.RLIMIT_AS
-        for name, number in (("memory", memory), ("files", resource.RLIMIT_NOFILE)):
-            if name in self.limits:
-                _limit(number, self.limits[name])
+        if "files" in self.limits:
+            _limit(resource.RLIMIT_NOFILE, self.limits["files"])
+        if "memory" in self.limits and _LINUX:  # macOS takes no such limit.
+            # What a program may write to, which is what it takes; its address space holds much that it never touches.
+            _limit(resource.RLIMIT_DATA, self.limits["memory"])
         if "cpu" in self.limits:  # SIGXCPU at the soft limit, which tells why; SIGKILL at the hard one.
             _limit(resource.RLIMIT_CPU, self.limits["cpu"], self.limits["cpu"] + 1)
 
