@@ -33,6 +33,7 @@ from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
 from .prices import NoPrices, PriceBook
 from .runnable import Runnable, all_members, is_runnable
+from .secrets import SecretSource
 from .subagents import subagent_tools
 from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
@@ -61,6 +62,7 @@ class Registry:
         prices: PriceBook | None = None,
         memories: Mapping[str, MemoryFactory] | None = None,
         knowledge: KnowledgeStore | None = None,
+        secrets: Mapping[str, SecretSource] | None = None,
     ) -> None:
         self._agents: dict[str, Runnable[Any]] = {}
         self._tools: dict[str, Tool] = {}
@@ -69,6 +71,7 @@ class Registry:
         self._configured: dict[str, ModelProvider] | None = None
         self._sources: ToolSourceFactory | None = None
         self._prices, self._knowledge = prices, knowledge
+        self._secrets = dict(secrets or {})
         self._memories = dict(memories or {})
         self._stores: dict[tuple[str, int], tuple[Log, MemoryStore]] = {}
         for agent in agents:
@@ -88,6 +91,11 @@ class Registry:
     def tools(self) -> Mapping[str, Tool]:
         """The tools by name, without those that agents bring along."""
         return MappingProxyType(self._tools)
+
+    @property
+    def secrets(self) -> Mapping[str, SecretSource]:
+        """Where the values of `secret://NAME` come from, by name."""
+        return MappingProxyType(self._secrets)
 
     def serves(self, agent_name: str) -> bool:
         """Whether this process can drive runs of the agent."""

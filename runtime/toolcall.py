@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from .commands import MemoMade, ToolEmitted, ToolReturned
 from .context import CallFacts, ToolContext
 from .effects import CallTool
 from .planning import NOT_AVAILABLE
+from .secrets import Veil
 from .toolport import Retryable, Tool, ToolFailed, ToolTimedOut
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ logger = logging.getLogger("foldlog.tool")
 async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolReturned:
     """Perform one attempt. Never raises but for cancellation: every failure is a command."""
     clock, spec = driver.clock, driver.state.tools[call.name]
-    context = _context(driver, effect, call)
+    veil = Veil(driver.host.registry.secrets, call.name)
+    context = _context(driver, effect, call, veil)
     arguments = effective_arguments(driver.state, call)
     started_at = clock.now()
     status: Literal["success", "error", "timed_out"] = "error"
@@ -39,7 +42,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     try:
         async with limit:
             tool = await _tool(driver, call.name)
-            result = await tool.call(arguments, context)
+            result = await tool.call(await veil.lift(arguments), context)
         status = "success"
     except asyncio.CancelledError:
         cancelled = True
@@ -55,7 +58,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     except ToolFailed as error:
         result, message = error.result, str(error)
     except Exception as error:
-        logger.info("tool %s failed", call.name, exc_info=True)
+        logger.info("tool %s failed", call.name, exc_info=not veil.used)
         message = _describe(error)
     finally:
         context.close(cancelled=cancelled or status == "timed_out")
@@ -65,8 +68,8 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         call_id=call.id,
         attempt=effect.attempt,
         status=status,
-        result=result,
-        error=message,
+        result=veil.hide(result),
+        error=veil.hide(message),
         retryable=retryable,
         retry_after_s=retry_after_s,
         started_at=started_at,
@@ -86,13 +89,14 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
+def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> ToolContext:
     state, loop = driver.state, asyncio.get_running_loop()
     ordinal = 0
 
     def post(event: Event) -> None:
         nonlocal ordinal
-        driver.post(ToolEmitted(step=effect.step, call_id=call.id, ordinal=ordinal, event=event))
+        hidden = veil.hide_event(event)
+        driver.post(ToolEmitted(step=effect.step, call_id=call.id, ordinal=ordinal, event=hidden))
         ordinal += 1
 
     def emit(event: Event) -> None:
@@ -107,7 +111,8 @@ def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
 
     async def remember(name: str, value: Any) -> None:
         stored: asyncio.Future[None] = loop.create_future()
-        driver.post(MemoMade(step=effect.step, call_id=call.id, name=name, value=value), (), stored)
+        made = MemoMade(step=effect.step, call_id=call.id, name=name, value=veil.hide(value))
+        driver.post(made, (), stored)
         await stored
 
     facts = CallFacts(
@@ -119,13 +124,18 @@ def _context(driver: Driver, effect: CallTool, call: CallState) -> ToolContext:
         memos=call.memos,
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
+    start_child = driver.children.starter(call.id)
+
+    def run_child(runnable: Runnable[Any], text: str) -> Awaitable[str]:
+        return start_child(runnable, veil.hide_text(text))
+
     planning = not effect.step  # what a planner finds out is nobody's to see
     return ToolContext(
         facts,
         emit=_drop if planning else emit,
-        run_child=_refuse_child if planning else driver.children.starter(call.id),
+        run_child=_refuse_child if planning else run_child,
         remember=remember,
-        artifacts=driver.host.log.artifacts,
+        artifacts=veil.over(driver.host.log.artifacts),
     )
 
 

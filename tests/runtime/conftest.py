@@ -76,9 +76,11 @@ class Place:
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
         self._started: dict[str, RunHandle[Any]] = {}
 
-    async def open(self, *agents: Runnable[Any], workers: int = 1, lease_s: float = 5.0) -> Runtime:
+    async def open(
+        self, *agents: Runnable[Any], workers: int = 1, lease_s: float = 5.0, **registered: Any
+    ) -> Runtime:
         """Open a runtime over these agents; for the durable executor with workers that serve them."""
-        self.registry = Registry(agents=agents)
+        self.registry = Registry(agents=agents, **registered)
         self.runtime = await self._stack.enter_async_context(
             Runtime.open(log=self.log, registry=self.registry, lease_s=lease_s)
         )

@@ -1,0 +1,71 @@
+"""Where secrets come from: the environment, a file, a command. Each is read anew for every call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from ..runtime.toolport import ToolFailed
+
+COMMAND_TIMEOUT_S = 10.0
+
+
+class EnvironmentSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of an environment variable, for the tools of these names."""
+
+    variable: str
+    tools: tuple[str, ...]
+
+    async def read(self) -> str:
+        """Raises `ToolFailed` if it is not set."""
+        if self.variable not in os.environ:
+            raise ToolFailed(f"the environment variable {self.variable} of a secret is not set")
+        return os.environ[self.variable]
+
+
+class FileSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a file, without line ends behind it, for the tools of these names."""
+
+    path: str
+    tools: tuple[str, ...]
+
+    async def read(self) -> str:
+        """Raises `ToolFailed` if it cannot be read."""
+        try:
+            text = await asyncio.to_thread(Path(self.path).read_text, "utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ToolFailed(f"the file {self.path} of a secret cannot be read: {_reason(error)}") from None
+        return text.rstrip("\r\n")
+
+
+class CommandSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command prints, without line ends behind it, for the tools of these names. It has 10 s."""
+
+    command: tuple[str, ...]
+    tools: tuple[str, ...]
+
+    async def read(self) -> str:
+        """Raises `ToolFailed` if it fails; what it printed is not told."""
+        try:
+            with anyio.fail_after(COMMAND_TIMEOUT_S):
+                done = await anyio.run_process(self.command, check=False, stderr=subprocess.DEVNULL)
+            text = done.stdout.decode()
+        except TimeoutError:
+            raise self._failed(f"took more than {COMMAND_TIMEOUT_S:g} s") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._failed(_reason(error)) from None
+        if done.returncode:
+            raise self._failed(f"exit code {done.returncode}")
+        return text.rstrip("\r\n")
+
+    def _failed(self, problem: str) -> ToolFailed:
+        return ToolFailed(f"the command {self.command[0]!r} of a secret failed: {problem}")
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is no UTF-8"
