@@ -293,17 +293,21 @@ class ToolCallDelta(Event, frozen=True, kw_only=True, tag="tool_call_delta"):
 # --- engine -----------------------------------------------------------------------------------------------------------
 
 
+ForkTools = Literal["replay", "ask", "run"]
+"""What becomes of the tool calls of a fork: recorded results where there are some, an approval, or just a run."""
+
+
 class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a child run hangs: its parent, the parent's call (null for a node) and the ordinal within that call."""
+    """Where a child run hangs: its parent, the parent's call (null for a node) and the ordinal within that call.
+
+    `fork_tools` is the policy of the fork that it is below, null below other runs.
+    """
 
     run: str
     tool_call_id: str | None = None
     ordinal: int = 0
     revision: int = 0
-
-
-ForkTools = Literal["replay", "ask", "run"]
-"""What becomes of the tool calls of a fork: recorded results where there are some, an approval, or just a run."""
+    fork_tools: ForkTools | None = None
 
 
 class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,6 +21,7 @@ from .effects import RunNode
 from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
 from .owed import news_or_timer
+from .rules import fork_policy
 from .submission import CHILD, open_turn, submitted_event
 from .toolport import ChildFailed
 
@@ -125,7 +126,12 @@ class ChildRuns:
     ) -> None:
         """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
         state = self._driver.state
-        parent = ParentLink(run=state.run, tool_call_id=spawned.call_id, ordinal=spawned.ordinal)
+        parent = ParentLink(
+            run=state.run,
+            tool_call_id=spawned.call_id,
+            ordinal=spawned.ordinal,
+            fork_tools=fork_policy(state.submitted) if state.submitted is not None else None,
+        )
         turn = open_turn(
             child.journal,
             submitted_event(runnable, text, executor=CHILD, messages=messages, parent=parent),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..eventlog.events import Effect, Submitted
+from ..eventlog.events import Effect, ForkTools, Submitted
 
 ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
 """What a fork asks about: its calls have keys of their own, so what was idempotent for its parent is done once more."""
@@ -60,9 +60,16 @@ class Rules(msgspec.Struct, frozen=True):
 def rules_of_run(submitted: Submitted) -> Rules:
     """The rules of a run: those of its configuration, and what its lineage adds."""
     rules = rules_of(submitted.config)
-    if submitted.fork is None or submitted.fork.tools == "run":
+    if fork_policy(submitted) in {None, "run"}:
         return rules
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
+
+
+def fork_policy(submitted: Submitted) -> ForkTools | None:
+    """The policy for tools of a fork, and of every run below it; null for other runs."""
+    if submitted.fork is not None:
+        return submitted.fork.tools
+    return submitted.parent.fork_tools if submitted.parent is not None else None
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:

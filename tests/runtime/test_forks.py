@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from foldlog.adapters.cli.traces import form_of
-from foldlog.eventlog import ConfigError, NotRegistered, RunConflict, RunFailed, RunNotFound
+from foldlog.eventlog import (
+    ApprovalRequested,
+    ConfigError,
+    NotRegistered,
+    RunConflict,
+    RunFailed,
+    RunNotFound,
+)
 from foldlog.eventlog.faults import FaultyLog, LateAppend, LostAck
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import canonical, compare, export, import_archive, load_trace, read_archive, rerun
@@ -273,6 +280,35 @@ async def test_a_child_run_is_forked_as_a_root_of_its_own(cheap: Place, script: 
     above = await cheap.fork(parent, at=(await parent.state()).head.rev)
     assert (await above.result(timeout_s=10)).output == "outer done"
     assert len(effects.ran) == 3
+
+
+@pytest.mark.parametrize("tools", ["ask", "replay", "run"])
+async def test_the_policy_of_a_fork_holds_for_the_runs_below_it(
+    cheap: Place, script: Script, tools: Any
+) -> None:
+    effects = Effects()
+    inner = Agent(
+        "inner", model=script(calls(call("send", "c", what="x")), says("sent")), tools=effects.tools()
+    )
+
+    @tool(effect="pure", timeout_s=None)
+    async def delegate(ctx: ToolContext) -> str:
+        """Ask the other."""
+        return await ctx.run(inner, "inner question")
+
+    outer = Agent("outer", model=script(calls(call("delegate", "q")), says("done")), tools=[delegate])
+    await cheap.open(outer, inner)
+    parent = await cheap.start(outer)
+    started = await cheap.events(parent)
+    asked = next(e.revision for e in started if e.type == "tool_call" and e.agent_path == "outer")
+    fork = await cheap.fork(parent, at=(asked or 0) - 1, tools=tools)
+    if tools == "ask":
+        async for event in fork.stream():
+            if isinstance(event, ApprovalRequested):
+                assert (event.agent_path, event.kind, effects.ran) == ("outer/inner", "policy", ["send x"])
+                await cheap.runtime.get_run(event.run_id).resolve(event.approval_id, "rejected")
+    assert (await fork.result(timeout_s=10)).output == "done"
+    assert effects.ran == ["send x"] * (2 if tools == "run" else 1)
 
 
 async def test_a_fork_can_be_forked_and_each_says_where_it_comes_from(cheap: Place, script: Script) -> None:
