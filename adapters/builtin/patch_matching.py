@@ -8,12 +8,14 @@ of a changed file has an ending, whether it had one or not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ...runtime.toolport import ToolFailed
 from .patch_language import SPACE, Chunk, Line
+
+_ENDING: Final = re.compile(r"(\r\n|\n|\r)")
 
 _PLAIN: Final = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
@@ -62,10 +64,8 @@ def updated(content: str, chunks: Sequence[Chunk], path: str) -> str:
     after = 0
     for chunk in chunks:
         after, found = _placed(lines, chunk, after, path)
-        replacements = sorted([*replacements, *found], key=lambda each: each.start)
-        if _overlap(replacements):
-            raise _not_found(_old(chunk.lines), path)
-    return _replaced(lines, endings, replacements)
+        replacements += found
+    return _replaced(lines, endings, sorted(replacements, key=lambda each: each.start))
 
 
 def seek(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
@@ -95,25 +95,13 @@ def _placed(lines: Sequence[str], chunk: Chunk, start: int, path: str) -> tuple[
         parts = _without_last_empty(parts)
         at = _seek_chunk(lines, _old(parts), start, at_end=chunk.at_end)
     if at is None:
-        raise _not_found(wanted, path)
+        raise PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
     return at + len(_old(parts)), _replacements(parts, at)
 
 
 def _seek_chunk(lines: Sequence[str], wanted: Sequence[str], start: int, *, at_end: bool) -> int | None:
-    """At the end of a file only its last lines are looked at, also if a chunk before had some of them as context."""
-    if not at_end:
-        return seek(lines, wanted, start)
-    last = len(lines) - len(wanted)
-    return seek(lines, wanted, last) if last >= 0 else None
-
-
-def _overlap(replacements: Sequence[Replacement]) -> bool:
-    """Whether two of them, sorted, are about the same lines: a chunk at the end came upon those of one before."""
-    return any(two.start < one.start + one.removed for one, two in pairwise(replacements))
-
-
-def _not_found(wanted: Sequence[str], path: str) -> PatchMismatch:
-    return PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
+    """At the end of a file only its last lines are looked at."""
+    return seek(lines, wanted, max(start, len(lines) - len(wanted)) if at_end else start)
 
 
 def _old(lines: Sequence[Line]) -> list[str]:
@@ -151,10 +139,9 @@ def _replacements(lines: Sequence[Line], at: int) -> list[Replacement]:
 
 def _split(content: str) -> tuple[list[str], list[str]]:
     """The lines and the ending of each; the last has none if the content does not end in one."""
-    *whole, rest = content.split("\n")
-    lines = [line.removesuffix("\r") for line in whole]
-    endings = ["\r\n" if line.endswith("\r") else "\n" for line in whole]
-    return (lines, endings) if not rest else ([*lines, rest], [*endings, ""])
+    parts = _ENDING.split(content)
+    lines, endings = parts[::2], parts[1::2]
+    return (lines, [*endings, ""]) if lines[-1] else (lines[:-1], endings)
 
 
 def _replaced(lines: Sequence[str], endings: Sequence[str], replacements: Sequence[Replacement]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from errno import ENOENT
+from errno import EISDIR, ENOENT
 
 import msgspec
 
@@ -83,6 +83,7 @@ def _updated(workspace: Workspace, change: UpdateFile) -> str:
 
 
 def _text(workspace: Workspace, path: str, failed: str) -> str:
+    full = _full(workspace, path)
     try:
         return workspace.read(path).decode()
     except UnicodeDecodeError:
@@ -90,8 +91,9 @@ def _text(workspace: Workspace, path: str, failed: str) -> str:
     except WorkspaceError as error:
         if error.number is None:
             raise
-        reason = f"{error.problem} (os error {error.number})"
-    raise PatchFailed(f"{failed} {_full(workspace, path)}: {reason}")
+        no_file = error.number == EISDIR
+        reason = f"path `{full}` is not a file" if no_file else f"{error.problem} (os error {error.number})"
+    raise PatchFailed(f"{failed} {full}: {reason}")
 
 
 def _write(workspace: Workspace, path: str, content: str) -> None:

@@ -429,20 +429,10 @@ UPDATED: dict[str, tuple[str, str, str]] = {
         update("@@", "-x", "+last", "*** End of File"),
         "x\na\nlast\n",
     ),
-    "the end of the file, its context last": (
-        "f\ng\n",
-        update("@@ f", " f", "-g", "+h", "*** End of File"),
-        "f\nh\n",
-    ),
     "the end of the file in a lenient pass": (
         "x\na\n  x  \n",
         update("-x", "+last", "*** End of File"),
         "x\na\nlast\n",
-    ),
-    "the end of the file shares its context with a chunk before": (
-        "a\nb\nc\nd\n",
-        update("@@", " a", "-b", "+B", " c", "@@", " c", "-d", "+D", "*** End of File"),
-        "a\nB\nc\nD\n",
     ),
     "an empty old line at the end stands for the line ending": (
         "a\nb\n",
@@ -475,7 +465,13 @@ UPDATED: dict[str, tuple[str, str, str]] = {
         update("-same", " same"),
         "same\n",
     ),
-    "a CR that ends no line stays": ("a\rb\nc\n", update("-c", "+d"), "a\rb\nd\n"),
+    "CR": ("a\rb\r", update("-b", "+c", "+d"), "a\rc\rd\r"),
+    "CR and others": ("a\rb\nc\r\r\n", update("@@", "-b", "+B", "@@", "-", "+d"), "a\rB\rc\rd\r"),
+    "an addition at the end of the file with empty context": (
+        "1\n2\n",
+        update("+x", "", "*** End of File"),
+        "1\n2\nx\n",
+    ),
     "other separators do not end a line": ("a\x0cb\u2028c\nd\n", update("-d", "+e"), "a\x0cb\u2028c\ne\n"),
     "a byte order mark stays": ("\ufeffa\nb\n", update("-b", "+c"), "\ufeffa\nc\n"),
 }
@@ -525,6 +521,16 @@ MISSED: dict[str, tuple[str, str, str]] = {
         "1\n",
         update("@@", "-1", "+x", "@@", "-1", "+y", "*** End of File"),
         "Failed to find expected lines in /f:\n1",
+    ),
+    "the end of the file with lines that were context before": (
+        "a\nb\nc\nd\n",
+        update("@@", " a", "-b", "+B", " c", "@@", " c", "-d", "+D", "*** End of File"),
+        "Failed to find expected lines in /f:\nc\nd",
+    ),
+    "the end of the file with its own context line": (
+        "f\ng\n",
+        update("@@ f", " f", "-g", "+h", "*** End of File"),
+        "Failed to find expected lines in /f:\nf\ng",
     ),
     "the end of the file around what is inserted": (
         "1\n2\n",
@@ -692,7 +698,7 @@ CASES: dict[str, Case] = {
         {"d/a": "x"},
         patch("*** Update File: d", *OLD_NEW),
         {"d/a": "x"},
-        error="Failed to read file to update {root}/d: Is a directory (os error 21)",
+        error="Failed to read file to update {root}/d: path `{root}/d` is not a file",
     ),
     "lines that are not there": Case(
         {"a": "1\n"},
