@@ -391,13 +391,17 @@ class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
 
 
 class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
-    """A model call attempt failed. `retry_at` is null when there is no next attempt. `phase` as in the request."""
+    """A model call attempt failed. `retry_at` is null when the model is not asked again. `phase` as in the request.
+
+    `next_model`: the fallback model that is asked instead, at once; empty for none.
+    """
 
     attempt: int
     error_type: str
     error: str
     retry_at: float | None = None
     phase: str = ""
+    next_model: str = ""
 
 
 class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -476,7 +480,7 @@ class Memoized(Event, frozen=True, kw_only=True, tag="memoized"):
 class Parked(Event, frozen=True, kw_only=True, tag="parked"):
     """The run waits and holds no worker; its epoch is over. `timer_id` and `due_at` belong to reason timer."""
 
-    reason: Literal["approval", "unverifiable", "timer", "manual", "budget", "child"]
+    reason: Literal["approval", "unverifiable", "timer", "manual", "budget", "child", "policy"]
     timer_id: str = ""
     due_at: float | None = None
 

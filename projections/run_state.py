@@ -118,10 +118,17 @@ class ModelCallState(msgspec.Struct):
     phase: str = ""
     model: str = ""
     """The model of the latest attempt, as provider:model."""
+    next_model: str = ""
+    """The fallback that is asked next, when the model has been given up."""
+    given_up: list[str] = []
+    """The models that this call was given up with."""
+    given_up_failures: int = 0
+    """Failed attempts of those."""
     attempt: int = 0
     requested: bool = False
     """Whether the attempt is under way under the current epoch."""
     failures: int = 0
+    """Failed attempts of the model."""
     retry_at: float | None = None
     error_type: str = ""
     error: str = ""
@@ -224,6 +231,8 @@ class RunState(msgspec.Struct):
     """Of all model calls: those of steps and those besides."""
     cost_usd: str | None = "0"
     """Of the same; a decimal, null once the price of a call is unknown."""
+    retries: dict[str, int] = {}
+    """How often the run has tried again, by the type of the error."""
     output: str = ""
     output_rejections: int = 0
     last_round: str = ""
@@ -363,9 +372,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case Status():
             _status(state, event)
         case ModelFailed():
-            state.model.requested, state.model.retry_at = False, event.retry_at
-            state.model.failures += 1
-            state.model.error_type, state.model.error = event.error_type, event.error
+            _fail_model(state, event)
         case PlannerReplied():
             _count_usage(state, event)
             _planner_replied(state, event)
@@ -380,6 +387,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             call = _in_call(state, event.tool_call_id)
             call.started, call.retry_at = 0, event.retry_at
             call.failures += 1
+            _count_retry(state, "tool_failure")
         case ResultRecorded():
             key = recording_key(event.tool_name, event.arguments)
             state.recorded.setdefault(key, []).append(event)
@@ -465,9 +473,32 @@ def _request_model(state: RunState, event: ModelRequested) -> None:
     if event.phase != state.model.phase:
         state.model = ModelCallState(phase=event.phase)
     model = state.model
+    if model.next_model:
+        model.given_up.append(model.model)
+        model.given_up_failures += model.failures
+        model.failures, model.next_model = 0, ""
     model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
     model.replied = False
     model.error_type = model.error = ""  # not final: a takeover must not take it so
+
+
+def _fail_model(state: RunState, event: ModelFailed) -> None:
+    model = state.model
+    model.requested, model.retry_at, model.next_model = False, event.retry_at, event.next_model
+    model.failures += 1
+    model.error_type, model.error = event.error_type, event.error
+    if event.retry_at is not None:
+        _count_retry(state, event.error_type)
+
+
+def _ask_anew(state: RunState) -> None:
+    before = state.model
+    failures = before.given_up_failures + before.failures
+    state.model = ModelCallState(phase=before.phase, attempt=before.attempt, given_up_failures=failures)
+
+
+def _count_retry(state: RunState, error_type: str) -> None:
+    state.retries[error_type] = state.retries.get(error_type, 0) + 1
 
 
 def _count_usage(state: RunState, event: Usage | PlannerReplied) -> None:
@@ -530,6 +561,8 @@ def _status(state: RunState, event: Status) -> None:
         if event.reason == "manual":  # one that was asked for waits behind an approval, and is not forgotten
             state.pause_requested = False
     elif event.status == "resumed":
+        if state.paused == "policy":  # all models have failed, and are asked anew
+            _ask_anew(state)
         state.paused = state.parked = None
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None

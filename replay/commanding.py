@@ -140,7 +140,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return Inject(event.content)
         case PauseRequested():
             return Resume() if event.withdrawn else Pause(event.by)
-        case Status(status="resumed", reason="manual"):
+        case Status(status="resumed", reason="manual" | "policy"):
             return Resume()
         case CancelRequested() | ApprovalRevoked() | Error():
             return _ended(events)

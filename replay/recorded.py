@@ -148,7 +148,7 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
                 reply.append(ReasoningDelta(event.text))
             case Text() if event.step is not None:
                 reply.append(TextDelta(event.text))
-            case ModelFailed(retry_at=None) if asked is not None:
+            case ModelFailed(retry_at=None) if asked is not None:  # given up, or a fallback was asked instead
                 yield msgspec.structs.replace(asked, failure=event)
             case Usage() if asked is not None:
                 calls = [each for each in events if isinstance(each, ToolCall) and each.step == event.step]
@@ -316,6 +316,11 @@ class RecordedProvider:
         return self._read[model]
 
     def _answer(self, request: ModelRequest, answers: Sequence[Answered]) -> Answered:
+        answers = [
+            each
+            for each in sorted(answers, key=lambda each: each.model != request.model)
+            if each.model == request.model or each.failure is None or not each.failure.next_model
+        ]
         for answered in answers:
             if _digest(request, answered.model) == answered.digest:
                 return answered
@@ -535,8 +540,8 @@ class RecordedRegistry(Registry):
         return RecordedTool(spec, self._recording, strict=self._strict)
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
-        """The recording, whatever the model."""
-        return self._model, model.partition(":")[2] or model
+        """The recording, whatever the model; the request names it with its provider."""
+        return self._model, model
 
     def price(self, model: str, usage: TokenUsage) -> Decimal | None:
         """What a call cost is in the recording, or is not known."""

@@ -8,6 +8,7 @@ that the core itself decides on (retries of model calls, expiries) must come out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -21,6 +22,7 @@ from ..eventlog.events import (
     Event,
     LateOutcome,
     McpProgress,
+    ModelFailed,
     ModelRequested,
     PlannerToolReturned,
     Prepared,
@@ -464,7 +466,10 @@ def _clock_of(commit: _Commit) -> float:
             told = event.started_at if event.status == "started" else event.completed_at
             if told is not None:
                 return told
-    return commit.recorded.commit.at
+    last, at = commit.events[-1], commit.recorded.commit.at
+    if isinstance(last, ModelFailed) and last.retry_at is not None:  # so short a wait was not over
+        return min(at, math.nextafter(last.retry_at, 0.0))
+    return at
 
 
 def _plain(value: Any) -> Any:

@@ -242,7 +242,7 @@ class _Stage:
 
     async def _react(self, event: Event) -> None:
         match event:
-            case Status(status="paused", reason="manual"):
+            case Status(status="paused", reason="manual" | "policy"):
                 with contextlib.suppress(RunFinished):
                     await self._runtime.get_run(event.run_id).resume()
             case ApprovalRequested():

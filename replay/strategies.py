@@ -104,6 +104,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The tools that need an approval."""
     planner: tuple[Turn, ...] | None = None
     """What the planner says; null for an agent without one."""
+    fallbacks: tuple[str, ...] = ()
+    """Models that are asked, with the same script, when the agent's own has failed too often."""
     max_steps: int = 10
 
     @property
@@ -122,6 +124,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_steps,
             retry=FAST_RETRY,
             planning_enabled=self.planner is not None,
+            fallback_models=self.fallbacks,
         )
 
     async def check(self, **options: Any) -> ParityReport:
@@ -228,6 +231,12 @@ def scripts(
     return (*every, *last)
 
 
+def _outlasting(turn: Turn, attempts: float) -> Turn:
+    """The turn; where it fails at first, then so often that a model with these attempts is given up with."""
+    error = turn.get("error")
+    return turn if error is None else {**turn, "error": {**error, "times": error["times"] + int(attempts)}}
+
+
 # --- what comes from outside ------------------------------------------------------------------------------------------
 
 
@@ -298,6 +307,9 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
     names = [plan.name for plan in tools]
     approved = draw(st.sampled_from([(), ("alpha",), ("beta",)]))
     script = draw(scripts(names, answers=4))
+    fallbacks = draw(st.sampled_from([(), (), ("openai:spare",)]))
+    if fallbacks:
+        script = tuple(_outlasting(turn, FAST_RETRY["attempts"]) for turn in script)
     said: list[Input] = [
         *draw(injections(len(script) - 3)),
         *draw(pauses(len(script) - 3)),
@@ -314,6 +326,7 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         approved=approved,
         max_steps=draw(st.sampled_from([10, 10, 10, 2])),
         planner=draw(st.none() | scripts(names, rounds_max=2)),
+        fallbacks=fallbacks,
     )
 
 

@@ -164,13 +164,17 @@ class BudgetsConfig(Ceilings):
 
 
 class RetryConfig(_Table):
-    """How often and how fast a failed model call is tried again: `base_s` x 2^n, at most `max_s`, with full jitter."""
+    """How often and how fast a failed model call is tried again: `base_s` x 2^n, at most `max_s`, with jitter."""
 
     attempts: Positive = 5
-    """Attempts in all; 1 is no retry."""
+    """Attempts of each model; 1 is no retry."""
     base_s: Seconds = 0.2
     max_s: Seconds = 20.0
     jitter: StrictBool = True
+    exhausted: Literal["error", "pause"] = "error"
+    """What a run does when its model, and every fallback, has failed."""
+    quota: dict[Literal["transient", "rate_limit", "tool_failure"], NotNegative] = {}
+    """How often a run may try again in all, by the type of the error; one that is missing has no such bound."""
 
 
 class ConcurrencyConfig(_Table):
@@ -261,7 +265,7 @@ def config_schema() -> dict[str, Any]:
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     """What an executor must be able to do for this agent, by the names of contract.md section 5.
 
-    Besides those: `budgets`, `concurrency` and `fallback`, so that no executor ignores the setting in silence.
+    Besides those: `budgets` and `concurrency`, so that no executor ignores the setting in silence.
     """
     needs = {
         "approvals": config.hitl_tools,

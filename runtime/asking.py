@@ -1,12 +1,13 @@
 """A model call, of a step or of a phase besides the steps: asked for, tried again, given up.
 
-Retries are the same for all. Attempts are counted on through all calls of a step, whatever their phase, so that no two
+Retries and fallbacks are the same for all: every model has its own attempts, and the next call begins with the first
+model again. Attempts are counted on through all calls of a step, whatever their phase, so that no two
 are ever taken for one.
 """
 
 from __future__ import annotations
 
-from ..eventlog.events import ModelFailed, ModelRequested, Parked
+from ..eventlog.events import ModelFailed, ModelRequested, Parked, Status
 from ..projections.run_state import RunState
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel, Effect, WaitUntil
@@ -40,20 +41,21 @@ def ask(turn: Turn, model: str, phase: str = "") -> None:
 
 
 def is_given_up(state: RunState) -> bool:
-    """Whether the last attempt failed and there is no next."""
+    """Whether the last attempt failed and there is no next, of whichever model."""
     model = state.model
-    return bool(model.error_type) and model.retry_at is None and model.failures > 0 and not model.requested
+    failed = bool(model.error_type) and model.failures > 0 and not model.requested
+    return failed and model.retry_at is None and not model.next_model
 
 
 def ask_again(turn: Turn, model: str, phase: str = "") -> None:
-    """The next attempt, when the wait is over; a long wait parks the run."""
+    """The next attempt, when the wait is over; a long wait parks the run. `model` is the first that is asked."""
     call = turn.state.model
     if call.requested:
         return
     if call.retry_at is None or call.retry_at <= turn.now:
-        ask(turn, model, phase)
+        ask(turn, call.next_model or call.model or model, phase)
     elif call.retry_at - turn.now > PARK_RETRY_S:
-        name = f"{phase}-{call.attempt}" if phase else str(call.failures)
+        name = f"{phase}-{call.attempt}" if phase else str(call.attempt)
         timer_id = f"model-{turn.state.step}-{name}"
         turn.add(Parked(reason="timer", timer_id=timer_id, due_at=call.retry_at))
 
@@ -74,9 +76,9 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
     state, retry = turn.state, turn.rules.retry
     if not is_current(turn, failure):
         return
-    failures = state.model.failures + 1
-    retry_at = None
-    if failure.error_type in RETRIED_ERRORS and failures < retry.attempts:
+    failures, retry_at = state.model.failures + 1, None
+    retried = failure.error_type in RETRIED_ERRORS
+    if retried and failures < retry.attempts and not is_quota_used_up(turn, failure.error_type):
         wait_s = max(backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0)
         retry_at = turn.now + wait_s
     turn.add(
@@ -87,5 +89,31 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
             error=failure.message,
             retry_at=retry_at,
             phase=failure.phase,
+            next_model=_fallback(turn) if retried and retry_at is None else "",
         )
     )
+
+
+def _fallback(turn: Turn) -> str:
+    """The first of the fallback models that this call was not given up with; empty when there is none left."""
+    call = turn.state.model
+    tried = {*call.given_up, call.model}
+    return next((model for model in turn.rules.fallback_models if model not in tried), "")
+
+
+def is_quota_used_up(turn: Turn, error_type: str) -> bool:
+    """Whether the run may not try again any more after errors of this type."""
+    most = turn.rules.retry.quota.get(error_type)
+    return most is not None and turn.state.retries.get(error_type, 0) >= most
+
+
+def pause(turn: Turn) -> bool:
+    """Instead of an error, if the configuration says so: wait until somebody resumes the run."""
+    call = turn.state.model
+    if turn.rules.retry.exhausted != "pause" or call.error_type not in RETRIED_ERRORS:
+        return False
+    turn.add(
+        Status(status="paused", reason="policy", message=f"{call.error_type}: {call.error}"),
+        Parked(reason="policy"),
+    )
+    return True

@@ -25,6 +25,7 @@ from ..projections.messages import CallRequest
 from ..projections.run_state import CallState, RunState, recording_key
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
+from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, WaitUntil
 from .rules import RETRYABLE_ATTEMPTS, backoff_s
@@ -208,7 +209,8 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
 def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
     spec = _tool(turn.state, call)
     attempts = max(spec.max_attempts, RETRYABLE_ATTEMPTS if returned.retryable else 1)
-    return spec.effect != "unsafe" and call.failures + 1 < attempts
+    may = spec.effect != "unsafe" and not is_quota_used_up(turn, "tool_failure")
+    return may and call.failures + 1 < attempts
 
 
 def child_spawned(turn: Turn, spawned: ChildSpawned) -> None:

@@ -167,7 +167,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Go on after a manual pause."""
+    """Go on after a manual pause, or one that the configuration asks for."""
 
 
 class Resolve(msgspec.Struct, frozen=True, kw_only=True):

@@ -128,8 +128,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             if not state.pause_requested and state.paused != "manual":
                 turn.add(PauseRequested(by=command.by))
         case Resume():
-            if state.paused == "manual":
-                turn.add(Status(status="resumed", reason="manual"))
+            if state.paused in {"manual", "policy"}:
+                turn.add(Status(status="resumed", reason=state.paused))
             elif state.pause_requested:
                 turn.add(PauseRequested(withdrawn=True))
         case Resolve():

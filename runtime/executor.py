@@ -25,6 +25,7 @@ CAPABILITIES = frozenset(
         "pause",
         "children",
         "artifacts",
+        "fallback",
     }
 )
 """The names of what an executor may be able to do (contract.md section 5)."""

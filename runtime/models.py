@@ -31,8 +31,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = ""
     """Empty for the call of a step, else what it is for besides: planner; a transport matter, as is `round`."""
     idempotency_key: str = ""
-    """The same for every attempt at one model call; a transport matter, not part of the digest."""
+    """The same for every attempt of a model at one call; a transport matter, not part of the digest."""
     attempt: int = 1
+    """Which attempt at the call this is: 1, 2, ..., those of the models asked before it included."""
     round: int = 0
     """Which model call of the run, or of its phase, this is: 1, 2, ... (0: not told); a transport matter."""
     history: int = 0

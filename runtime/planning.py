@@ -44,6 +44,8 @@ def go_on(turn: Turn) -> None:
     if state.model.phase != PLANNER:
         asking.ask(turn, model, PLANNER)
     elif asking.is_given_up(state):
+        if asking.pause(turn):
+            return
         message = f"the planner failed: {state.model.error_type}: {state.model.error}"
         recoverable = state.model.error_type in asking.RETRIED_ERRORS
         turn.fail("planner_failed", message, recoverable=recoverable, step=None)

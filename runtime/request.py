@@ -70,7 +70,8 @@ def _planner_prompt(state: RunState, rules: Rules) -> Prompt:
 def model_request(state: RunState, rules: Rules, model: str, phase: str = "") -> ModelRequest:
     """What the current call asks the model; `model` is its name without the provider."""
     prompt = prompt_of(state, rules, phase)
-    call = f"{phase}-{prompt.round}:{state.step}" if phase else str(state.step)
+    kind, fallback = f"{phase}-{prompt.round}" if phase else "", len(state.model.given_up)
+    call = [kind, f"fallback-{fallback}" if fallback else "", str(state.step)]
     return ModelRequest(
         model=model,
         messages=prompt.messages,
@@ -81,8 +82,8 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
         history=prompt.history,
         phase=phase,
         round=prompt.round,
-        idempotency_key=f"{state.run}:{call}",
-        attempt=state.model.failures + 1,
+        idempotency_key=":".join([state.run, *filter(None, call)]),
+        attempt=state.model.given_up_failures + state.model.failures + 1,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,6 +28,10 @@ class RetryRules(msgspec.Struct, frozen=True):
     base_s: float = 0.2
     max_s: float = 20.0
     jitter: bool = True
+    exhausted: Literal["error", "pause"] = "error"
+    """What a run does whose model, and all fallbacks, have failed."""
+    quota: dict[str, int] = {}
+    """How often the run may try again in all, by the type of the error; one that is missing has no such bound."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -45,6 +49,7 @@ class Rules(msgspec.Struct, frozen=True):
     emit_mcp_progress: bool = True
     loop_threshold: int = 3
     retry: RetryRules = RetryRules()
+    fallback_models: tuple[str, ...] = ()
     model_idle_timeout_s: float = 120.0
     model_timeout_s: float = 600.0
     planning: bool = False
@@ -54,7 +59,8 @@ class Rules(msgspec.Struct, frozen=True):
     @property
     def models(self) -> tuple[str, ...]:
         """All models that a run may ask, as provider:model."""
-        return (self.model, self.planning_model) if self.planning and self.planning_model else (self.model,)
+        planning = (self.planning_model,) if self.planning and self.planning_model else ()
+        return (self.model, *planning, *self.fallback_models)
 
 
 def rules_of_run(submitted: Submitted) -> Rules:
@@ -86,6 +92,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         emit_mcp_progress=config.get("emit_mcp_progress", True),
         loop_threshold=config.get("loop_threshold", 3),
         retry=RetryRules(**retry),
+        fallback_models=tuple(config.get("fallback_models") or ()),
         model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
         model_timeout_s=config.get("model_timeout_s", 600.0),
         planning=config.get("planning_enabled", False),

@@ -39,11 +39,11 @@ def begin(turn: Turn) -> None:
 def go_on_with_model(turn: Turn) -> None:
     """Ask the model again when the wait is over, or give up."""
     state, model = turn.state, turn.state.model
-    if asking.is_given_up(state):
+    if not asking.is_given_up(state):
+        asking.ask_again(turn, turn.rules.model)
+    elif not asking.pause(turn):
         recoverable = model.error_type in asking.RETRIED_ERRORS
         turn.fail(model.error_type, model.error, recoverable=recoverable, step=state.step)
-    else:
-        asking.ask_again(turn, turn.rules.model)
 
 
 def model_replied(turn: Turn, reply: ModelReplied) -> None:

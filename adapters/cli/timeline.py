@@ -121,7 +121,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             so_far.model_at, so_far.attempt = event.at, event.attempt
             return None
         case ModelFailed():
-            detail = f"attempt {event.attempt}: {event.error_type}: {one_line(event.error)}"
+            then = f"; then {event.next_model} is asked" if event.next_model else ""
+            detail = f"attempt {event.attempt}: {event.error_type}: {one_line(event.error)}{then}"
             return row("model failed", detail, event.at - so_far.model_at, BAD)
         case Usage():
             tried = f", attempt {so_far.attempt}" if so_far.attempt > 1 else ""

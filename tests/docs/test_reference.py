@@ -124,7 +124,6 @@ def test_every_field_of_an_agent_is_described_with_its_default() -> None:
         ("context", {"mode": "pilot"}),
         ("memory", {"scope": "user"}),
         ("budgets", {"max_tokens": 1}),
-        ("fallback_models", ["openai:gpt-4o-mini"]),
         ("concurrency", {"runs_max": 1}),
     ],
 )

@@ -244,6 +244,7 @@ NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pause": ({}, {"script": [calls(call("big")), says("y")], "inputs": [Pause(step=2)]}),
     "children": ({"tools": list(AGENT.tools.values())}, {"script": DEEP}),
     "artifacts": ({}, {"script": [calls(call("big")), says("x")]}),
+    "fallback": ({"fallback_models": ["openai:gpt-4o-mini"]}, {"script": [says("x")]}),
 }
 
 

@@ -40,7 +40,6 @@ async def search(query: str) -> str:
     [
         ("memory", {"scope": "session"}, "memory"),
         ("budget_awareness", "limit:70", "context"),
-        ("fallback_models", ["scripted:b"], "fallback"),
     ],
 )
 async def test_a_feature_that_is_not_built_is_refused_before_the_first_event(
@@ -76,6 +75,7 @@ class Lacking:
         ("approvals", {"hitl_tools": ["search"]}, {}),
         ("messages", {}, {"messages": [{"role": "user", "content": "before"}]}),
         ("progress", {"mcp_servers": {"srv": {"command": "true"}}}, {}),
+        ("fallback", {"fallback_models": ["scripted:b"]}, {}),
     ],
 )
 async def test_an_executor_that_lacks_what_a_run_needs_is_refused(

@@ -214,7 +214,7 @@ def test_what_is_stored_writes_out_the_defaults_and_no_null() -> None:
     stored = AgentConfig(name="a").to_config()
     assert stored["max_steps"] == 10
     assert None not in stored.values()
-    assert set(stored["retry"]) == {"attempts", "base_s", "max_s", "jitter"}
+    assert set(stored["retry"]) == {"attempts", "base_s", "max_s", "jitter", "exhausted", "quota"}
 
 
 def test_nulls_within_a_schema_and_a_server_entry_are_kept() -> None:

@@ -1,0 +1,23 @@
+"""An agent whose model is too busy: a fallback model answers, and nobody who reads the stream can tell.
+
+foldlog run examples.dispatcher:agent "A van is late"
+"""
+
+from foldlog.runtime import Agent, Registry, tool
+
+
+@tool(effect="pure")
+def find_van(name: str) -> str:
+    """Where a van is."""
+    return f"{name} is on the bridge."
+
+
+agent = Agent(
+    "dispatcher",
+    model="scripted:examples/dispatcher_busy.json",
+    fallback_models=["scripted:examples/dispatcher_spare.json"],
+    instructions="Find the van and say where it is.",
+    tools=[find_van],
+    retry={"attempts": 2, "base_s": 0.05},
+)
+registry = Registry(agents=[agent])

@@ -1,0 +1,121 @@
+"""Retries, fallback models, quotas and time-outs, on both executors and both logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from foldlog.eventlog import RunFailed
+from foldlog.replay import check_parity, load_trace, rerun
+from foldlog.runtime import Agent, RunHandle, tool
+
+from .conftest import Place, Turn, call, calls, names, says
+
+pytestmark = pytest.mark.anyio
+Script = Callable[..., str]
+FAST = {"attempts": 2, "base_s": 0.001}
+
+
+@tool(effect="pure")
+async def search(query: str) -> str:
+    """Search for something."""
+    return f"found {query}"
+
+
+def failing(turn: Turn, times: int = 99, error_type: str = "rate_limit") -> Turn:
+    """The turn, after so many failures."""
+    return {**turn, "error": {"type": error_type, "times": times}}
+
+
+async def asked(place: Place, run: RunHandle[Any]) -> list[str]:
+    """The models that were asked, in order."""
+    trace = await load_trace(place.log, run.run_id)
+    return [event.model for event in trace.events if event.type == "model_requested"]
+
+
+async def test_a_fallback_answers_and_nobody_sees_a_difference(place: Place, script: Script) -> None:
+    asks = calls(call("search", query="x"))
+    first = script(failing(asks), says("first"))
+    spare = script(asks, says("spare"))
+    agent = Agent("helper", model=first, fallback_models=[spare], tools=[search], retry=FAST)
+    await place.open(agent)
+    run = await place.start(agent)
+    result = await run.result(timeout_s=10)
+    assert (result.output, result.steps) == ("first", 2)
+    assert await asked(place, run) == [first, first, spare, first]
+    seen = await place.events(run)
+    assert names(seen) == [
+        "status(starting)",
+        "step(started)",
+        "usage",
+        "tool_call",
+        "tool_result",
+        "step(completed)",
+        "step(started)",
+        "text",
+        "usage",
+        "step(completed)",
+        "status(completed)",
+    ]
+    answered = [event.model for event in seen if event.type == "usage"]
+    assert answered == [spare.partition(":")[2], first.partition(":")[2]]
+
+
+async def test_a_run_with_a_fallback_runs_again_from_its_recording(place: Place, script: Script) -> None:
+    first, spare = script(failing(says("never"))), script(says("spare"))
+    agent = Agent("helper", model=first, fallback_models=[spare], retry=FAST)
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=10)
+    recorded = await load_trace(place.log, run.run_id)
+    again = await rerun(recorded)
+    digests = [[e.digest for e in each.events if e.type == "model_requested"] for each in (recorded, again)]
+    assert digests[0] == digests[1]
+
+
+async def test_a_run_may_pause_when_no_model_is_left(place: Place, script: Script) -> None:
+    first = script(failing(says("at last"), times=2))
+    agent = Agent("helper", model=first, retry={**FAST, "exhausted": "pause"})
+    await place.open(agent)
+    run = await place.start(agent)
+    async for event in run.stream():
+        if event.type == "status" and event.status == "paused":
+            assert (event.reason, event.message.partition(":")[0]) == ("policy", "rate_limit")
+            break
+    assert (await run.state()).status == "paused"
+    await run.resume()
+    assert (await run.result(timeout_s=10)).output == "at last"
+    assert names(await place.events(run))[1:] == [
+        "step(started)",
+        "status(paused)",
+        "status(resumed)",
+        "text",
+        "usage",
+        "step(completed)",
+        "status(completed)",
+    ]
+
+
+async def test_with_its_quota_used_up_a_run_does_not_try_again(place: Place, script: Script) -> None:
+    first = script(failing(says("never"), error_type="transient"))
+    agent = Agent("helper", model=first, retry={"attempts": 9, "base_s": 0.001, "quota": {"transient": 3}})
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed) as failure:
+        await run.result(timeout_s=10)
+    assert failure.value.error_type == "transient"
+    assert len(await asked(place, run)) == 4
+
+
+async def test_whoever_takes_over_goes_on_with_the_model_that_was_being_asked() -> None:
+    agent = Agent("helper", model="openai:a", fallback_models=["openai:b", "openai:c"], retry=FAST)
+    script = {"turns": [failing(says("done"), times=5)]}
+    for operation in range(1, 13):
+        report = await check_parity(agent, "question", script=script, faults=f"crash@{operation}")
+        assert report.equal, report.render()
+        models = [
+            [event.model for event in trace.events if event.type == "usage"]
+            for trace in report.traces.values()
+        ]
+        assert models == [["c"], ["c"]]
