@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -132,22 +132,29 @@ def callable_(turn: Turn, call: CallState) -> bool:
     return call_problem(turn.state, call) is None
 
 
-def recorded_result(state: RunState, call: CallState) -> ResultRecorded | None:
-    """The recorded result that a fork gives to a call instead of running it: each to one call, in call order."""
+def recorded_result(
+    state: RunState, call: CallState, settled: Container[str | None] = ()
+) -> ResultRecorded | None:
+    """The recorded result that a fork gives to a call instead of running it: each to one call, in call order.
+
+    `settled` are calls that need none, though their results are not folded yet.
+    """
     if call.result is not None or call.approval_id is not None:
         return None
     key = recording_key(call.name, call.arguments)
     found = state.recorded.get(key, [])
     before = [
-        c for c in state.calls.values() if c.index < call.index and c.result is None and c.approval_id is None
+        c
+        for c in state.calls.values()
+        if c.index < call.index and c.result is None and c.approval_id is None and c.id not in settled
     ]
     taken = sum(recording_key(c.name, c.arguments) == key for c in before) if found else 0
     return found[taken] if taken < len(found) else None
 
 
-def approval_needed(turn: Turn, call: CallState) -> str | None:
-    """The kind of approval that a call needs before it runs: tool, policy, or none."""
-    if not callable_(turn, call) or recorded_result(turn.state, call) is not None:
+def approval_needed(turn: Turn, call: CallState, settled: Container[str | None] = ()) -> str | None:
+    """The kind of approval that a call needs before it runs: tool, policy, or none. `settled`: see above."""
+    if not callable_(turn, call) or recorded_result(turn.state, call, settled) is not None:
         return None
     if call.name in turn.rules.hitl_tools:
         return "tool"

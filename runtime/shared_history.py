@@ -78,6 +78,8 @@ _DRIVING = (
     TimerFired,
 )
 _REPLY = (ModelFailed, ModelRequested, Reasoning, Text, Usage, ToolCall)
+_TOLD = frozenset({"succeeded", "failed"})
+"""Outcomes of unverifiable calls that people told."""
 _BOUNDARY = (Budget, MessageInjected, ModelFailed, ModelRequested)
 """What the core decides anew where a step has not begun."""
 
@@ -134,8 +136,9 @@ def check(history: History, at: int) -> None:
 
 
 def results_behind(history: History, at: int) -> Iterator[ResultRecorded]:
-    """The results that the run's calls came to behind the revision, but for those that people gave."""
+    """The results that the run's calls came to behind the revision, in call order, but for those that people gave."""
     calls: dict[str, ToolCall] = {}
+    results: dict[str, ToolResult] = {}
     told = set[str]()
     for revision, event in enumerate(history, 1):
         if event.agent_path:
@@ -144,24 +147,24 @@ def results_behind(history: History, at: int) -> Iterator[ResultRecorded]:
         match event:
             case ToolCall():
                 calls[call_id] = event
-            case ApprovalResolved() if event.decision != "approved" or event.outcome in {
-                "succeeded",
-                "failed",
-            }:
+            case ApprovalResolved() if event.decision != "approved" or event.outcome in _TOLD:
                 told.add(call_id)
-            case ToolResult() if revision > at and call_id in calls and call_id not in told:
-                status = event.metadata.get("status", "success" if event.success else "error")
-                if status in {"success", "error", "timed_out"}:
-                    yield ResultRecorded(
-                        source=call_id,
-                        tool_name=event.tool_name,
-                        arguments=event.metadata.get("edited_arguments", calls[call_id].arguments),
-                        status=status,
-                        result=event.result,
-                        error=event.error,
-                    )
+            case ToolResult() if revision > at and call_id not in told:
+                results[call_id] = event
             case _:
                 pass
+    for call_id, call in calls.items():
+        result = results.get(call_id)
+        status = result.metadata.get("status") if result is not None else None
+        if result is not None and status in {"success", "error", "timed_out"}:
+            yield ResultRecorded(
+                source=call_id,
+                tool_name=result.tool_name,
+                arguments=result.metadata.get("edited_arguments", call.arguments),
+                status=status,
+                result=result.result,
+                error=result.error,
+            )
 
 
 class _Copy:
@@ -248,7 +251,7 @@ class _Copy:
             if call.id in self._requests:
                 turn.add(self._requests[call.id])
             return
-        kind = approval_needed(turn, call)
+        kind = approval_needed(turn, call, self._finished)
         if kind is not None:
             request_approval(turn, call, kind, turn.now + APPROVAL_EXPIRY_S)
 

@@ -111,6 +111,23 @@ async def test_a_fork_that_replays_is_equal_to_its_parent_from_every_revision_on
     assert effects.ran == ran
 
 
+async def test_of_equal_calls_in_a_round_each_has_the_result_that_is_its_own(
+    cheap: Place, script: Script
+) -> None:
+    effects = Effects()
+    turn = calls(*(call("send", name, what="x") for name in "abc"))
+    agent = Agent("helper", model=script(turn, says("done")), tools=effects.tools())
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    await parent.result(timeout_s=10)
+    revisions = [e.revision or 0 for e in await cheap.events(parent) if e.type == "tool_result"]
+    for at in (revisions[0] - 1, *revisions):
+        fork = await cheap.fork(parent, at=at, tools="replay")
+        assert (await fork.result(timeout_s=10)).output == "done"
+        assert (await fork.state()).approvals == {}
+    assert effects.ran == ["send x"] * 3
+
+
 async def test_a_fork_runs_from_every_revision_on_what_has_no_result_there_and_nothing_else(
     cheap: Place, script: Script
 ) -> None:
