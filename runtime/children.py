@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from .runnable import Runnable
 
 
+class Beginning(msgspec.Struct, frozen=True):
+    """What a child that does not exist yet begins with."""
+
+    runnable: Runnable
+    text: str
+    messages: Sequence[Mapping[str, Any]] = ()
+
+
 class ChildRuns:
     """The children of one driver's run."""
 
@@ -37,17 +45,34 @@ class ChildRuns:
         self._driver = driver
         self._unsure: list[str | None] = []
         """The calls of children that are announced, and not known to be stored."""
+        self._running: dict[str, list[asyncio.Future[str]]] = {}
+        """What drives the children of each call."""
 
     def starter(self, call_id: str) -> Callable[[Runnable, str], Awaitable[str]]:
-        """What a call's context runs children with; it counts them, so that a re-run finds the ones it had."""
-        ordinal = 0
+        """What a call's context runs children with; it counts them, so that a re-run finds the ones it had.
 
-        async def run_child(runnable: Runnable, text: str) -> str:
-            nonlocal ordinal
-            mine, ordinal = ordinal, ordinal + 1
-            return _output(await self._run_in_call(call_id, mine, runnable, text))
+        They are counted as they are asked for, and announced in that order, however their tasks interleave.
+        """
+        turns: list[asyncio.Event] = []
+
+        def run_child(runnable: Runnable, text: str) -> Awaitable[str]:
+            turn = asyncio.Event()
+            turns.append(turn)
+            running = asyncio.ensure_future(self._in_turn(turns, len(turns) - 1, call_id, runnable, text))
+            self._running.setdefault(call_id, []).append(running)
+            return running
 
         return run_child
+
+    async def _in_turn(
+        self, turns: Sequence[asyncio.Event], ordinal: int, call_id: str, runnable: Runnable, text: str
+    ) -> str:
+        try:
+            if ordinal:
+                await turns[ordinal - 1].wait()
+            return _output(await self._run_in_call(call_id, ordinal, runnable, text, turns[ordinal].set))
+        finally:
+            turns[ordinal].set()
 
     async def run_node(self, effect: RunNode) -> None:
         """Run a member as a node of this run, from its start or from where it stands, to its end."""
@@ -62,7 +87,16 @@ class ChildRuns:
             kind=runnable.kind,
         )
         messages = state.submitted.messages if effect.first and state.submitted is not None else ()
-        await self._run(spawned, runnable, effect.input, messages, exists=bool(known))
+        start = Beginning(runnable, effect.input, messages)
+        await self._run(spawned, start, lambda: None, exists=bool(known))
+
+    def leave(self, call_id: str) -> None:
+        """The call is over, or not ours any more: nobody waits for its children here."""
+        for running in self._running.pop(call_id, ()):
+            if not running.done():
+                running.cancel()
+            elif not running.cancelled():
+                running.exception()  # the tool may not have asked how it ended
 
     async def settle(self, call_id: str) -> None:
         """No child outlives its call (R7): end those that are still open, and say so."""
@@ -82,7 +116,9 @@ class ChildRuns:
             await journal.follow_until(lambda state: state.over)
             await self._say(_ended(journal))
 
-    async def _run_in_call(self, call_id: str, ordinal: int, runnable: Runnable, text: str) -> Journal:
+    async def _run_in_call(
+        self, call_id: str, ordinal: int, runnable: Runnable, text: str, announced: Callable[[], None]
+    ) -> Journal:
         state = self._driver.state
         known = state.calls[call_id].children[ordinal:]
         spawned = ChildSpawned(
@@ -92,40 +128,30 @@ class ChildRuns:
             name=runnable.name,
             kind=runnable.kind,
         )
-        return await self._run(spawned, runnable, text, (), exists=bool(known))
+        return await self._run(spawned, Beginning(runnable, text), announced, exists=bool(known))
 
     async def _run(
-        self,
-        spawned: ChildSpawned,
-        runnable: Runnable,
-        text: str,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        exists: bool,
+        self, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None], *, exists: bool
     ) -> Journal:
-        state = self._driver.state
+        state, runnable = self._driver.state, start.runnable
         subject = run_subject(self._driver.journal.subject.shard, state.root, spawned.child_run)
         journal = Journal(self._driver.host.log, subject, wait_for_log=True)
         agents = {**self._driver.host.agents, runnable.name: runnable}
         driver = self._new_driver(msgspec.structs.replace(self._driver.host, agents=agents), journal)
         if exists:
+            announced()
             await journal.load()
         else:
-            await self._start(driver, spawned, runnable, text, messages)
+            await self._start(driver, spawned, start, announced)
         await self._drive_to_end(driver, claimed=not exists)
         await self._say(_ended(journal))
         return journal
 
     async def _start(
-        self,
-        child: Driver,
-        spawned: ChildSpawned,
-        runnable: Runnable,
-        text: str,
-        messages: Sequence[Mapping[str, Any]],
+        self, child: Driver, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None]
     ) -> None:
         """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
-        state = self._driver.state
+        state, runnable = self._driver.state, start.runnable
         parent = ParentLink(
             run=state.run,
             tool_call_id=spawned.call_id,
@@ -134,13 +160,15 @@ class ChildRuns:
         )
         turn = open_turn(
             child.journal,
-            submitted_event(runnable, text, executor=CHILD, messages=messages, parent=parent),
+            submitted_event(runnable, start.text, executor=CHILD, messages=start.messages, parent=parent),
             f"{state.path}/{runnable.name}",
         )
         child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
         self._unsure.append(spawned.call_id)
-        await self._say(spawned, write)
+        said = self._post(spawned, write)
+        announced()
+        await said
         self._unsure.remove(spawned.call_id)
         await child.journal.load()
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
@@ -173,9 +201,12 @@ class ChildRuns:
             await asyncio.get_running_loop().create_future()
 
     async def _say(self, command: Command, *writes: Write) -> None:
+        await self._post(command, *writes)
+
+    def _post(self, command: Command, *writes: Write) -> asyncio.Future[None]:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._driver.post(command, writes, stored)
-        await stored
+        return stored
 
 
 def _ended(journal: Journal) -> ChildEnded:

@@ -88,13 +88,14 @@ class ToolContext:
         if self._emit_progress:
             self._send(McpProgress(tool_name=self.tool_name, progress=done, total=total, message=message))
 
-    async def run(self, runnable: Runnable, input: str) -> str:  # noqa: A002 - the word of the field
+    def run(self, runnable: Runnable, input: str) -> Awaitable[str]:  # noqa: A002 - the word of the field
         """Run an agent, a swarm or a loop as a child and return its output.
 
         The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
-        started, never starts a second. Raises `ChildFailed` when the child fails or is cancelled.
+        started, never starts a second. Several may run at once;
+        they start as `run` is called. Awaiting it raises `ChildFailed` when the child fails or is cancelled.
         """
-        return await self._run_child(runnable, input)
+        return self._run_child(runnable, input)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.

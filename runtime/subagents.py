@@ -7,7 +7,9 @@ touches the child only. How deep copies may go is counted down in their own `max
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import msgspec
@@ -15,10 +17,11 @@ import pydantic
 from pydantic import Field
 
 from ..eventlog.errors import AgentConfigError
+from ..eventlog.events import ToolSpec
 from .agent import Agent
 from .agent_config import AgentConfig
 from .context import ToolContext
-from .toolport import ChildFailed, Tool, ToolFailed
+from .toolport import ChildFailed, Tool, ToolContextPort, ToolFailed
 from .tools import tool
 
 SPAWN_SELF = "spawn_self"
@@ -45,13 +48,33 @@ def subagent_tools(agent: Agent[Any], tools: Mapping[str, Tool]) -> dict[str, To
     """The tools that start sub-agents, as far as the agent's configuration allows; `tools` are its Python tools."""
     config, found = agent.config, dict[str, Tool]()
     if config.allow_self_spawn:
-        found[SPAWN_SELF] = _spawn_self(agent, tools)
+        found[SPAWN_SELF] = _Bound(_spawn_self(), agent, tools)
     if config.allow_parallel_subagents:
-        found[PARALLEL] = _parallel_subagents(agent, tools)
+        found[PARALLEL] = _Bound(_parallel_subagents(config.max_parallel_subagents), agent, tools)
     return found
 
 
-def _spawn_self(agent: Agent[Any], tools: Mapping[str, Tool]) -> Tool:
+class _Bound:
+    """A tool whose calls are about this agent."""
+
+    def __init__(self, inner: Tool, agent: Agent[Any], tools: Mapping[str, Tool]) -> None:
+        self._inner, self._parent = inner, (agent, tools)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._inner.spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        _PARENT.set(self._parent)
+        return await self._inner.call(arguments, context)
+
+
+_PARENT: ContextVar[tuple[Agent[Any], Mapping[str, Tool]]] = ContextVar("_PARENT")
+"""The agent whose call this is, with its Python tools."""
+
+
+@functools.cache
+def _spawn_self() -> Tool:
     @tool(name=SPAWN_SELF, effect="idempotent", timeout_s=None)
     async def spawn_self(
         context: ToolContext,
@@ -75,23 +98,20 @@ def _spawn_self(agent: Agent[Any], tools: Mapping[str, Tool]) -> Tool:
             tool_names=tool_names,
             output_schema=output_schema,
         )
+        agent, tools = _PARENT.get()
         deeper = agent.config.max_spawn_depth > 1
         changes: dict[str, Any] = {
             "allow_self_spawn": deeper,
             "max_spawn_depth": max(1, agent.config.max_spawn_depth - 1),
         }
         child = _copy(agent, tools, job, changes, lambda name: deeper or name != SPAWN_SELF)
-        return await _run(context, child, job)
+        return _read(await context.run(child, _text(job)), job)
 
     return spawn_self
 
 
-def _parallel_subagents(agent: Agent[Any], tools: Mapping[str, Tool]) -> Tool:
-    limit, config = agent.config.max_parallel_subagents, agent.config
-
-    def child_safe(name: str) -> bool:
-        return name not in {SPAWN_SELF, PARALLEL, *config.hitl_tools}
-
+@functools.cache
+def _parallel_subagents(limit: int) -> Tool:
     @tool(
         name=PARALLEL,
         effect="idempotent",
@@ -105,30 +125,32 @@ def _parallel_subagents(agent: Agent[Any], tools: Mapping[str, Tool]) -> Tool:
     async def parallel_subagents(context: ToolContext, jobs: list[Job]) -> list[dict[str, Any]]:
         if len(jobs) > limit:
             raise ToolFailed(f"{len(jobs)} jobs are too many: at most {limit} in one call; none was started")
+        agent, tools = _PARENT.get()
+        not_safe = {SPAWN_SELF, PARALLEL, *agent.config.hitl_tools}
         changes: dict[str, Any] = {"allow_self_spawn": False, "allow_parallel_subagents": False}
-        children = [_copy(agent, tools, job, changes, child_safe) for job in jobs]
+        children = [_copy(agent, tools, job, changes, lambda name: name not in not_safe) for job in jobs]
+        runs = [context.run(child, _text(job)) for child, job in zip(children, jobs, strict=True)]
         return await asyncio.gather(
-            *(
-                _report(context, number, child, job)
-                for number, (child, job) in enumerate(zip(children, jobs, strict=True))
-            )
+            *(_report(number, run, job) for number, (run, job) in enumerate(zip(runs, jobs, strict=True)))
         )
 
     return parallel_subagents
 
 
-async def _report(context: ToolContext, number: int, child: Agent[Any], job: Job) -> dict[str, Any]:
+async def _report(number: int, run: Awaitable[str], job: Job) -> dict[str, Any]:
     """One child's failure fails no sibling."""
     try:
-        output = await _run(context, child, job)
+        output = _read(await run, job)
     except ChildFailed as failure:
         return {"job": number, "status": failure.status, "error": str(failure)}
     return {"job": number, "status": "completed", "output": output}
 
 
-async def _run(context: ToolContext, child: Agent[Any], job: Job) -> Any:
-    text = f"{job.task}\n\n{job.additional_context}" if job.additional_context else job.task
-    output = await context.run(child, text)
+def _text(job: Job) -> str:
+    return f"{job.task}\n\n{job.additional_context}" if job.additional_context else job.task
+
+
+def _read(output: str, job: Job) -> Any:
     return output if job.output_schema is None else msgspec.json.decode(output)
 
 

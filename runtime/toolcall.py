@@ -62,6 +62,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         message = _describe(error)
     finally:
         context.close(cancelled=cancelled or status == "timed_out")
+        driver.children.leave(call.id)
     await driver.children.settle(call.id)
     return ToolReturned(
         step=effect.step,

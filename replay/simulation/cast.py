@@ -49,10 +49,14 @@ def calls(*requests: Call, **fields: Any) -> Reply:
 
 
 class Model:
-    """Answers the k-th call of a run with the k-th reply of its script, whoever asks."""
+    """Answers the k-th call of a run with the k-th reply of its script, whoever asks.
+
+    `scenes` are the scripts for runs of one input only: a copy that an agent makes of itself has the agent's model.
+    """
 
     def __init__(self) -> None:
         self.scripts: dict[str, tuple[Reply, ...]] = {}
+        self.scenes: dict[tuple[str, str], tuple[Reply, ...]] = {}
 
     def check(self, model: str) -> None:
         """Every model has a script."""
@@ -60,7 +64,8 @@ class Model:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """The reply, a tenth of a second later."""
         step = sum(message.role == "assistant" for message in request.messages)
-        reply = self.scripts[request.model][step]
+        own = "".join(message.content for message in request.messages[request.history :][:1])
+        reply = (self.scenes.get((request.model, own)) or self.scripts[request.model])[step]
         await asyncio.sleep(0.1)
         if request.attempt <= reply.fails:
             if reply.retry_after_s is not None:
@@ -81,10 +86,20 @@ class Model:
 
 def a_model(world: World, name: str, *replies: Reply) -> str:
     """A model that says this, whoever asks; its name."""
-    model = world.providers.setdefault(PROVIDER, Model())
-    if isinstance(model, Model):
-        model.scripts[name] = replies
+    _model(world).scripts[name] = replies
     return f"{PROVIDER}:{name}"
+
+
+def a_scene(world: World, name: str, text: str, *replies: Reply) -> None:
+    """What the model says to runs of this input."""
+    a_model(world, name, *_model(world).scripts.get(name, ()))
+    _model(world).scenes[name, text] = replies
+
+
+def _model(world: World) -> Model:
+    model = world.providers.setdefault(PROVIDER, Model())
+    assert isinstance(model, Model)  # noqa: S101 - nothing else is put there by a scenario
+    return model
 
 
 def an_agent(world: World, name: str, *replies: Reply, **fields: Any) -> Agent[Any]:
@@ -183,6 +198,12 @@ async def delegate(to: str, ctx: ToolContext) -> str:
     return await ctx.run(_agent(to), "sub question")
 
 
+@tool(effect="pure", timeout_s=None)
+async def consult(to: str, ctx: ToolContext) -> str:
+    """Ask a loop."""
+    return await ctx.run(_agent(to), "question")
+
+
 @tool(effect="pure", timeout_s=2.0)
 async def hurry(to: str, ctx: ToolContext) -> str:
     """Ask another agent, and not wait for long."""
@@ -205,7 +226,21 @@ async def halt(ctx: ToolContext) -> str:
     return "halted"
 
 
-TOOLS: list[Tool] = [look, watch, save, flaky, alone, send, deploy, wait, delegate, hurry, poke, halt]
+TOOLS: list[Tool] = [
+    look,
+    watch,
+    save,
+    flaky,
+    alone,
+    send,
+    deploy,
+    wait,
+    delegate,
+    consult,
+    hurry,
+    poke,
+    halt,
+]
 
 
 def gate(world: World, name: str) -> asyncio.Event:

@@ -19,7 +19,9 @@ from typing import overload
 
 import msgspec
 
-from .cast import Call, a_model, an_agent, calls, decide_on, says
+from ...runtime.ralph import RalphLoop, Stop
+from ...runtime.swarm import Swarm
+from .cast import Call, a_model, a_scene, an_agent, calls, decide_on, says
 from .world import Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -172,6 +174,87 @@ def planned(world: World) -> list[Job]:
     replies = calls(("look", {"at": "a"})), says("done")
     agent = an_agent(world, "planned", *replies, planning_enabled=True, planning_model=planner)
     return [Job(agent, "question")]
+
+
+@scenario
+def subagents(world: World) -> list[Job]:
+    """Copies of an agent that work at once, and one that makes a copy in its turn."""
+    jobs = [{"task": "a"}, {"task": "b", "tool_names": ["send"]}]
+    a_scene(world, "subagents", "a", calls(("look", {"at": "a"})), says("a is done"))
+    a_scene(world, "subagents", "b", calls(("send", {"to": "b"})), says("b is done"))
+    a_scene(world, "subagents", "c", says("c is done"))
+    replies = (
+        calls(("parallel_subagents", {"jobs": jobs})),
+        calls(("spawn_self", {"task": "c"})),
+        says("done"),
+    )
+    agent = an_agent(world, "subagents", *replies, allow_parallel_subagents=True, allow_self_spawn=True)
+    return [Job(agent, "question")]
+
+
+def a_team(world: World) -> Swarm:
+    """A swarm with a group that works at once."""
+    first = an_agent(world, "first", calls(("look", {"at": "a"})), says("one"))
+    second = an_agent(world, "second", calls(("save", {"what": "b"})), says("two"))
+    third = an_agent(world, "third", calls(("send", {"to": "c"})), says("three"))
+    last = an_agent(world, "last", says("four"))
+    team = Swarm([first, second, third, last], "first >> (second | third) >> last", name="team")
+    world.agents.append(team)
+    return team
+
+
+@scenario
+def swarm(world: World) -> list[Job]:
+    """Nodes one after the other and at once."""
+    return [Job(a_team(world), "question")]
+
+
+def a_loop(world: World) -> RalphLoop:
+    """A loop whose second iteration fails, and whose third is good enough."""
+    writer = an_agent(world, "writer", calls(("look", {"at": "a"})), says("1"))
+    a_scene(world, "writer", "question\n\nlesson 1", says("never", fails=9))
+    a_scene(world, "writer", "question\n\nlesson 2", says("3"))
+    loop = RalphLoop(
+        writer,
+        name="loop",
+        scorers={"size": lambda scored: float(scored.output)},
+        reflect=lambda seen: f"lesson {seen.iteration}",
+        stop=Stop(score_threshold=2.0),
+    )
+    world.agents.append(loop)
+    return loop
+
+
+@scenario
+def loop(world: World) -> list[Job]:
+    """Iterations that are scored, fail, and teach the next."""
+    return [Job(a_loop(world), "question")]
+
+
+@scenario
+def company(world: World) -> list[Job]:
+    """All of it in one family: a planner, approvals, copies that work at once, a swarm and a loop."""
+    world.decide = decide_on
+    team, polish = a_team(world), a_loop(world)
+    planner = a_model(world, "planner", says("1. Ask everybody."))
+    jobs = [{"task": "a"}, {"task": "b"}]
+    for task in ("a", "b"):
+        a_scene(world, "company", task, calls(("save", {"what": task})), says(f"{task} is done"))
+    replies = (
+        calls(("parallel_subagents", {"jobs": jobs}), ("deploy", {"to": "x"})),
+        calls(("delegate", {"to": team.name}), ("consult", {"to": polish.name})),
+        says("done"),
+    )
+    agent = an_agent(
+        world,
+        "company",
+        *replies,
+        hitl_tools=["deploy"],
+        allow_parallel_subagents=True,
+        planning_enabled=True,
+        planning_model=planner,
+    )
+    return [Job(agent, "start")]
 
 
 @scenario

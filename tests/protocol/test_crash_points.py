@@ -76,6 +76,20 @@ def test_a_run_whose_owner_dies_at_any_operation_ends_as_if_nothing_had_happened
     assert deaths > 20
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_family_of_everything_ends_as_if_its_owner_had_not_died(executor: str) -> None:
+    """A share of the operations; all of them are tried in the nightly set."""
+    found: list[str] = []
+    deaths = 0
+    for call in range(1, operations("company", executor)["*"] + 1, 6):
+        faults: list[Fault] = [CrashAt(call, after=call % 4 == 1)]
+        played = play("company", faults, executor=executor, silent=call % 2 == 0)
+        deaths += played.victim.dead.is_set()
+        found += check("company", executor, faults, played)
+    assert not found
+    assert deaths > 20
+
+
 @pytest.mark.parametrize("name", UNSAFE)
 def test_a_call_of_unknown_outcome_that_somebody_marks_as_succeeded_is_not_run_again(name: str) -> None:
     found: list[str] = []

@@ -33,6 +33,9 @@ class Relay:
     def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         return {"name": self.name, "members": [m.submission_config(run) for m in self.members.values()]}
 
+    def to_config(self) -> dict[str, Any]:
+        return self.submission_config()
+
     def capabilities(self) -> frozenset[str]:
         return frozenset({"children"})
 
