@@ -187,7 +187,10 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requeste
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):
-    """Somebody, or the clock, decided. `outcome` belongs to kind unverifiable; `arguments` are the edited ones."""
+    """Somebody, or the clock, decided. `outcome` belongs to kind unverifiable; `arguments` are the edited ones.
+
+    `token` is the SHA-256 (hex) of the resume token that it was answered with, if it was.
+    """
 
     approval_id: str
     decision: Literal["approved", "rejected", "timed_out"]
@@ -196,6 +199,7 @@ class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"
     result: Json = None
     by: str = ""
     note: str = ""
+    token: str = ""
 
 
 class Context(Event, frozen=True, kw_only=True, tag="context"):
@@ -553,6 +557,23 @@ class ApprovalRevoked(Event, frozen=True, kw_only=True, tag="approval_revoked"):
     approval_id: str
 
 
+class TokenIssued(Event, frozen=True, kw_only=True, tag="token_issued"):
+    """Whoever holds the resume token with this SHA-256 (hex) may answer the approval, once, before `expires_at`."""
+
+    approval_id: str
+    sha256: str
+    expires_at: float
+    by: str = ""
+
+
+class TokenRevoked(Event, frozen=True, kw_only=True, tag="token_revoked"):
+    """The resume token with this SHA-256 (hex) answers nothing any more."""
+
+    approval_id: str
+    sha256: str
+    by: str = ""
+
+
 class LateOutcome(Event, frozen=True, kw_only=True, tag="late_outcome"):
     """What a side effect turned out to be after the run was over."""
 
@@ -644,6 +665,8 @@ Engine = (
     | PauseRequested
     | CancelRequested
     | ApprovalRevoked
+    | TokenIssued
+    | TokenRevoked
     | LateOutcome
     | LaneUpdated
     | KeyRecorded

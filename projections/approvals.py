@@ -7,7 +7,15 @@ from typing import Any, Literal
 import msgspec
 
 from ..eventlog.commits import Recorded
-from ..eventlog.events import ApprovalRequested, ApprovalResolved, ApprovalRevoked, Event, is_terminal
+from ..eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalRevoked,
+    Event,
+    TokenIssued,
+    TokenRevoked,
+    is_terminal,
+)
 from .projection import Value
 
 
@@ -15,6 +23,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     """One approval. `decision` is null while somebody still has to decide; times are Unix seconds.
 
     `revoked`: the run ended before anybody decided. `edited_arguments` are those of the decision, if it changed them.
+    `tokens` counts the resume tokens that were issued for it and not revoked; expired ones count.
     """
 
     approval_id: str
@@ -35,6 +44,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: float | None = None
     by: str = ""
     note: str = ""
+    tokens: int = 0
 
 
 class RunApprovals(msgspec.Struct, frozen=True):
@@ -47,7 +57,7 @@ class Approvals:
     """The fold behind the list of approvals."""
 
     name = "approvals"
-    version = 1
+    version = 2
     row = RunApprovals
     columns = ("pending",)
 
@@ -78,6 +88,14 @@ def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded
             "resolved_at": recorded.commit.at,
         }
         return _decided(approvals, event.approval_id, changes)
+    if isinstance(event, (TokenIssued, TokenRevoked)):
+        change = 1 if isinstance(event, TokenIssued) else -1
+        return tuple(
+            msgspec.structs.replace(each, tokens=each.tokens + change)
+            if each.approval_id == event.approval_id
+            else each
+            for each in approvals
+        )
     revoked = {"decision": "revoked", "resolved_at": recorded.commit.at}
     if isinstance(event, ApprovalRevoked):
         return _decided(approvals, event.approval_id, revoked)

@@ -50,6 +50,8 @@ from ..eventlog.events import (
     Submitted,
     Text,
     TimerFired,
+    TokenIssued,
+    TokenRevoked,
     TokenUsage,
     ToolAttemptFailed,
     ToolCall,
@@ -187,6 +189,8 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             ApprovalRequested()
             | ApprovalResolved()
             | ApprovalRevoked()
+            | TokenIssued()
+            | TokenRevoked()
             | CancelRequested()
             | PauseRequested()
         ):

@@ -58,6 +58,8 @@ from ..eventlog.events import (
     Submitted,
     Text,
     TimerFired,
+    TokenIssued,
+    TokenRevoked,
     TokenUsage,
     ToolAttemptFailed,
     ToolCall,
@@ -80,6 +82,8 @@ class ApprovalState(msgspec.Struct):
     request: ApprovalRequested
     resolution: ApprovalResolved | None = None
     revoked: bool = False
+    tokens: list[TokenIssued] = []
+    """The resume tokens that were issued for it, but for those revoked."""
 
     @property
     def pending(self) -> bool:
@@ -402,6 +406,13 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case ApprovalRevoked():
             if event.approval_id in state.approvals:
                 state.approvals[event.approval_id].revoked = True
+        case TokenIssued():
+            if event.approval_id in state.approvals:
+                state.approvals[event.approval_id].tokens.append(event)
+        case TokenRevoked():
+            if event.approval_id in state.approvals:
+                tokens = state.approvals[event.approval_id].tokens
+                tokens[:] = [token for token in tokens if token.sha256 != event.sha256]
         case MessageQueued():
             state.queue.append(event.content)
         case MessageInjected():

@@ -35,6 +35,8 @@ from ..eventlog.events import (
     Status,
     Text,
     TimerFired,
+    TokenIssued,
+    TokenRevoked,
     ToolAttemptFailed,
     ToolCall,
     ToolResult,
@@ -54,6 +56,7 @@ from ..runtime.commands import (
     Command,
     EvaluationReturned,
     Inject,
+    IssueToken,
     MemoMade,
     ModelCallFailed,
     ModelReplied,
@@ -63,6 +66,7 @@ from ..runtime.commands import (
     Release,
     Resolve,
     Resume,
+    RevokeTokens,
     TimerDue,
     ToolEmitted,
     ToolReturned,
@@ -134,6 +138,12 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             )
         case ApprovalResolved():
             return _resolved(event)
+        case TokenIssued():
+            return IssueToken(
+                approval_id=event.approval_id, sha256=event.sha256, expires_at=event.expires_at, by=event.by
+            )
+        case TokenRevoked():
+            return RevokeTokens(approval_id=event.approval_id, by=event.by)
         case TimerFired():
             return TimerDue(event.timer_id)
         case MessageQueued():
@@ -322,6 +332,7 @@ def _resolved(event: ApprovalResolved) -> Command:
         outcome=event.outcome,
         result=event.result,
         by=event.by,
+        token=event.token,
     )
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import hmac
+from typing import Literal
+
 import msgspec
 
-from ..eventlog.events import ApprovalRequested, ApprovalResolved, Status, TimerFired
+from ..eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Status,
+    TimerFired,
+    TokenIssued,
+    TokenRevoked,
+)
 from ..eventlog.names import digest_of
 from ..projections.run_state import ApprovalState, CallState, RunState
-from .commands import Resolve
+from .commands import IssueToken, Resolve, RevokeTokens
 from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
@@ -46,11 +56,8 @@ def request_approval(turn: Turn, call: CallState, kind: str, expires_at: float |
 def resolve(turn: Turn, answer: Resolve) -> None:
     """Somebody answered."""
     approval = turn.state.approvals.get(answer.approval_id)
-    if approval is None or not approval.pending:
+    if approval is None or not approval.pending or token_problem(approval, answer.token, turn.now):
         return
-    outcome = answer.outcome
-    if approval.request.kind == "unverifiable" and outcome is None:
-        outcome = "failed" if answer.decision == "rejected" else "retry"
     _resolved(
         turn,
         approval,
@@ -58,12 +65,48 @@ def resolve(turn: Turn, answer: Resolve) -> None:
             approval_id=answer.approval_id,
             decision=answer.decision,
             arguments=answer.arguments,
-            outcome=outcome,
+            outcome=outcome_of(approval, answer),
             result=answer.result,
             by=answer.by,
             note=answer.note,
+            token=answer.token,
         ),
     )
+
+
+def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "succeeded", "failed"] | None:
+    """What an answer says became of a call of unknown outcome; null for other kinds."""
+    if approval.request.kind != "unverifiable" or answer.outcome is not None:
+        return answer.outcome
+    return "failed" if answer.decision == "rejected" else "retry"
+
+
+def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:
+    """Why the resume token of this digest does not give the right to answer; None if it does, or none is needed."""
+    if not sha256:
+        return None
+    found = [token for token in approval.tokens if hmac.compare_digest(token.sha256, sha256)]
+    if not found:
+        return "the resume token is not valid: it was never issued, or it was revoked"
+    return None if now < found[0].expires_at else "the resume token has expired"
+
+
+def issue_token(turn: Turn, wish: IssueToken) -> None:
+    """Somebody gets a token, as long as the approval is pending."""
+    approval = turn.state.approvals.get(wish.approval_id)
+    if approval is None or not approval.pending or wish.sha256 in {each.sha256 for each in approval.tokens}:
+        return
+    turn.add(
+        TokenIssued(approval_id=wish.approval_id, sha256=wish.sha256, expires_at=wish.expires_at, by=wish.by)
+    )
+
+
+def revoke_tokens(turn: Turn, wish: RevokeTokens) -> None:
+    """All tokens of an approval are taken back."""
+    approval = turn.state.approvals.get(wish.approval_id)
+    if approval is not None and approval.pending:
+        tokens = [each.sha256 for each in approval.tokens]
+        turn.add(*[TokenRevoked(approval_id=wish.approval_id, sha256=each, by=wish.by) for each in tokens])
 
 
 def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -39,13 +40,30 @@ def schema_problem(output: str, schema: Mapping[str, Any] | None) -> str | None:
         value = msgspec.json.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return f"it is not JSON ({error})"
+    return value_problem(value, schema)
+
+
+def value_problem(value: object, schema: Mapping[str, Any]) -> str | None:
+    """What is wrong with a JSON value by a JSON Schema, in one line; None for nothing.
+
+    A schema of somebody else's (an MCP server's) that is none, or leads outside, finds nothing wrong.
+    """
+    from jsonschema.exceptions import SchemaError
+    from referencing.exceptions import Unresolvable
+
     validator = _validator(msgspec.json.encode(schema, order="sorted"))
-    first = next(iter(validator.iter_errors(value)), None)
+    try:
+        first = next(iter(validator.iter_errors(value)), None)
+    except (SchemaError, Unresolvable, re.error):
+        return None
     return None if first is None else f"{first.message} (at {first.json_path})"
 
 
 @lru_cache(maxsize=64)
 def _validator(schema: bytes) -> Any:
     from jsonschema import Draft202012Validator
+    from referencing import Registry
+    from referencing.jsonschema import SchemaRegistry
 
-    return Draft202012Validator(msgspec.json.decode(schema))
+    nothing_outside: SchemaRegistry = Registry()
+    return Draft202012Validator(msgspec.json.decode(schema), registry=nothing_outside)

@@ -180,6 +180,24 @@ class Resolve(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     result: Any = None
     by: str = ""
+    token: str = ""
+    """The SHA-256 (hex) of the resume token that gives the right to answer; empty for who needs none."""
+
+
+class IssueToken(msgspec.Struct, frozen=True, kw_only=True):
+    """Let the holder of a resume token answer an approval."""
+
+    approval_id: str
+    sha256: str
+    expires_at: float
+    by: str = ""
+
+
+class RevokeTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Take back all resume tokens of an approval."""
+
+    approval_id: str
+    by: str = ""
 
 
 Command = (
@@ -203,4 +221,6 @@ Command = (
     | Pause
     | Resume
     | Resolve
+    | IssueToken
+    | RevokeTokens
 )

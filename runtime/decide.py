@@ -24,6 +24,7 @@ from .commands import (
     Command,
     EvaluationReturned,
     Inject,
+    IssueToken,
     MemoMade,
     ModelCallFailed,
     ModelReplied,
@@ -33,6 +34,7 @@ from .commands import (
     Release,
     Resolve,
     Resume,
+    RevokeTokens,
     Tick,
     TimerDue,
     ToolEmitted,
@@ -134,6 +136,10 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
                 turn.add(PauseRequested(withdrawn=True))
         case Resolve():
             approving.resolve(turn, command)
+        case IssueToken():
+            approving.issue_token(turn, command)
+        case RevokeTokens():
+            approving.revoke_tokens(turn, command)
 
 
 def advance(turn: Turn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping, Sequence
@@ -14,7 +15,6 @@ import msgspec
 from ..eventlog.clock import SystemClock
 from ..eventlog.commits import Commit, decode, encode
 from ..eventlog.errors import (
-    ApprovalError,
     ConfigError,
     Conflict,
     LogUnavailable,
@@ -42,7 +42,8 @@ from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
 from .agent import Agent
 from .agent_config import AgentConfig, capabilities_needed
-from .commands import Command, Inject, Pause, RefreshTools, Resolve, Resume
+from .answering import check_answer, check_answered, check_pending, given_json
+from .commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
 from .decide import take
 from .drive import Host
 from .durable import DurableExecutor
@@ -55,6 +56,7 @@ from .local import LocalExecutor
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .registry import Registry
+from .resume_tokens import new_token, place_of
 from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
 from .sessions import drop_last_turns, session_history
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 OutputT = TypeVar("OutputT")
 Decision = Literal["approved", "rejected"]
 CallOutcome = Literal["retry", "succeeded", "failed"]
+TOKEN_EXPIRY_S = 24 * 3600.0
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
@@ -366,6 +369,36 @@ class Runtime:
         """A handle on a run by its id; an unknown one raises `RunNotFound` on first use."""
         return RunHandle(self, run_id, None, None)
 
+    async def resolve_with_token(
+        self,
+        token: str,
+        decision: Decision,
+        note: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        outcome: CallOutcome | None = None,
+        result: Any = None,
+        *,
+        by: str = "",
+    ) -> RunHandle[str]:
+        """Answer the approval that a resume token names, as `RunHandle.resolve` does; returns its run.
+
+        A token answers once. Raises `ApprovalError`, also for a token that is not valid, `RunNotFound`.
+        """
+        place = place_of(token)
+        run = self.get_run(place.run_id)
+        answer = Resolve(
+            approval_id=place.approval_id,
+            decision=decision,
+            note=note,
+            arguments=given_json(arguments),
+            outcome=outcome,
+            result=given_json(result),
+            by=by,
+            token=place.sha256,
+        )
+        await run._answer(answer)  # noqa: SLF001
+        return run
+
     async def drive(self, run_id: str, executor: str = "local") -> None:
         """Get a run that nobody drives driven on. Raises `RunNotFound`, `NotRegistered`."""
         await self.executor(executor).drive(await self.locate(run_id))
@@ -557,15 +590,42 @@ class RunHandle(Generic[OutputT]):
             approval_id=approval_id,
             decision=decision,
             note=note,
-            arguments=dict(arguments) if arguments is not None else None,
+            arguments=given_json(arguments),
             outcome=outcome,
-            result=result,
+            result=given_json(result),
             by=by,
         )
+        await self._answer(answer)
+
+    async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
+        """A resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
+
+        It cannot be shown again: the log has its SHA-256 only. Raises `ApprovalError` for an approval that is decided,
+        `ConfigError`.
+        """
+        if not 0 < expires_s < math.inf:
+            raise ConfigError(f"a token expires after a number of seconds, not {expires_s!r}")
         journal = await self._journal()
-        _check_answer(journal.state, answer)
+        check_pending(journal.state, approval_id)
+        token = new_token(self.run_id, approval_id)
+        digest, now = place_of(token).sha256, self._runtime.log.clock.now()
+        wish = IssueToken(approval_id=approval_id, sha256=digest, expires_at=now + expires_s, by=by)
+        await self._tell(wish, journal=journal)
+        check_pending(journal.state, approval_id)
+        return token
+
+    async def revoke_tokens(self, approval_id: str, *, by: str = "") -> int:
+        """Take back all resume tokens of an approval; how many there were. Raises `ApprovalError`."""
+        journal = await self._journal()
+        tokens = len(check_pending(journal.state, approval_id).tokens)
+        await self._tell(RevokeTokens(approval_id=approval_id, by=by), journal=journal)
+        return tokens
+
+    async def _answer(self, answer: Resolve) -> None:
+        journal = await self._journal()
+        check_answer(journal.state, journal.rules, answer, self._runtime.log.clock.now())
         await self._tell(answer, journal=journal)
-        _check_answered(journal.state, answer)
+        check_answered(journal.state, answer)
 
     async def state(self) -> RunState:
         """The run's state as the log has it now."""
@@ -629,7 +689,7 @@ class RunHandle(Generic[OutputT]):
             if await journal.store(turn.events, epoch=0, extra=extra, append=append):
                 return journal
             if isinstance(command, Resolve):
-                _check_answer(journal.state, command)
+                check_answer(journal.state, journal.rules, command, self._runtime.log.clock.now())
         raise LogUnavailable(f"run {self.run_id} changes faster than it can be told something; try again")
 
     def _finished(self, state: RunState) -> RunFinished:
@@ -665,32 +725,3 @@ def _refuse_other(existing: Submitted, asked: Submitted, what: str) -> None:
         raise RunConflict(f"{what} with another agent or configuration; choose another id or key")
     if existing.input_digest != asked.input_digest:
         raise RunConflict(f"{what} with another input; choose another id or key")
-
-
-def _check_answer(state: RunState, answer: Resolve) -> None:
-    approval = state.approvals.get(answer.approval_id)
-    if approval is None:
-        raise ApprovalError(f"run {state.run} has no approval {answer.approval_id!r}")
-    kind = approval.request.kind
-    decisions: frozenset[str] = frozenset({"approved", "rejected"})
-    if answer.decision not in decisions:
-        raise ApprovalError(f"the decision is approved or rejected, not {answer.decision!r}")
-    if approval.revoked:
-        raise ApprovalError(f"the approval {answer.approval_id} is void: its run is over")
-    if kind != "unverifiable" and (answer.outcome is not None or answer.result is not None):
-        raise ApprovalError(f"an approval of kind {kind} takes no outcome or result")
-    if kind == "unverifiable" and answer.arguments is not None:
-        raise ApprovalError("a call that was started cannot be given other arguments")
-    if kind == "unverifiable" and answer.decision == "approved" and answer.outcome is None:
-        raise ApprovalError("say what became of the call: outcome retry, succeeded (with a result) or failed")
-    _check_answered(state, answer)
-
-
-def _check_answered(state: RunState, answer: Resolve) -> None:
-    approval = state.approvals.get(answer.approval_id)
-    resolution = approval.resolution if approval is not None else None
-    if approval is not None and approval.revoked:
-        raise ApprovalError(f"the approval {answer.approval_id} is void: its run is over")
-    if resolution is not None and resolution.decision != answer.decision:
-        by = f" by {resolution.by}" if resolution.by else ""
-        raise ApprovalError(f"the approval {answer.approval_id} was {resolution.decision}{by} already")

@@ -48,6 +48,8 @@ from ..eventlog.events import (
     Submitted,
     Text,
     TimerFired,
+    TokenIssued,
+    TokenRevoked,
     ToolCall,
     ToolResult,
     Unknown,
@@ -76,6 +78,8 @@ _DRIVING = (
     ResultRecorded,
     Status,
     TimerFired,
+    TokenIssued,
+    TokenRevoked,
 )
 _REPLY = (ModelFailed, ModelRequested, Reasoning, Text, Usage, ToolCall)
 _TOLD = frozenset({"succeeded", "failed"})

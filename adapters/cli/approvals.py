@@ -19,8 +19,27 @@ app = typer.Typer(
 )
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval.")]
+Answered = Annotated[
+    str | None,
+    typer.Argument(metavar="[APPROVAL]", help="The id of an approval; a resume token names its own."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="A resume token; `-` reads it from standard input. Without APPROVAL: FOLDLOG_RESUME_TOKEN.",
+    ),
+]
 Note = Annotated[str, typer.Option(help="Why.")]
 By = Annotated[str, typer.Option(help="Who decides; by default the user of this machine.")]
+RESUME_TOKEN = "FOLDLOG_RESUME_TOKEN"  # noqa: S105 - the variable's name
+
+tokens = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Resume tokens: their holders answer one approval, once.",
+)
+app.add_typer(tokens, name="token")
 
 
 @app.command("list")
@@ -48,8 +67,9 @@ def show(context: typer.Context, approval: ApprovalId, *, json: Json = False) ->
 @app.command()
 def approve(
     context: typer.Context,
-    approval: ApprovalId,
+    approval: Answered = None,
     *,
+    token: Token = None,
     note: Note = "",
     arguments: Annotated[
         str | None, typer.Option(metavar="JSON", help="Other arguments for the call, all of them.")
@@ -69,16 +89,46 @@ def approve(
     answer: dict[str, Any] = {"decision": "approved", "note": note, "outcome": outcome, "by": by or _user()}
     answer["arguments"] = _json_option("--arguments", arguments, an_object=True)
     answer["result"] = _json_option("--result", result, an_object=False)
-    return run_async(_answer(settings_of(context), approval, answer))
+    return run_async(_answer(settings_of(context), approval, token, answer))
 
 
 @app.command()
-def reject(context: typer.Context, approval: ApprovalId, *, note: Note = "", by: By = "") -> int:
+def reject(
+    context: typer.Context, approval: Answered = None, *, token: Token = None, note: Note = "", by: By = ""
+) -> int:
     """Reject; the model is told, and the run goes on without the call."""
     from .loops import run_async
 
     answer = {"decision": "rejected", "note": note, "by": by or _user()}
-    return run_async(_answer(settings_of(context), approval, answer))
+    return run_async(_answer(settings_of(context), approval, token, answer))
+
+
+@tokens.command()
+def issue(
+    context: typer.Context,
+    approval: ApprovalId,
+    *,
+    expires: Annotated[str, typer.Option(metavar="TIME", help="How long it holds: 30m, 1h, 2d.")] = "1d",
+    by: Annotated[str, typer.Option(help="Who issues it; by default the user of this machine.")] = "",
+) -> int:
+    """Print a new resume token, which is shown this once."""
+    from .loops import run_async
+    from .times import seconds_of
+
+    return run_async(_issue(settings_of(context), approval, seconds_of(expires), by or _user()))
+
+
+@tokens.command()
+def revoke(
+    context: typer.Context,
+    approval: ApprovalId,
+    *,
+    by: Annotated[str, typer.Option(help="Who revokes them; by default the user of this machine.")] = "",
+) -> int:
+    """Take back all resume tokens of an approval."""
+    from .loops import run_async
+
+    return run_async(_revoke(settings_of(context), approval, by or _user()))
 
 
 def _json_option(name: str, text: str | None, *, an_object: bool) -> Any:
@@ -102,13 +152,35 @@ def _user() -> str:
         return ""
 
 
-async def _answer(settings: Settings, approval_id: str, answer: dict[str, Any]) -> int:
+def _given_token(approval_id: str | None, token: str | None) -> str | None:
+    """The resume token to answer with, if any: by option, standard input, or, without an approval, the environment."""
+    import os
+    import sys
+
+    if token == "-":  # noqa: S105 - standard input
+        token = sys.stdin.readline().strip()
+    if token is None and approval_id is None:
+        token = os.environ.get(RESUME_TOKEN)
+        if not token:
+            raise typer.BadParameter(f"name an APPROVAL, or give a resume token (--token, {RESUME_TOKEN})")
+    return token
+
+
+async def _answer(
+    settings: Settings, approval_id: str | None, token: str | None, answer: dict[str, Any]
+) -> int:
     from .opening import opened
     from .terminal import Screen
 
+    given = _given_token(approval_id, token)
     async with opened(settings) as runtime:
-        run = runtime.get_run((await _find(runtime, approval_id)).run_id)
-        await run.resolve(approval_id, **answer)
+        if given is not None:
+            approval_id = _named_by(given, approval_id)
+            run = await runtime.resolve_with_token(given, **answer)
+        else:
+            approval_id = approval_id or ""
+            run = runtime.get_run((await _find(runtime, approval_id)).run_id)
+            await run.resolve(approval_id, **answer)
         state = await run.state()
     screen = Screen(settings)
     screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}")
@@ -116,6 +188,42 @@ async def _answer(settings: Settings, approval_id: str, answer: dict[str, Any]) 
     if submitted is not None and submitted.executor == "local" and not state.over:
         drive = settings.command("runs", "drive", run.run_id, "MODULE:REGISTRY")
         screen.say((f"if the process that drove it is gone: {drive}", "dim"))
+    return OK
+
+
+def _named_by(token: str, approval_id: str | None) -> str:
+    """The approval that the token names. Raises `ApprovalError` if that is not the one that was named besides."""
+    from ...eventlog.errors import ApprovalError
+    from ...runtime.resume_tokens import place_of
+
+    named = place_of(token).approval_id
+    if approval_id not in {None, named}:
+        raise ApprovalError(f"the resume token is for the approval {named}, not for {approval_id!r}")
+    return named
+
+
+async def _issue(settings: Settings, approval_id: str, expires_s: float, by: str) -> int:
+    from .opening import opened
+    from .terminal import Screen
+
+    async with opened(settings) as runtime:
+        run = runtime.get_run((await _find(runtime, approval_id)).run_id)
+        token = await run.issue_token(approval_id, expires_s=expires_s, by=by)
+    screen = Screen(settings)
+    screen.write(f"{token}\n")
+    answer = settings.command("approvals", "approve", "--token", "-")
+    screen.say((f"shown this once; whoever has it answers {approval_id} with: {answer}", "dim"))
+    return OK
+
+
+async def _revoke(settings: Settings, approval_id: str, by: str) -> int:
+    from .opening import opened
+    from .terminal import Screen
+
+    async with opened(settings) as runtime:
+        run = runtime.get_run((await _find(runtime, approval_id)).run_id)
+        count = await run.revoke_tokens(approval_id, by=by)
+    Screen(settings).tell(f"{count} token{'' if count == 1 else 's'} of {approval_id} revoked")
     return OK
 
 
@@ -176,6 +284,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("arguments", shown(row.arguments)),
         ("asked", moment(row.requested_at)),
         ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
+        ("tokens", str(row.tokens) if row.tokens and row.decision is None else ""),
         ("decision", row.decision or "pending"),
         ("outcome", row.outcome or ""),
         ("edited", shown(row.edited_arguments) if row.edited_arguments is not None else ""),

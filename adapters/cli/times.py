@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from ...eventlog.errors import ConfigError
 
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def moment(at: float) -> str:
@@ -15,12 +15,12 @@ def moment(at: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """A length of time, `30s`, `10m` or `1h`, in seconds. Raises `ConfigError`."""
+    """A length of time, `30s`, `10m`, `1h` or `2d`, in seconds. Raises `ConfigError`."""
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
     try:
         length_s = float(number) * _UNITS_S[unit]
     except ValueError:
         length_s = 0.0
     if length_s <= 0:
-        raise ConfigError(f"a time is written 30s, 10m or 1h, not {text!r}")
+        raise ConfigError(f"a time is written 30s, 10m, 1h or 2d, not {text!r}")
     return length_s

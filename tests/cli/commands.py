@@ -56,12 +56,13 @@ class Project:
         if server is not None:
             self.environ["NATS_URL"] = server
 
-    def run(self, *args: str, **environ: str) -> Done:
+    def run(self, *args: str, stdin: str = "", **environ: str) -> Done:
         """A command from its beginning to its end."""
         done = subprocess.run(
             [FOLDLOG, *args],
             cwd=self.place,
             env={**self.environ, **environ},
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=WAIT_S,

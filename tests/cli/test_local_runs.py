@@ -254,3 +254,25 @@ def test_a_finished_run_has_a_history_and_nothing_pending(project: Project) -> N
     assert "is over" in refused.err
     wrong = project.run("runs", "refresh-tools", run, "--mcp-servers", "nowhere.json")
     assert (wrong.code, "nowhere.json cannot be read" in wrong.err) == (2, True)
+
+
+def test_a_resume_token_is_shown_once_and_is_read_from_standard_input_or_the_environment(
+    project: Project,
+) -> None:
+    assert project.run("run", "project_agents:careful", "q", "--no-wait").code == 5
+    (row,) = project.run("approvals", "list", "--json").document
+    approval = row["approval_id"]
+    token, later = (
+        project.run("approvals", "token", "issue", approval, "--expires", "1h").out.strip() for _ in "ab"
+    )
+    assert project.run("approvals", "show", approval, "--json").document["tokens"] == 2
+    wrong = project.run("approvals", "reject", "ap-other", "--token", "-", stdin=f"{token}\n")
+    assert (wrong.code, token in wrong.err) == (1, False)
+    done = project.run("approvals", "approve", FOLDLOG_RESUME_TOKEN=token)
+    assert (done.code, done.out.split()[:2]) == (0, ["approved:", approval])
+    used = project.run("approvals", "reject", "--token", "-", stdin=f"{later}\n")
+    assert used.code == 1
+    assert "a resume token answers once" in used.error
+    assert "decided" not in project.run("approvals", "token", "revoke", approval).out
+    shown = project.run("runs", "show", row["run_id"], "--json", "--detailed")
+    assert token.rpartition(".")[2] not in shown.out + shown.err

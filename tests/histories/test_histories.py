@@ -27,6 +27,8 @@ NOT_YET = {
     "output_made",
     "ralph_iteration",
     "ralph_stop",
+    "token_issued",
+    "token_revoked",
     "tools_refresh_failed",
     "tools_refresh_requested",
 }

@@ -1,0 +1,210 @@
+"""What people decide about calls: edits, tokens, several answers at once, and answers to runs that nobody drives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from foldlog.eventlog.errors import ApprovalError
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import Shard
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
+
+from tests.replay.scenarios import ShiftedClock
+from tests.runtime.conftest import Place, call, calls, says
+
+Script = Callable[..., str]
+
+
+class Deployer:
+    """An agent whose tool wants an approval; `ran` is what it deployed."""
+
+    def __init__(self, script: Script, *services: str, **fields: Any) -> None:
+        self.ran: list[str] = []
+        ran = self.ran
+
+        @tool
+        async def deploy(service: str, replicas: int = 1) -> str:
+            """Deploy."""
+            ran.append(f"{service} x{replicas}")
+            return f"deployed {service}"
+
+        asked = [call("deploy", f"call-{service}", service=service) for service in services]
+        model = script(calls(*asked), says("done"))
+        self.agent = Agent("ops", model=model, tools=[deploy], hitl_tools=["deploy"], **fields)
+
+
+async def parked(run: RunHandle[Any]) -> None:
+    """Wait until the run has parked."""
+    journal = await run._journal()
+    async with asyncio.timeout(20):
+        await journal.follow_until(lambda state: state.parked is not None)
+
+
+async def asked(run: RunHandle[Any], count: int = 1) -> list[str]:
+    """The ids of the run's first approvals, in their order, once it has parked."""
+    await parked(run)
+    found = list((await run.state()).approvals)
+    assert len(found) == count
+    return found
+
+
+async def results(place: Place, run: RunHandle[Any]) -> dict[str | None, Any]:
+    return {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
+
+
+@pytest.fixture
+async def memory(script: Script) -> AsyncIterator[tuple[Runtime, Deployer, ShiftedClock]]:
+    """A runtime over a log in memory, whose clock can be put forward."""
+    clock, deployer = ShiftedClock(), Deployer(script, "web", injected_tool_args={"why": "the reason"})
+    log = MemoryLog(clock=clock)
+    async with Runtime.open(log=log, registry=Registry(agents=[deployer.agent])) as runtime:
+        yield runtime, deployer, clock
+
+
+async def test_one_answer_is_for_one_approval_and_whoever_comes_second_is_told_who_was_first(
+    place: Place, script: Script
+) -> None:
+    deployer = Deployer(script, "web", "db")
+    await place.open(deployer.agent)
+    run = await place.start(deployer.agent)
+    web, db = await asked(run, 2)
+    async with Runtime.open(log=place.log) as elsewhere:
+        answers = await asyncio.gather(
+            run.resolve(db, "approved", by="ann"),
+            elsewhere.get_run(run.run_id).resolve(db, "rejected", by="bob"),
+            return_exceptions=True,
+        )
+    (refused,) = [answer for answer in answers if answer is not None]
+    assert isinstance(refused, ApprovalError)
+    first = (await run.state()).approvals[db].resolution
+    assert first is not None
+    assert f"was {first.decision} by {first.by} already" in str(refused)
+    assert [a.request.approval_id for a in (await run.state()).pending_approvals] == [web]
+    await run.resolve(web, "approved")
+    assert (await run.result(timeout_s=20)).output == "done"
+    assert deployer.ran == ["db x1"] * (first.decision == "approved") + ["web x1"]
+
+
+async def test_an_answer_is_kept_while_every_process_is_gone_and_the_next_one_goes_on(
+    place: Place, script: Script
+) -> None:
+    deployer = Deployer(script, "web")
+    await place.open(deployer.agent)
+    run = await place.start(deployer.agent)
+    (approval,) = await asked(run)
+    for worker, task in place.workers:
+        worker.stop()
+        await asyncio.wait_for(task, 10)
+    await place.runtime.aclose()
+    async with Runtime.open(log=place.log) as passing:  # knows no agent and drives nothing
+        await passing.get_run(run.run_id).resolve(approval, "approved", arguments={"service": "web-2"})
+    assert deployer.ran == []
+    async with Runtime.open(log=place.log, registry=place.registry) as later:
+        if place.executor == "local":
+            await later.drive(run.run_id)
+        else:
+            await place.add_worker("later")
+        assert (await later.get_run(run.run_id).result(timeout_s=20)).output == "done"
+    assert deployer.ran == ["web-2 x1"]
+    metadata = (await results(place, run))["call-web"].metadata
+    assert (metadata["edited_arguments"], metadata["approval_status"]) == ({"service": "web-2"}, "approved")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"service": 7}, "7 is not of type 'string'"),
+        ({"replicas": 2}, "'service' is a required property"),
+        ({"service": "web", "why": "x"}, "'why' is an injected argument"),
+    ],
+)
+async def test_edited_arguments_that_the_tool_does_not_take_are_refused(
+    memory: tuple[Runtime, Deployer, ShiftedClock], arguments: dict[str, Any], why: str
+) -> None:
+    runtime, deployer, _ = memory
+    run = await runtime.start(deployer.agent, "question")
+    (approval,) = await asked(run)
+    with pytest.raises(ApprovalError, match=why):
+        await run.resolve(approval, "approved", arguments=arguments)
+    await run.resolve(approval, "approved", arguments={"service": "web", "replicas": 2})
+    await run.result(timeout_s=20)
+    assert deployer.ran == ["web x2"]
+
+
+async def test_the_same_decision_with_other_arguments_is_another_answer(
+    memory: tuple[Runtime, Deployer, ShiftedClock],
+) -> None:
+    runtime, deployer, _ = memory
+    run = await runtime.start(deployer.agent, "question")
+    (approval,) = await asked(run)
+    await run.resolve(approval, "approved", arguments={"service": "a"}, by="ann")
+    await run.resolve(approval, "approved", arguments={"service": "a"})
+    with pytest.raises(ApprovalError, match="was approved with other arguments by ann already"):
+        await run.resolve(approval, "approved")
+    await run.result(timeout_s=20)
+    assert deployer.ran == ["a x1"]
+
+
+# --- resume tokens ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_answers_its_approval_once_and_never_enters_the_log(
+    place: Place, script: Script
+) -> None:
+    deployer = Deployer(script, "web")
+    await place.open(deployer.agent)
+    run = await place.start(deployer.agent)
+    (approval,) = await asked(run)
+    token = await run.issue_token(approval, by="ann")
+    secret = token.rpartition(".")[2]
+    assert len(secret) == 43  # 256 bits in base64
+    async with Runtime.open(log=place.log) as elsewhere:
+        found = await elsewhere.resolve_with_token(
+            token, "approved", arguments={"service": "db"}, by="holder"
+        )
+        assert found.run_id == run.run_id
+        with pytest.raises(ApprovalError, match=r"approved .*by holder already: a resume token answers once"):
+            await elsewhere.resolve_with_token(token, "approved", arguments={"service": "db"})
+    assert (await run.result(timeout_s=20)).output == "done"
+    assert deployer.ran == ["db x1"]
+    stored = [
+        commit.data
+        for shard in range(place.log.events.shards)
+        async for commit in place.log.events.read(Shard(shard))
+    ]
+    assert stored
+    assert not any(secret.encode() in data for data in stored)
+    resolution = (await run.state()).approvals[approval].resolution
+    assert resolution is not None
+    assert len(resolution.token) == 64
+
+
+async def test_a_token_that_is_expired_revoked_or_made_up_answers_nothing(
+    memory: tuple[Runtime, Deployer, ShiftedClock],
+) -> None:
+    runtime, deployer, clock = memory
+    run = await runtime.start(deployer.agent, "question")
+    (approval,) = await asked(run)
+    token = await run.issue_token(approval, expires_s=60)
+    made_up = token[:-4] + ("AAAA" if token[-4:] != "AAAA" else "BBBB")
+    with pytest.raises(ApprovalError, match="not valid") as refused:
+        await runtime.resolve_with_token(made_up, "approved")
+    assert made_up not in str(refused.value)
+    for text in ("", "x", token[:-1], token.replace("foldlog-resume", "other")):
+        with pytest.raises(ApprovalError, match="no resume token"):
+            await runtime.resolve_with_token(text, "approved")
+    clock.ahead_s = 61.0
+    with pytest.raises(ApprovalError, match="has expired"):
+        await runtime.resolve_with_token(token, "approved")
+    again, other = await run.issue_token(approval), await run.issue_token(approval)
+    assert await run.revoke_tokens(approval, by="ann") == 3
+    for revoked in (token, again, other):
+        with pytest.raises(ApprovalError, match="not valid"):
+            await runtime.resolve_with_token(revoked, "approved")
+    assert [a.request.approval_id for a in (await run.state()).pending_approvals] == [approval]
+    await run.cancel("enough")
+    with pytest.raises(ApprovalError, match="void"):
+        await run.issue_token(approval)
