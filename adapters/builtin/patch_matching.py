@@ -96,7 +96,8 @@ def _placed(lines: Sequence[str], chunk: Chunk, start: int, path: str) -> tuple[
         at = _seek_chunk(lines, _old(parts), start, at_end=chunk.at_end)
     if at is None:
         raise PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
-    return at + len(_old(parts)), _replacements(parts, at)
+    behind = at + len(_old(parts)) if _old(parts) else start
+    return behind, _replacements(parts, at)
 
 
 def _seek_chunk(lines: Sequence[str], wanted: Sequence[str], start: int, *, at_end: bool) -> int | None:

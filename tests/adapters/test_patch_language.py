@@ -467,6 +467,11 @@ UPDATED: dict[str, tuple[str, str, str]] = {
     ),
     "CR": ("a\rb\r", update("-b", "+c", "+d"), "a\rc\rd\r"),
     "CR and others": ("a\rb\nc\r\r\n", update("@@", "-b", "+B", "@@", "-", "+d"), "a\rB\rc\rd\r"),
+    "a chunk behind one of empty context at the end of the file": (
+        "1\n2\n",
+        update("@@", "", "*** End of File", "@@", " 1", "+x"),
+        "1\nx\n2\n",
+    ),
     "an addition at the end of the file with empty context": (
         "1\n2\n",
         update("+x", "", "*** End of File"),
