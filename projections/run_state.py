@@ -175,6 +175,19 @@ class PlanningState(msgspec.Struct):
     """Those of its latest round, until all have their results."""
 
 
+class ElapsedState(msgspec.Struct):
+    """What the time-outs of the run and of its open step are counted from; in seconds."""
+
+    claimed_at: float = 0.0
+    """When the run was claimed first; 0 before."""
+    paused_at: float | None = None
+    """Since when the run is paused; that does not count."""
+    paused_s: float = 0.0
+    """How long it was paused before, in all."""
+    step_paused_s: float = 0.0
+    """And within the step."""
+
+
 class RunState(msgspec.Struct):
     """All that is known about a run. `head` says up to where."""
 
@@ -227,6 +240,7 @@ class RunState(msgspec.Struct):
     inner_cost_usd: str | None = "0"
     queue: list[str] = []
     planning: PlanningState = msgspec.field(default_factory=PlanningState)
+    elapsed: ElapsedState = msgspec.field(default_factory=ElapsedState)
     messages: list[Message] = []
     history_count: int = 0
     """How many messages stand before the run's own input."""
@@ -340,6 +354,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case Step(status="started"):
             state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
             state.model, state.calls = ModelCallState(), {}
+            state.elapsed.step_paused_s = 0.0
         case Step():
             _complete_step(state)
         case ModelRequested():
@@ -355,6 +370,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             _submit(state, event)
         case Claimed():
             _claim(state, event)
+            state.elapsed.claimed_at = state.elapsed.claimed_at or at
         case Released():
             state.owner = None
         case Parked():
@@ -375,6 +391,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.tools = {tool.name: tool for tool in event.tools}
         case Status():
             _status(state, event)
+            _stop_the_clock(state.elapsed, event, at)
         case ModelFailed():
             _fail_model(state, event)
         case PlannerReplied():
@@ -577,6 +594,16 @@ def _status(state: RunState, event: Status) -> None:
         state.paused = state.parked = None
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None
+
+
+def _stop_the_clock(elapsed: ElapsedState, event: Status, at: float) -> None:
+    if event.status == "paused" and elapsed.paused_at is None:
+        elapsed.paused_at = at
+    elif event.status == "resumed" and elapsed.paused_at is not None:
+        paused_s = max(0.0, at - elapsed.paused_at)
+        elapsed.paused_s += paused_s
+        elapsed.step_paused_s += paused_s
+        elapsed.paused_at = None
 
 
 def _call(state: RunState, event: ToolCall) -> None:

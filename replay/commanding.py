@@ -55,6 +55,7 @@ from ..runtime.commands import (
     Claim,
     Command,
     EvaluationReturned,
+    Expired,
     Inject,
     IssueToken,
     MemoMade,
@@ -74,6 +75,7 @@ from ..runtime.commands import (
 )
 from ..runtime.planning import NOT_AVAILABLE
 from ..runtime.planning import STEP as PLANNER_STEP
+from ..runtime.timeouts import scope_of
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "not_registered", "payload_too_large", "tool_source_unavailable"}
@@ -343,5 +345,7 @@ def _ended(events: Sequence[Event]) -> Command | Failed | None:
             return Cancel(end.reason, end.by)
         case Error() if end.error_type in EXECUTOR_FAILURES:
             return Failed(end)
+        case Error(error_type="timeout"):
+            return Expired(scope=scope_of(end), step=end.step or 0)
         case _:
             return None

@@ -61,6 +61,8 @@ class AgentFields(TypedDict, total=False):
     loop_threshold: int
     model_idle_timeout_s: float
     model_timeout_s: float
+    step_timeout_s: float | None
+    run_timeout_s: float | None
 
 
 class Agent(Generic[OutputT]):

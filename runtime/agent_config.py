@@ -216,6 +216,9 @@ class AgentConfig(_Table):
     """So many identical rounds in a row end the run; 0 is off."""
     model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 120.0
     model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 600.0
+    step_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    """How long a step may take, pauses aside; null is no bound, as for the run."""
+    run_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
 
     @pydantic.field_validator("output_schema")
     @classmethod

@@ -17,6 +17,7 @@ from ..eventlog.events import (
 )
 from ..eventlog.names import digest_of
 from ..projections.run_state import ApprovalState, CallState, RunState
+from . import timeouts
 from .commands import IssueToken, Resolve, RevokeTokens
 from .turn import Turn
 
@@ -121,6 +122,8 @@ def timer_due(turn: Turn, timer_id: str) -> None:
     parked = turn.state.parked
     if parked is not None and parked.reason == "timer" and parked.timer_id == timer_id:
         turn.add(TimerFired(timer_id=timer_id))
+        if timer_id.startswith(timeouts.TIMER):
+            timeouts.expired_by_timer(turn, timer_id)
         return
     approval = turn.state.approvals.get(timer_id.removeprefix(APPROVAL_TIMER))
     if approval is not None and approval.pending:

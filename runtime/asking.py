@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..eventlog.events import ModelFailed, ModelRequested, Parked, Status
 from ..projections.run_state import RunState
+from . import timeouts
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel, Effect, WaitUntil
 from .request import request_digest
@@ -56,8 +57,9 @@ def ask_again(turn: Turn, model: str, phase: str = "") -> None:
         ask(turn, call.next_model or call.model or model, phase)
     elif call.retry_at - turn.now > PARK_RETRY_S:
         name = f"{phase}-{call.attempt}" if phase else str(call.attempt)
-        timer_id = f"model-{turn.state.step}-{name}"
-        turn.add(Parked(reason="timer", timer_id=timer_id, due_at=call.retry_at))
+        retry = f"model-{turn.state.step}-{name}", call.retry_at
+        timer_id, due_at = timeouts.timer_before(turn, call.retry_at) or retry
+        turn.add(Parked(reason="timer", timer_id=timer_id, due_at=due_at))
 
 
 def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from ..eventlog.events import ChildReturned, Event, TokenUsage, ToolSpec
 from ..projections.messages import CallRequest
 from ..projections.tokens import TokenSource
+from .effects import Scope
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -140,6 +141,13 @@ class Tick(msgspec.Struct, frozen=True):
     """Time has passed: a retry may be due."""
 
 
+class Expired(msgspec.Struct, frozen=True, kw_only=True):
+    """The time that the run, or this step, may take is over."""
+
+    scope: Scope
+    step: int
+
+
 class Cancel(msgspec.Struct, frozen=True):
     """End the run at once."""
 
@@ -215,6 +223,7 @@ Command = (
     | EvaluationReturned
     | TimerDue
     | Tick
+    | Expired
     | Cancel
     | Inject
     | RefreshTools

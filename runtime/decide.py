@@ -14,7 +14,7 @@ import copy
 
 from ..eventlog.events import Claimed, MessageQueued, PauseRequested, Prepared, Released, Status, StoredEvent
 from ..projections.run_state import RunState
-from . import approving, asking, calls, coordinate, planning, refreshing, steps
+from . import approving, asking, calls, coordinate, planning, refreshing, steps, timeouts
 from .calls import unsafe_starts
 from .commands import (
     Cancel,
@@ -23,6 +23,7 @@ from .commands import (
     Claim,
     Command,
     EvaluationReturned,
+    Expired,
     Inject,
     IssueToken,
     MemoMade,
@@ -120,6 +121,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             approving.timer_due(turn, command.timer_id)
         case Tick():
             pass
+        case Expired():
+            timeouts.expired(turn, command.scope, command.step)
         case Cancel():
             turn.cancel(command.reason, command.by)
         case Inject():

@@ -20,12 +20,14 @@ from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, Payload
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
+from . import timeouts
 from .calls import call_of, tool_of
 from .children import ChildRuns
 from .commands import (
     Claim,
     Command,
     EvaluationReturned,
+    Expired,
     ModelReplied,
     PreparationFailed,
     Release,
@@ -34,7 +36,7 @@ from .commands import (
     ToolsResolved,
 )
 from .decide import advance, pending, take, unsafe_starts
-from .effects import CallModel, CallTool, Effect, Evaluate, Prepare, RunNode, WaitUntil
+from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, RunNode, WaitUntil
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json
 from .modelcall import call_model
@@ -160,6 +162,9 @@ class Driver:
         for cause in causes:
             take(turn, cause)
         self.epoch = self.state.epoch
+        end = timeouts.is_over(self.state, self.journal.rules, turn.now)
+        if end is not None:
+            take(turn, Expired(scope=end.scope, step=end.step))
         self._prepare_at_once(turn)
         advance(turn)
 
@@ -302,7 +307,9 @@ class Driver:
     # --- effects ------------------------------------------------------------------------------------------------------
 
     def _launch(self) -> None:
-        for effect in pending(self.state, self.clock.now()):
+        end = timeouts.expiry(self.state, self.journal.rules)
+        effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
+        for effect in effects if end is None else (*effects, end):
             if effect not in self._tasks:
                 self._performing += 1
                 task = self._tasks[effect] = asyncio.create_task(self._perform(effect))
@@ -328,11 +335,18 @@ class Driver:
                 case Evaluate():
                     self.post(await self._evaluate(effect))
                 case WaitUntil(at=at):
-                    while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
-                        await self.clock.sleep(left_s)
+                    await self._sleep_until(at)
                     self.post(Tick())
+                case Expire():
+                    await self._sleep_until(effect.at)
+                    if timeouts.is_over(self.state, self.journal.rules, self.clock.now()):
+                        self.post(Expired(scope=effect.scope, step=effect.step))
         finally:
             self._performing -= 1
+
+    async def _sleep_until(self, at: float) -> None:
+        while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
+            await self.clock.sleep(left_s)
 
     async def _prepare(self, effect: Prepare) -> Command:
         number = effect.refresh
@@ -465,7 +479,7 @@ class Driver:
             case CallTool():
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
                 return call is not None and call.result is None and effect.attempt == call.failures + 1
-            case Prepare() | WaitUntil() | RunNode() | Evaluate():
+            case Prepare() | WaitUntil() | RunNode() | Evaluate() | Expire():
                 return False
 
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -56,4 +58,16 @@ class WaitUntil(msgspec.Struct, frozen=True):
     at: float
 
 
-Effect = Prepare | CallModel | CallTool | RunNode | Evaluate | WaitUntil
+Scope = Literal["run", "step"]
+"""What a time-out bounds."""
+
+
+class Expire(msgspec.Struct, frozen=True, kw_only=True):
+    """Wait until the time of the run or of this step is over, at `at` (Unix seconds); ends in `Expired`."""
+
+    at: float
+    scope: Scope
+    step: int
+
+
+Effect = Prepare | CallModel | CallTool | RunNode | Evaluate | WaitUntil | Expire

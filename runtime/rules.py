@@ -52,6 +52,8 @@ class Rules(msgspec.Struct, frozen=True):
     fallback_models: tuple[str, ...] = ()
     model_idle_timeout_s: float = 120.0
     model_timeout_s: float = 600.0
+    step_timeout_s: float | None = None
+    run_timeout_s: float | None = None
     planning: bool = False
     planning_model: str | None = None
     planning_instructions: str = ""
@@ -95,6 +97,8 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         fallback_models=tuple(config.get("fallback_models") or ()),
         model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
         model_timeout_s=config.get("model_timeout_s", 600.0),
+        step_timeout_s=config.get("step_timeout_s"),
+        run_timeout_s=config.get("run_timeout_s"),
         planning=config.get("planning_enabled", False),
         planning_model=config.get("planning_model"),
         planning_instructions=config.get("planning_instructions") or "",

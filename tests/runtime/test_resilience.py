@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import RunFailed
-from foldlog.replay import check_parity, load_trace, rerun
-from foldlog.runtime import Agent, RunHandle, tool
+from foldlog.eventlog import MemoryLog, RunFailed
+from foldlog.replay import check_parity, load_trace, replay, rerun
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, tool
+from foldlog.runtime.drive import Host
 
 from .conftest import Place, Turn, call, calls, names, says
 
@@ -119,3 +121,68 @@ async def test_whoever_takes_over_goes_on_with_the_model_that_was_being_asked() 
             for trace in report.traces.values()
         ]
         assert models == [["c"], ["c"]]
+
+
+async def test_a_step_that_takes_too_long_ends_the_run(place: Place, script: Script) -> None:
+    slow = {**says("late"), "delay_ms": 60_000}
+    agent = Agent("helper", model=script(slow), step_timeout_s=0.1)
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed, match="step 1 took longer than step_timeout_s allows") as failure:
+        await run.result(timeout_s=10)
+    assert failure.value.error_type == "timeout"
+    assert names(await place.events(run)) == ["status(starting)", "step(started)", "error", "status(error)"]
+
+
+async def test_the_tools_of_a_run_that_takes_too_long_are_stopped(place: Place, script: Script) -> None:
+    stopped = asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        """Wait."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    agent = Agent("helper", model=script(calls(call("wait"))), tools=[wait], run_timeout_s=0.3)
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed, match="the run took longer than run_timeout_s allows") as failure:
+        await run.result(timeout_s=10)
+    assert (failure.value.error_type, failure.value.steps) == ("timeout", 0)
+    await asyncio.wait_for(stopped.wait(), 10)
+
+
+async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(script: Script) -> None:
+    log, begun = MemoryLog(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = Agent("helper", model=script(calls(call("wait"))), tools=[wait], run_timeout_s=0.6)
+    registry = Registry(agents=[agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(agent, "question", executor="durable")
+        first = Worker(Host(log=log, registry=registry, worker="first"), grace_s=0.1)
+        serving = asyncio.create_task(first.serve())
+        await begun.wait()
+        first.stop()
+        await serving
+        assert (await run.state()).owner is None
+        ends_at = (await run.state()).elapsed.claimed_at + 0.6
+        await log.clock.sleep(max(0.0, ends_at - log.clock.now()))
+        second = Worker(Host(log=log, registry=registry, worker="second"))
+        serving = asyncio.create_task(second.serve())
+        with pytest.raises(RunFailed, match="run_timeout_s"):
+            await run.result(timeout_s=10)
+        second.stop()
+        await serving
+        trace = await load_trace(log, run.run_id)
+        assert [event.type for event in trace.events[-3:]] == ["claimed", "error", "status"]
+        assert replay(trace).divergence is None
