@@ -117,7 +117,7 @@ def _failed(
 async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer) -> None:
     rules, loop = driver.journal.rules, asyncio.get_running_loop()
     moved, latest = loop.time(), loop.time() + rules.model_timeout_s
-    async with asyncio.timeout(rules.model_idle_timeout_s) as limit:
+    async with asyncio.timeout(min(rules.model_idle_timeout_s, rules.model_timeout_s)) as limit:
         try:
             async for delta in deltas:
                 if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:

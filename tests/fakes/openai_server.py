@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-Fault = Literal["", "cut", "end", "malformed", "stall", "error"]
-"""What happens after `fault_after` events: the TCP connection is cut; the response ends cleanly; an event is no JSON;
-nothing comes any more until the client goes; an event reports `body`."""
+Fault = Literal["", "cut", "end", "torn", "malformed", "stall", "error"]
+"""What happens after `fault_after` events: the TCP connection is cut; the response ends cleanly, or in the middle of a
+line; an event is no JSON; nothing comes any more until the client goes; an event reports `body`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +115,8 @@ class OpenAIServer:
                     await reader.read()
                 self.disconnected.set()
                 return False
+            case "torn":
+                await write_chunk(writer, 'data: {"choices": [{"del')
             case "malformed":
                 await write_chunk(writer, 'data: {"choices": [{"del\n\n')
             case "error":

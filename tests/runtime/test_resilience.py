@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from foldlog.adapters.openai import OpenAIProvider
 from foldlog.eventlog import MemoryLog, RunFailed
 from foldlog.replay import check_parity, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, tool
 from foldlog.runtime.drive import Host
+
+from tests.fakes.openai_server import Fault, Reply, serve
 
 from .conftest import Place, Turn, call, calls, names, says
 
@@ -186,3 +189,53 @@ async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(scr
         trace = await load_trace(log, run.run_id)
         assert [event.type for event in trace.events[-3:]] == ["claimed", "error", "status"]
         assert replay(trace).divergence is None
+
+
+# --- streams that break off, over HTTP --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["cut", "end", "torn", "malformed", "stall"])
+async def test_a_stream_that_breaks_off_is_asked_for_again_and_corrected_for_its_readers(
+    fault: Fault,
+) -> None:
+    broken = Reply(text=("one ", "two ", "three"), fault=fault, fault_after=3)
+    idle_s = 2.0 if fault == "stall" else 60.0  # the first call imports the SDK, and that takes its time
+    agent = Agent("helper", model="here:m", retry=FAST, model_idle_timeout_s=idle_s)
+    async with serve(broken, Reply(text=("one ", "2"))) as server:
+        here = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
+        registry = Registry(agents=[agent], providers={"here": here})
+        log = MemoryLog()
+        async with Runtime.open(log=log, registry=registry) as runtime:
+            run = await runtime.start(agent, "question")
+            seen = [event async for event in run.stream()]
+            trace = await load_trace(log, run.run_id)
+        await here.aclose()
+    assert [e.error_type for e in trace.events if e.type == "model_failed"] == ["transient"]
+    resets = [event for event in seen if event.type == "text_reset"]
+    assert [(reset.offset, reset.channel, reset.cause) for reset in resets] == [(4, "text", "retry")]
+    assert shown(seen) == "one 2"
+
+
+def shown(events: list[Any]) -> str:
+    """The text as a reader of the stream has it in the end."""
+    text = ""
+    for event in events:
+        if event.type == "text_reset" and event.channel == "text":
+            text = text[: event.offset]
+        elif event.type == "text":
+            text = text[: event.offset] + event.text
+    return text
+
+
+@pytest.mark.parametrize(
+    "limits", [{"model_timeout_s": 0.1}, {"model_idle_timeout_s": 0.1}], ids=["in all", "idle"]
+)
+async def test_a_model_that_takes_too_long_is_a_transient_failure(
+    script: Script, limits: dict[str, float]
+) -> None:
+    slow = {**says(*(["word "] * 50)), "chunk_delay_ms": 30 if "model_timeout_s" in limits else 60_000}
+    agent = Agent("helper", model=script(slow), retry={"attempts": 1}, **limits)
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        with pytest.raises(RunFailed, match="went silent or took too long") as failure:
+            await runtime.run(agent, "question", timeout_s=10)
+    assert failure.value.error_type == "transient"
