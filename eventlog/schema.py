@@ -26,6 +26,9 @@ VOLATILE = frozenset(
         "lease_s",
         "retry_at",
         "started_at",
+        # dice
+        "sha256",
+        "token",
         # tries
         "attempt",
         "deduplicated",
