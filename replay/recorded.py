@@ -68,10 +68,11 @@ from ..runtime.opening import open_log
 from ..runtime.planning import STEP as PLANNER_STEP
 from ..runtime.request import Prompt, prompt_of
 from ..runtime.rules import Rules, rules_of
-from ..runtime.runnable import Runnable
+from ..runtime.runnable import Runnable, all_members
 from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
+from .recorded_functions import Values, recorded, values_of
 from .scripts import Told, run_and_step
 from .stage import Case, executor_factory, play
 from .trace import Trace, load_trace
@@ -109,6 +110,7 @@ class Recording:
         self.answers: list[Answered] = []
         self.calls: dict[tuple[str, int | None, int], list[Called]] = {}
         self.submitted: dict[str, Submitted] = {}
+        self.values: Values = {}
         self.tools: dict[str, tuple[ToolSpec, ...]] = {}
         runs: dict[str, list[Event]] = {}
         for event in trace.events:
@@ -122,6 +124,8 @@ class Recording:
             self.answers += _answers(events)
             for key, called in _calls(events):
                 self.calls.setdefault(key, []).append(called)
+            for asked, values in values_of(events).items():
+                self.values.setdefault(asked, []).extend(values)
 
     @property
     def root(self) -> Submitted:
@@ -130,6 +134,10 @@ class Recording:
         if found is None:
             raise ConfigError("the trace does not hold the first commit of its root run")
         return found
+
+    def runnable(self, submitted: Submitted) -> Runnable[Any]:
+        """What ran, with its functions as they are recorded."""
+        return recorded(runnable_of(submitted.kind, submitted.config), self.values)
 
 
 def _answers(events: list[Event]) -> Iterator[Answered]:
@@ -463,7 +471,7 @@ class RecordedTool:
             case ChildStarted() if event.child_run in self._recording.submitted:
                 child = self._recording.submitted[event.child_run]
                 with contextlib.suppress(ToolFailed):  # what the tool made of it is recorded
-                    await context.run(runnable_of(child.kind, child.config), child.input)
+                    await context.run(self._recording.runnable(child), child.input)
             case _:
                 pass
 
@@ -515,14 +523,20 @@ class RecordedRegistry(Registry):
     ) -> None:
         agents: dict[str, Runnable[Any]] = {}
         for each in recording.submitted.values():  # a copy that an agent made of itself does not stand for it
-            agents.setdefault(each.config["name"], runnable_of(each.kind, each.config))
+            agents.setdefault(each.config["name"], recording.runnable(each))
         if agent is not None:
-            agents[agent.name] = agent
+            agents[agent.name] = recorded(agent, recording.values)
         super().__init__(agents=agents.values())
         self._recording, self._strict = recording, strict
         self._model: ModelProvider = RecordedProvider(recording, strict=strict)
         if called is not None:
             self._model = _Announced(self._model, called)
+
+    def check(self, runnable: Runnable[Any]) -> None:
+        """As every registry, but for members that did not run: nothing of them is recorded."""
+        for each in all_members(runnable):
+            if each is runnable or each.name in self._recording.tools:
+                self.resolve(each)
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
         """The agent's tools, recorded: each under its own specification if the agent brings it, else the recorded."""
@@ -580,7 +594,7 @@ async def rerun(
     if agent is not None and agent.name != name:
         raise ConfigError(f"the trace is of the agent {name!r}, not of {agent.name!r}")
     case = Case(
-        agent=agent if agent is not None else runnable_of(root.kind, root.config),
+        agent=recorded(agent, recording.values) if agent is not None else recording.runnable(root),
         input=root.input,
         cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called),
         log=log if log is not None else MemoryLog(),

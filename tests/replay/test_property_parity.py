@@ -9,8 +9,9 @@ import pytest
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.faults import Fault
 from foldlog.eventlog.jetstream.log import JetStreamLog
-from foldlog.replay import Trace, canonical, check_trace
+from foldlog.replay import Comparison, Trace, canonical, check_trace, compare, rerun
 from foldlog.replay.strategies import Scenario, faults, scenarios, traces
+from foldlog.replay.swarm_strategies import SwarmScenario, swarm_scenarios
 from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = settings(
@@ -102,3 +103,23 @@ async def test_hundreds_of_scripts_are_equal_on_a_real_server(
 ) -> None:
     report = await scenario.check(faults=planned, log=log, timeout_s=20.0)
     assert report.equal, report.render()
+
+
+@settings(EXAMPLES, max_examples=60)
+@given(swarm_scenarios(), faults(operations_max=90))
+def test_swarms_are_equal_on_both_executors_whatever_befalls_the_worker(
+    scenario: SwarmScenario, planned: tuple[Fault, ...]
+) -> None:
+    report = asyncio.run(scenario.check(faults=planned, timeout_s=20.0))
+    assert report.equal, report.render()
+
+
+@settings(EXAMPLES, max_examples=25)
+@given(swarm_scenarios())
+def test_a_recorded_swarm_runs_again_without_models_tools_and_functions(scenario: SwarmScenario) -> None:
+    async def again() -> Comparison:
+        trace = (await scenario.check(timeout_s=20.0)).traces["local"]
+        return compare(trace, await rerun(trace, executor="durable", timeout_s=20.0))
+
+    comparison = asyncio.run(again())
+    assert comparison.equal, comparison.first_difference

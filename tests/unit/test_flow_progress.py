@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 from foldlog.eventlog.events import ChildReturned, Evaluated
 from foldlog.projections.run_state import NodeState
+from foldlog.replay.swarm_strategies import flows
 from foldlog.runtime.effects import Evaluate, RunNode
 from foldlog.runtime.swarm import (
     Arm,
@@ -30,8 +31,6 @@ from foldlog.runtime.swarm import (
 from foldlog.runtime.swarm.handoff import handoff_progress
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tests.unit.flows import flows
 
 Outputs = list[tuple[str | None, str]]
 TESTS: dict[str, Callable[[str], bool]] = {

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog.errors import AgentConfigError, FlowError
+from foldlog.replay.swarm_strategies import flows
 from foldlog.runtime import Agent, tool
 from foldlog.runtime.ralph import RalphLoop
 from foldlog.runtime.swarm import Swarm, format_flow, names_in
 from hypothesis import assume, given
-
-from tests.unit.flows import flows
 
 
 def agent(name: str, **fields: Any) -> Agent:
