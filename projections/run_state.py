@@ -284,6 +284,11 @@ class RunState(msgspec.Struct):
         return self.path.rpartition("/")[2]
 
     @property
+    def served_as(self) -> str:
+        """The name that its wake-ups go by: that of its root, whose driver drives all below it."""
+        return self.path.partition("/")[0]
+
+    @property
     def status(self) -> str:
         """In one word: queued, running, paused, completed, error or cancelled."""
         if self.terminal is not None:

@@ -140,7 +140,7 @@ def parent_wakeup(parent: Journal, child: str) -> list[Write]:
         WakeWrite(
             Wakeup(
                 shard=parent.subject.shard,
-                agent=state.agent,
+                agent=state.served_as,
                 root=state.root,
                 run=state.run,
                 kind="child",

@@ -18,7 +18,7 @@ def wakeup_for(journal: Journal, **changes: object) -> Wakeup:
     state = journal.state
     fields = {
         "shard": journal.subject.shard,
-        "agent": state.agent,
+        "agent": state.served_as,
         "root": state.root,
         "run": state.run,
         "cause": state.head.rev,

@@ -29,7 +29,11 @@ async def wake_idle_runs(settings: Settings) -> AsyncIterator[str]:
             if state.owner is not None and await log.leases.live(state.run, state.owner, state.epoch):
                 continue
             wakeup = Wakeup(
-                shard=subject.shard, agent=state.agent, root=state.root, run=state.run, cause=state.head.rev
+                shard=subject.shard,
+                agent=state.served_as,
+                root=state.root,
+                run=state.run,
+                cause=state.head.rev,
             )
             await log.wakeups.send(wakeup)
             yield state.run

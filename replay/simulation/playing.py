@@ -236,7 +236,7 @@ class _Game:
         """A server that repeats itself."""
         stored, commit = next((s, c) for s, c in self.world.commits() if c.run == run)
         wakeup = Wakeup(
-            shard=0, agent=commit.path.rpartition("/")[2], root=stored.subject.root, run=run, cause=1
+            shard=0, agent=commit.path.partition("/")[0], root=stored.subject.root, run=run, cause=1
         )
         await self.world.log.wakeups.send(wakeup)
 

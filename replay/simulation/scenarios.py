@@ -287,3 +287,30 @@ def failing(world: World) -> list[Job]:
         Job(an_agent(world, "hopeless", says("never", fails=9), retry={"attempts": 2}), "question"),
         Job(an_agent(world, "looping", *[calls(("alone", {"n": 1}))] * 4), "question"),
     ]
+
+
+@scenario
+def branches(world: World) -> list[Job]:
+    """A branch by what a function says, into a loop in a swarm in the swarm."""
+    a = an_agent(world, "a", calls(("send", {"to": "a"})), says("said a"))
+    b, c, d = (an_agent(world, name, says(f"said {name}")) for name in "bcd")
+    inner = Swarm([c], "c*2", name="inner")
+    flow = '(a | b) >> {"never": d, talked: inner, else: pass}'
+    outer = Swarm([a, b, d, inner], flow, name="branches", predicates={"talked": lambda text: "said" in text})
+    world.agents.append(outer)
+    return [Job(outer, "question")]
+
+
+@scenario
+def handoff(world: World) -> list[Job]:
+    """Agents that hand over to each other, and to a team, whose lead asks one agent twice at once."""
+    asks = ("clerk", {"input": "one"}), ("clerk", {"input": "two"})
+    lead = an_agent(world, "lead", calls(*asks), says("led"))
+    clerk = an_agent(world, "clerk", calls(("save", {"what": "x"})), says("asked"))
+    desk = an_agent(
+        world, "desk", calls(("send", {"to": "a"})), says('{"handoff_to": "team", "message": "you"}')
+    )
+    team = Swarm([lead, clerk], name="team", mode="team")
+    outer = Swarm([desk, team], name="handoff", mode="handoff")
+    world.agents.append(outer)
+    return [Job(outer, "question")]

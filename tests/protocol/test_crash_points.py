@@ -38,6 +38,7 @@ EVERY_TIME = (
     "unsafe_child",
     "waiting_child",
     "planned",
+    "swarm",
     "lane",
     "retry",
 )
