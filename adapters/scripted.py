@@ -7,9 +7,9 @@
     ]}
 
 Turn k answers the k-th step of the run, as the request counts it and never by what the provider has seen, so that it
-answers the same on any worker; `planner` beside `turns` has those of the planner. All keys of a turn may be left out;
-`Turn` says what they mean. `scenes`, each with `input` or `system` (texts) and `turns`, answer runs whose own input and
-system prompt contain these.
+answers the same on any worker; `planner` and `summaries` beside `turns` answer what is asked besides the steps. `Turn`
+says what the keys mean. `scenes`, each with `input` or `system` (texts) and turns of its own, answer
+runs whose own input and system prompt contain these.
 """
 
 from __future__ import annotations
@@ -136,11 +136,13 @@ class _Scene(StrictTable):
     system: str = ""
     turns: list[Any]
     planner: list[Any] = Field(default_factory=list)
+    summaries: list[Any] = Field(default_factory=list)
 
 
 class _File(StrictTable):
     turns: list[Any] = Field(default_factory=list)
     planner: list[Any] = Field(default_factory=list)
+    summaries: list[Any] = Field(default_factory=list)
     scenes: list[Any] = Field(default_factory=list)
 
 
@@ -157,7 +159,8 @@ class Scene(NamedTuple):
         system = "".join(message.content for message in request.messages if message.role == "system")
         own = request.messages[request.history : request.history + 1]
         fits = self.system in system and (not self.input or any(self.input in m.content for m in own))
-        return fits and self.phase == request.phase
+        phase = "summary" if request.phase == "compaction" else request.phase
+        return fits and self.phase == phase
 
 
 Script = tuple[Scene, ...]
@@ -249,19 +252,23 @@ def _parsed(path: Path, content: bytes) -> Script:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from None
     file = _File.read(data, str(path))
-    if not {"turns", "scenes", "planner"} & file.model_fields_set:
+    if not {"turns", "scenes", "planner", "summaries"} & file.model_fields_set:
         raise ConfigError(f"{path}: turns: Field required (or scenes)")
     scenes: list[Scene] = []
     for number, entry in enumerate(file.scenes, start=1):
         where = f"{path}: scene {number}"
         scenes += _scenes(_Scene.read(entry, where), where)
-    return (*scenes, *_scenes(_Scene(turns=file.turns, planner=file.planner), str(path)))
+    return (
+        *scenes,
+        *_scenes(_Scene(turns=file.turns, planner=file.planner, summaries=file.summaries), str(path)),
+    )
 
 
 def _scenes(scene: _Scene, where: str) -> tuple[Scene, ...]:
     return (
         Scene(scene.input, scene.system, "", _turns(scene.turns, f"{where}: turn")),
         Scene(scene.input, scene.system, "planner", _turns(scene.planner, f"{where}: planner turn")),
+        Scene(scene.input, scene.system, "summary", _turns(scene.summaries, f"{where}: summary")),
     )
 
 

@@ -366,6 +366,8 @@ class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
 
     tools: list[ToolSpec] = []
     model: str = ""
+    window_tokens: int | None = None
+    """How much the model reads at most; null where nobody knows."""
 
 
 class ToolsRefreshRequested(Event, frozen=True, kw_only=True, tag="tools_refresh_requested"):
@@ -385,7 +387,7 @@ class ToolsRefreshFailed(Event, frozen=True, kw_only=True, tag="tools_refresh_fa
 class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
     """A model call was decided on. `digest` is that of the provider-neutral request (R12).
 
-    `phase` is empty for the call of a step, else what the call is for besides: planner, summary.
+    `phase` is empty for the call of a step, else what the call is for besides: planner, summary, compaction.
     """
 
     attempt: int
@@ -444,6 +446,17 @@ class PlanMade(Event, frozen=True, kw_only=True, tag="plan_made"):
     """The planner is done. The executor's prompt carries the plan; an empty one leaves it as it is."""
 
     plan: str = ""
+
+
+class SummaryMade(Event, frozen=True, kw_only=True, tag="summary_made"):
+    """A model put into few words what is about to be cut from the prompt; its usage counts."""
+
+    text: str
+    usage: TokenUsage
+    model: str
+    source: Literal["provider", "tiktoken", "estimate"] = "provider"
+    cost_usd: str | None = None
+    phase: str = "summary"
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):
@@ -651,6 +664,7 @@ Engine = (
     | PlannerReplied
     | PlannerToolReturned
     | PlanMade
+    | SummaryMade
     | ToolStarted
     | ToolAttemptFailed
     | Memoized

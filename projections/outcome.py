@@ -16,6 +16,7 @@ from ..eventlog.events import (
     PlannerReplied,
     Status,
     Step,
+    SummaryMade,
     Text,
     TokenUsage,
     ToolCall,
@@ -26,7 +27,18 @@ from ..eventlog.ports import Stored
 from ..eventlog.upcasters import VERSION
 from .money import plus_cost
 
-Telling = Status | Step | Text | Usage | PlannerReplied | ToolCall | ChildReturned | OutputMade | Error
+Telling = (
+    Status
+    | Step
+    | Text
+    | Usage
+    | PlannerReplied
+    | SummaryMade
+    | ToolCall
+    | ChildReturned
+    | OutputMade
+    | Error
+)
 _DECODER = msgspec.json.Decoder(Telling)
 _TYPES = frozenset(str(cls.__struct_config__.tag) for cls in Telling.__args__)
 
@@ -73,9 +85,11 @@ def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901 - one case e
     if event.agent_path:  # forwarded from an inner agent
         return
     match event:
+        case Text(step=None):
+            outcome.output = event.text
         case Text():
             outcome.text = event.text
-        case Usage() | PlannerReplied():
+        case Usage() | PlannerReplied() | SummaryMade():
             outcome.usage = outcome.usage + event.usage
             outcome.cost_usd = plus_cost(outcome.cost_usd, event.cost_usd)
         case ChildReturned():

@@ -1,12 +1,123 @@
-"""What the system message of a run says: its instructions, and what was found out before its first step."""
+"""What a model is told of a run beside what was said: the system message, lines about the window, summaries; and cuts.
+
+A cut keeps ranges of the messages behind the system message. An assistant message with tool calls is never separated
+from their results. Whoever decides on a cut stores its ranges (`context` event): the fold only carries it out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
 from .messages import Message
+from .tokens import message_tokens
+
+SUMMARY_PREFIX = "Summary of what was said before:\n\n"
+"""How the message begins that stands for what was cut."""
+
+Range = tuple[int, int]
+"""First index and the index behind the last."""
 
 
-def system_message(instructions: str, plan: str = "") -> Message | None:
+def system_message(instructions: str, *blocks: str) -> Message | None:
     """The message, with each part that there is as a paragraph of its own; None for no parts."""
-    parts = [instructions, f"<plan>\n{plan}\n</plan>" if plan else ""]
-    text = "\n\n".join(part for part in parts if part)
+    text = "\n\n".join(part for part in (instructions, *blocks) if part)
     return Message(role="system", content=text) if text else None
+
+
+def plan_block(plan: str) -> str:
+    """What the system message says of a plan; empty for none."""
+    return f"<plan>\n{plan}\n</plan>" if plan else ""
+
+
+def budget_line(used: int, window: int) -> str:
+    """How full the window is, for the model to read."""
+    return f"[context: {used}/{window} tokens, {percent(used, window)}% used]"
+
+
+def percent(used: int, window: int) -> int:
+    """How much of the window is used, rounded down."""
+    return used * 100 // max(1, window)
+
+
+def with_line(message: Message, line: str) -> Message:
+    """The message with one line more."""
+    content = f"{message.content}\n{line}" if message.content else line
+    return Message(
+        role=message.role,
+        content=content,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+    )
+
+
+def summary_message(text: str) -> Message:
+    """What stands for messages that were cut."""
+    return Message(role="user", content=SUMMARY_PREFIX + text)
+
+
+def is_summary(message: Message) -> bool:
+    """Whether the message stands for others that were cut before."""
+    return message.role == "user" and message.content.startswith(SUMMARY_PREFIX)
+
+
+# --- cuts -------------------------------------------------------------------------------------------------------------
+
+
+def rounds(messages: Sequence[Message]) -> list[Range]:
+    """The pieces that no cut divides: a message, with the results behind it."""
+    if not messages:
+        return []
+    starts = [index for index, message in enumerate(messages) if message.role != "tool" or index == 0]
+    return list(zip(starts, [*starts[1:], len(messages)], strict=True))
+
+
+def tail_start(
+    messages: Sequence[Message], messages_max: int | None = None, tokens_max: int | None = None
+) -> int:
+    """Where the newest messages begin that are at most so many and so long, whole rounds; the last one at least."""
+    start, count, tokens = len(messages), 0, 0
+    for first, last in reversed(rounds(messages)):
+        count += last - first
+        tokens += sum(map(message_tokens, messages[first:last]))
+        too_many = messages_max is not None and count > messages_max
+        if start < len(messages) and (too_many or (tokens_max is not None and tokens > tokens_max)):
+            break
+        start = first
+    return start
+
+
+def newest_of_users(messages: Sequence[Message], tokens_max: int) -> list[int]:
+    """The indices of the newest messages of users that take at most so many tokens, oldest first."""
+    kept: list[int] = []
+    tokens = 0
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if message.role != "user" or is_summary(message):
+            continue
+        tokens += message_tokens(message)
+        if tokens > tokens_max:
+            break
+        kept.append(index)
+    return kept[::-1]
+
+
+def as_ranges(indices: Iterable[int]) -> list[Range]:
+    """Rising indices as ranges."""
+    found: list[Range] = []
+    for index in indices:
+        if found and found[-1][1] == index:
+            found[-1] = (found[-1][0], index + 1)
+        else:
+            found.append((index, index + 1))
+    return found
+
+
+def kept_indices(kept: Any, count: int) -> Iterator[int]:
+    """The indices below `count` that stored ranges keep; nothing that is no range keeps any."""
+    for pair in kept if isinstance(kept, list | tuple) else ():
+        match pair:
+            case [int(first), int(last)]:
+                yield from range(max(0, first), min(last, count))
+            case _:
+                pass

@@ -48,6 +48,7 @@ from ..eventlog.events import (
     Step,
     StoredEvent,
     Submitted,
+    SummaryMade,
     Text,
     TimerFired,
     TokenIssued,
@@ -173,13 +174,13 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return replace(row, waiting_for=event.reason)
         case TimerFired():
             return replace(row, waiting_for=None)
-        case ApprovalResolved() if row.waiting_for in {"approval", "unverifiable"}:
+        case ApprovalResolved() if row.waiting_for in {"approval", "unverifiable", "budget"}:
             return replace(row, waiting_for=None)
         case Status():
             return _on_status(row, event)
         case Step(status="completed"):
             return replace(row, steps=row.steps + 1)
-        case Usage() | PlannerReplied():
+        case Usage() | PlannerReplied() | SummaryMade():
             return replace(
                 row, usage=row.usage + event.usage, cost_usd=plus_cost(row.cost_usd, event.cost_usd)
             )

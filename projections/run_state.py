@@ -56,6 +56,7 @@ from ..eventlog.events import (
     Step,
     StoredEvent,
     Submitted,
+    SummaryMade,
     Text,
     TimerFired,
     TokenIssued,
@@ -73,7 +74,8 @@ from ..eventlog.events import (
 )
 from .messages import CallRequest, Message, Place, canonical_json, chain
 from .money import plus_cost
-from .prompt import system_message
+from .prompt import budget_line, kept_indices, plan_block, summary_message, system_message, with_line
+from .tokens import estimate_tokens, message_tokens
 
 
 class ApprovalState(msgspec.Struct):
@@ -188,6 +190,34 @@ class ElapsedState(msgspec.Struct):
     """And within the step."""
 
 
+class ContextState(msgspec.Struct):
+    """How much the prompt holds, and what was done about it."""
+
+    window_tokens: int | None = None
+    told: bool = False
+    """Whether each message says how full the window is."""
+    tokens: int = 0
+    """What the next request takes: as the provider counted, and an estimate of what came since."""
+    tool_tokens: int = 0
+    has_input: bool = True
+    """Whether the run's own input is still part of the prompt."""
+    summary: str = ""
+    """Made, and not in its place yet."""
+    summaries: int = 0
+    compactions: int = 0
+
+
+class SpentState(msgspec.Struct):
+    """What the steps took. Time in seconds, without that in which the run was paused."""
+
+    seconds: float = 0.0
+    step_seconds: float = 0.0
+    step_cost_usd: str | None = "0"
+    began_at: float = 0.0
+    raised: dict[str, str] = {}
+    """By how much operators have raised which ceiling, as decimals."""
+
+
 class RunState(msgspec.Struct):
     """All that is known about a run. `head` says up to where."""
 
@@ -221,6 +251,8 @@ class RunState(msgspec.Struct):
     steps_completed: int = 0
     step_started_at: float = 0.0
     model: ModelCallState = msgspec.field(default_factory=ModelCallState)
+    interrupted: ModelCallState | None = None
+    """The call of the open step, while a summary is made before it can go on."""
     calls: dict[str, CallState] = {}
     call_places: dict[str, Place] = {}
     approvals: dict[str, ApprovalState] = {}
@@ -241,6 +273,8 @@ class RunState(msgspec.Struct):
     queue: list[str] = []
     planning: PlanningState = msgspec.field(default_factory=PlanningState)
     elapsed: ElapsedState = msgspec.field(default_factory=ElapsedState)
+    context: ContextState = msgspec.field(default_factory=ContextState)
+    spent: SpentState = msgspec.field(default_factory=SpentState)
     messages: list[Message] = []
     history_count: int = 0
     """How many messages stand before the run's own input."""
@@ -358,15 +392,20 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
                 state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
         case Step(status="started"):
             state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
-            state.model, state.calls = ModelCallState(), {}
+            state.model, state.calls, state.interrupted = ModelCallState(), {}, None
             state.elapsed.step_paused_s = 0.0
+            state.spent.began_at, state.spent.step_cost_usd = event.started_at or at, "0"
         case Step():
+            _spend_time(state, event.completed_at or at)
             _complete_step(state)
         case ModelRequested():
             _request_model(state, event)
         case Usage():
             state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
             _count_usage(state, event)
+            state.spent.step_cost_usd = event.cost_usd
+        case Text(step=None):  # of no model: why the run stops
+            state.output = event.text
         case Text():
             state.model.text = event.text
         case McpProgress() | Custom():
@@ -394,6 +433,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             if state.refresh is not None:
                 state.mcp_servers, state.refresh = state.mcp_servers | state.refresh.mcp_servers, None
             state.tools = {tool.name: tool for tool in event.tools}
+            _learn_window(state, event)
         case Status():
             _status(state, event)
             _stop_the_clock(state.elapsed, event, at)
@@ -404,6 +444,12 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             _planner_replied(state, event)
         case PlannerToolReturned():
             _planner_tool_returned(state, event)
+        case SummaryMade():
+            _count_usage(state, event)
+            state.context.summary, state.context.summaries = event.text, state.context.summaries + 1
+            state.model = ModelCallState(phase=event.phase, attempt=state.model.attempt, replied=True)
+        case Context():
+            _cut(state, event)
         case PlanMade():
             state.planning, state.model = PlanningState(made=True, plan=event.plan), ModelCallState()
             _tell_system(state)
@@ -478,7 +524,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.unknown_type = state.unknown_type or event.original_type
         case RalphIteration():
             state.iterations[event.iteration - 1 :] = [event]
-        case Reasoning() | Context() | Budget() | LateOutcome() | RalphStop():
+        case Reasoning() | Budget() | LateOutcome() | RalphStop():
             pass
         case LaneUpdated() | KeyRecorded():
             pass  # of other subjects
@@ -492,6 +538,7 @@ def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
 def _submit(state: RunState, event: Submitted) -> None:
     state.submitted = event
     state.mcp_servers = dict(event.config.get("mcp_servers") or {})
+    state.context.told = event.config.get("budget_awareness") == "per-message"
     _tell_system(state)
     for item in event.messages:
         message = msgspec.convert(item, Message)
@@ -504,6 +551,7 @@ def _submit(state: RunState, event: Submitted) -> None:
 
 def _request_model(state: RunState, event: ModelRequested) -> None:
     if event.phase != state.model.phase:
+        state.interrupted = state.model if event.phase and state.step_open else None
         state.model = ModelCallState(phase=event.phase)
     model = state.model
     if model.next_model:
@@ -534,7 +582,7 @@ def _count_retry(state: RunState, error_type: str) -> None:
     state.retries[error_type] = state.retries.get(error_type, 0) + 1
 
 
-def _count_usage(state: RunState, event: Usage | PlannerReplied) -> None:
+def _count_usage(state: RunState, event: Usage | PlannerReplied | SummaryMade) -> None:
     state.usage = state.usage + event.usage
     state.cost_usd = plus_cost(state.cost_usd, event.cost_usd)
 
@@ -574,7 +622,7 @@ def _planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
 def _tell_system(state: RunState) -> None:
     """Put what the system message says now in its place."""
     config = state.submitted.config if state.submitted is not None else {}
-    message = system_message(str(config.get("instructions") or ""), state.planning.plan)
+    message = system_message(str(config.get("instructions") or ""), plan_block(state.planning.plan))
     had = bool(state.messages) and state.messages[0].role == "system"
     told = [message] if message is not None else []
     state.history_count += len(told) - had
@@ -638,8 +686,10 @@ def _resolve(state: RunState, event: ApprovalResolved) -> None:
     if approval is None or not approval.pending:
         return
     approval.resolution = event
-    if state.parked is not None and state.parked.reason in {"approval", "unverifiable"}:
+    if state.parked is not None and state.parked.reason in {"approval", "unverifiable", "budget"}:
         state.parked = None
+    if approval.request.kind == "budget" and event.decision == "approved":
+        _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
     call = state.calls.get(event.tool_call_id or "")
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
         call.started, call.orphaned = 0, False
@@ -649,8 +699,14 @@ def _complete_step(state: RunState) -> None:
     state.step_open = False
     state.steps_completed += 1
     calls = list(state.calls.values())
-    for message in (_asking(state.model.text, calls), *_answers(calls)):
-        _add_message(state, message)
+    usage = state.model.usage
+    _give_back(
+        state,
+        _asking(state.model.text, calls),
+        usage.input_tokens and usage.input_tokens + usage.output_tokens,
+    )
+    for message in _answers(calls):
+        _give_back(state, message)
     this_round = "\n".join(f"{c.name} {written_arguments(c)}" for c in calls)
     state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
     state.last_round = this_round
@@ -685,11 +741,72 @@ def answer_text(result: ToolResult | None) -> str:
 
 def _add_message(state: RunState, message: Message) -> None:
     state.messages.append(message)
+    state.context.tokens += message_tokens(message)
     state.messages_digest = chain(state.messages_digest, message, state.call_places)
 
 
 def _set_messages(state: RunState, messages: list[Message]) -> None:
     """Another history: the chain begins anew."""
-    state.messages, state.messages_digest = [], ""
+    state.messages, state.messages_digest, state.context.tokens = [], "", state.context.tool_tokens
     for message in messages:
         _add_message(state, message)
+
+
+def _give_back(state: RunState, message: Message, reported: int = 0) -> None:
+    """A message for the model to read again. `reported`: what the provider says that the prompt takes with it."""
+    context, size = state.context, message_tokens(message)
+    used = reported or context.tokens + size
+    told = message
+    if context.told and context.window_tokens is not None:
+        told = with_line(message, budget_line(used, context.window_tokens))
+    _add_message(state, told)
+    context.tokens = used + message_tokens(told) - size
+
+
+def _learn_window(state: RunState, event: Prepared) -> None:
+    context = state.context
+    context.window_tokens = event.window_tokens
+    if event.window_tokens is None:
+        return
+    before = context.tool_tokens
+    context.tool_tokens = sum(
+        estimate_tokens(f"{tool.name}{tool.description}{canonical_json(tool.parameters).decode()}")
+        for tool in event.tools
+    )
+    context.tokens += context.tool_tokens - before
+
+
+def _spend_time(state: RunState, completed_at: float) -> None:
+    spent = state.spent
+    spent.step_seconds = max(0.0, completed_at - spent.began_at - state.elapsed.step_paused_s)
+    spent.seconds += spent.step_seconds
+
+
+def _raise_ceiling(spent: SpentState, ceiling: object, answer: dict[str, Any] | None) -> None:
+    amount = plus_cost(spent.raised.get(str(ceiling), "0"), str((answer or {}).get("raise", 0)))
+    if amount is not None:
+        spent.raised[str(ceiling)] = amount
+
+
+def _cut(state: RunState, event: Context) -> None:
+    """Keep what a cut keeps, with the summary in the place of the rest; the call that it made room for goes on."""
+    if "kept" not in event.details:
+        return
+    had = bool(state.messages) and state.messages[0].role == "system"
+    own, body = state.history_count - had, state.messages[had:]
+    kept = list(kept_indices(event.details["kept"], len(body)))
+    where = event.details.get("summary")
+    summary = [summary_message(state.context.summary)] if where in {"first", "last"} else []
+    first, last = (summary, []) if where == "first" else ([], summary)
+    state.context.has_input = state.context.has_input and own in kept
+    _set_messages(state, [*state.messages[:had], *first, *(body[index] for index in kept), *last])
+    state.history_count = had + len(first) + sum(index < own for index in kept)
+    state.context.summary = ""
+    state.context.compactions += event.action == "compact"
+    before = state.interrupted if state.interrupted is not None else state.model
+    fresh = before if state.step_open and not before.phase else ModelCallState()
+    attempt = max(before.attempt, state.model.attempt)
+    state.interrupted = None
+    state.model = msgspec.structs.replace(
+        fresh, attempt=attempt, requested=False, retry_at=None, error_type="", error=""
+    )

@@ -33,6 +33,7 @@ from ..eventlog.events import (
     Reasoning,
     Released,
     Status,
+    SummaryMade,
     Text,
     TimerFired,
     TokenIssued,
@@ -106,12 +107,18 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case ToolsRefreshFailed():
             return PreparationFailed(event.error_type, event.error, state.refreshes)
         case Prepared():
-            refresh = state.refreshes if state.prepared else 0
-            return ToolsResolved(tools=tuple(event.tools), model=event.model, refresh=refresh)
+            return ToolsResolved(
+                tools=tuple(event.tools),
+                model=event.model,
+                window_tokens=event.window_tokens,
+                refresh=state.refreshes if state.prepared else 0,
+            )
         case Reasoning() | Text() | Usage():
             return _replied(state, events)
         case ModelFailed():
             return _model_failed(state, event, now)
+        case SummaryMade():
+            return _summary_made(state, event)
         case PlannerReplied():
             return _planner_replied(state, event)
         case PlannerToolReturned():
@@ -237,6 +244,19 @@ def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
         calls=tuple(
             CallRequest(id=call.id, name=call.tool_name, arguments=_written(call)) for call in event.calls
         ),
+        usage=event.usage,
+        usage_source=event.source,
+        model=event.model,
+        cost_usd=event.cost_usd,
+        phase=event.phase,
+    )
+
+
+def _summary_made(state: RunState, event: SummaryMade) -> ModelReplied:
+    return ModelReplied(
+        step=state.step,
+        attempt=state.model.attempt,
+        text=event.text,
         usage=event.usage,
         usage_source=event.source,
         model=event.model,

@@ -49,7 +49,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause", tag_field="t
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="type", omit_defaults=True):
-    """The answer to the approval `ordinal` of `kind` about `call` (`step.index`, as in `1.0`).
+    """The answer to the approval `ordinal` of `kind` about `call` (`step.index`, as in `1.0`; empty for a budget).
 
     `timed_out` is what the approval's timer does. `outcome` and `result` belong to kind `unverifiable`: what became
     of a call that a dead worker had started.
@@ -213,6 +213,8 @@ class FamilyPlaces:
         return ApprovalPlace(self.place_of(run_id), self._call(asked), asked.kind, same.index(asked))
 
     def _call(self, asked: ApprovalRequested) -> str:
+        if asked.tool_call_id is None:
+            return ""
         labels = [
             item.call_label
             for item in self._placed

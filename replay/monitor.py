@@ -212,6 +212,30 @@ def _r1(facts: RunFacts, event: Event) -> Iterator[Finding]:
         yield f"{label_of(event)} stands within step {facts.step}", facts.step_revision
 
 
+def _r1_budget(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A limit that is passed: of the window, the stop message and the end; else an approval and a pause."""
+    limit = facts.last if isinstance(facts.last, Budget) and facts.last.kind == "limit" else None
+    revision = facts.revision
+    match event:
+        case Text(step=None):
+            if limit is None or limit.scope != "context":
+                yield "a text outside of every step without a limit of the window before it", revision
+        case Status(status="completed", reason="budget_limit"):
+            if not isinstance(facts.last, Text) or facts.last.step is not None:
+                yield "status(completed, budget_limit) without the message that says so", revision
+        case ApprovalRequested(kind="budget"):
+            if limit is None or limit.scope == "context":
+                yield "an approval of kind budget without a limit that is passed", revision
+        case Status(status="paused", reason="budget"):
+            asked = facts.last
+            if not isinstance(asked, ApprovalRequested) or asked.kind != "budget":
+                yield "status(paused, budget) without an approval of kind budget before it", revision
+        case _ if limit is not None:
+            yield f"{label_of(event)} stands behind a limit that is passed", revision
+        case _:
+            pass
+
+
 def _r1_planner(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """A plan is made once, before the first step."""
     if not isinstance(event, PlannerReplied | PlannerToolReturned | PlanMade):
@@ -476,6 +500,7 @@ def _not_forwarded(check: Check) -> Check:
 
 _RULES: tuple[tuple[str, Check], ...] = (
     ("R1", _own(_r1)),
+    ("R1", _own(_r1_budget)),
     ("R1", _not_forwarded(_r1_planner)),
     ("R2", _own(_r2)),
     ("R3", _own(_r3)),

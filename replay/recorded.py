@@ -34,6 +34,7 @@ from ..eventlog.events import (
     Prepared,
     Reasoning,
     Submitted,
+    SummaryMade,
     Text,
     TokenUsage,
     ToolCall,
@@ -43,7 +44,7 @@ from ..eventlog.events import (
 )
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
-from ..projections.messages import Message, Place, canonical_json, chain, sha256_hex
+from ..projections.messages import Message, canonical_json, chain, sha256_hex
 from ..projections.run_state import RunState, apply
 from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
@@ -162,6 +163,8 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
                 calls = [each for each in events if isinstance(each, ToolCall) and each.step == event.step]
                 reply += _deltas(calls)
                 yield msgspec.structs.replace(asked, reply=(*reply, _end(event, calls)))
+            case SummaryMade() if asked is not None:
+                yield msgspec.structs.replace(asked, reply=(TextDelta(event.text), _end(event, ())))
             case PlannerReplied() if asked is not None:
                 said = [TextDelta(event.text), *_deltas(_planner_calls(event))]
                 yield msgspec.structs.replace(asked, reply=(*said, _end(event, event.calls)))
@@ -182,7 +185,7 @@ def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
     )
 
 
-def _end(event: Usage | PlannerReplied, calls: Sequence[object]) -> Finished:
+def _end(event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object]) -> Finished:
     return Finished(
         reason="tool_calls" if calls else "stop",
         usage=event.usage,
@@ -351,9 +354,8 @@ def _is_run(model: str) -> bool:
 def _digest(request: ModelRequest, model: str) -> str:
     """The R12 digest of a request, as if it went to the recorded model."""
     digest = ""
-    places = _places(request)
     for message in request.messages:
-        digest = chain(digest, message, places)
+        digest = chain(digest, message, request.places)
     closing = {
         "messages": digest,
         "tools": [msgspec.to_builtins(tool) for tool in request.tools],
@@ -364,22 +366,6 @@ def _digest(request: ModelRequest, model: str) -> str:
         "model": model,
     }
     return sha256_hex(canonical_json(closing))
-
-
-def _places(request: ModelRequest) -> dict[str, Place]:
-    """The place of each call that the messages name: step 0 for those from before the run.
-
-    The last round of a run is the one before the number of the call; earlier ones may have been cut.
-    """
-    places: dict[str, Place] = {}
-    own_rounds = sum(message.role == "assistant" for message in request.messages[request.history :])
-    step = max(0, request.round - 1 - own_rounds)
-    for number, message in enumerate(request.messages):
-        own = number >= request.history
-        step += own and message.role == "assistant"
-        for index, call in enumerate(message.tool_calls):
-            places[call.id] = (step, index) if own else (0, len(places))
-    return places
 
 
 def _likeness(request: ModelRequest, answered: Answered) -> tuple[bool, int]:

@@ -17,6 +17,7 @@ import msgspec
 from ..eventlog.commits import Recorded, head_of
 from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
 from ..eventlog.events import (
+    Budget,
     Claimed,
     Custom,
     Event,
@@ -508,6 +509,8 @@ def _agree(name: str, before: Any, after: Any, decided: Event) -> bool:
         return bool(before == after)
     if name in _TIMES:
         return True
+    if isinstance(decided, Budget) and decided.scope == "seconds" and name in {"used", "message"}:
+        return name == "message" or abs(before - after) <= TURN_S_MAX
     if name == "metadata" and isinstance(decided, ToolResult):
         before, after = ({k: v for k, v in each.items() if k not in _TIMES} for each in (before, after))
     return bool(before == after) or _plain(before) == _plain(after)

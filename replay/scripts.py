@@ -3,10 +3,12 @@
     {"input": "What is the answer?",
      "turns": [{"tool_calls": [...]}, {"text": ["42"]}],
      "planner": [{"text": "1. Ask."}],
+     "summaries": [{"text": "They want to know the answer."}],
      "agents": {"researcher": [...]},
      "inputs": [{"type": "message", "step": 2, "content": "hurry"}]}
 
-Only `turns` is needed; they are those of the agent that is checked, `planner` those of its planner. `agents` has the
+Only `turns` is needed; they are those of the agent that is checked, `planner` and `summaries` what
+its models are asked besides. `agents` has the
 turns of the agents that it runs as children, by name; `input` is what it is asked, `inputs` are those of
 `foldlog.replay.inputs`.
 """
@@ -29,7 +31,7 @@ Turn = Mapping[str, Any]
 ScriptLike = Sequence[Turn] | Mapping[str, Any] | str | Path
 """Turns, an object with `turns`, or the path of a JSON file that holds one."""
 
-_PHASES = ("planner",)
+_PHASES = ("planner", "summaries")
 _KEYS = frozenset({"input", "turns", "agents", "inputs", *_PHASES})
 
 

@@ -43,6 +43,7 @@ WORDS = ("one", "two", "three")
 """What texts and arguments are made of: few words, so that rounds repeat and shrunk examples are readable."""
 FAST_RETRY = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
 CALLS_MAX = 3
+SUMMARIES_MAX = 20
 OPERATIONS_MAX = 60
 """How far into a worker's life a fault is planned."""
 
@@ -106,13 +107,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """What the planner says; null for an agent without one."""
     fallbacks: tuple[str, ...] = ()
     """Models that are asked, with the same script, when the agent's own has failed too often."""
+    context: dict[str, Any] | None = None
+    awareness: str | None = None
+    budgets: dict[str, Any] | None = None
     max_steps: int = 10
 
     @property
     def script(self) -> dict[str, Any]:
         """As `check_parity` takes it."""
         planner = {} if self.planner is None else {"planner": list(self.planner)}
-        return {"turns": list(self.turns), "agents": {"inner": list(self.inner_turns)}, **planner}
+        phases = {"summaries": [{"text": "In short."}] * SUMMARIES_MAX, **planner}
+        return {"turns": list(self.turns), "agents": {"inner": list(self.inner_turns)}, **phases}
 
     def agent(self) -> Agent[Any]:
         """The agent, with an agent `inner` for the tools that ask one."""
@@ -125,6 +130,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             retry=FAST_RETRY,
             planning_enabled=self.planner is not None,
             fallback_models=self.fallbacks,
+            context=self.context,
+            budget_awareness=self.awareness,
+            budgets=self.budgets,
         )
 
     async def check(self, **options: Any) -> ParityReport:
@@ -198,8 +206,11 @@ errors = _mostly(
         st.integers(1, 2),
         st.integers(0, 2),
     ),
+    st.builds(
+        lambda after: {"type": "context_overflow", "times": 1, "after_chunks": after}, st.integers(0, 2)
+    ),
 )
-"""How a turn fails first, if it does: always so that a further attempt mends it."""
+"""How a turn fails first, if it does: mostly so that a further attempt mends it."""
 
 
 @st.composite
@@ -231,10 +242,26 @@ def scripts(
     return (*every, *last)
 
 
+@st.composite
+def contexts(draw: st.DrawFn) -> tuple[dict[str, Any] | None, str | None]:
+    """How a prompt is kept in bounds (mostly not at all), and what is told of its window."""
+    bounds = {
+        "history_messages_max": draw(st.integers(1, 6)),
+        "summary_at_messages": draw(st.integers(1, 3)),
+        "overflow": draw(st.sampled_from(["summarize", "summarize", "truncate", "none"])),
+        "window_tokens": draw(st.sampled_from([40, 200, 100_000])),
+    }
+    context = draw(st.sampled_from([None, None, bounds]))
+    awareness = draw(st.sampled_from([None, "per-message", "limit:50"])) if context is not None else None
+    return context, awareness
+
+
 def _outlasting(turn: Turn, attempts: float) -> Turn:
     """The turn; where it fails at first, then so often that a model with these attempts is given up with."""
     error = turn.get("error")
-    return turn if error is None else {**turn, "error": {**error, "times": error["times"] + int(attempts)}}
+    if error is None or error["type"] == "context_overflow":
+        return turn
+    return {**turn, "error": {**error, "times": error["times"] + int(attempts)}}
 
 
 # --- what comes from outside ------------------------------------------------------------------------------------------
@@ -317,6 +344,10 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
     ]
     if cancelled:
         said.append(draw(cancels()))
+    context, awareness = draw(contexts())
+    budgets = draw(st.sampled_from([None, None, {"max_tokens": 12}, {"step": {"max_tokens": 6}}]))
+    if budgets is not None:
+        said.append(Answer(call="", kind="budget", arguments={"raise": 1000}))
     return Scenario(
         tools=tools,
         turns=script,
@@ -327,6 +358,9 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         max_steps=draw(st.sampled_from([10, 10, 10, 2])),
         planner=draw(st.none() | scripts(names, rounds_max=2)),
         fallbacks=fallbacks,
+        context=context,
+        awareness=awareness,
+        budgets=budgets,
     )
 
 

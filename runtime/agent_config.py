@@ -268,11 +268,10 @@ def config_schema() -> dict[str, Any]:
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     """What an executor must be able to do for this agent, by the names of contract.md section 5.
 
-    Besides those: `budgets` and `concurrency`, so that no executor ignores the setting in silence.
+    Besides those: `concurrency`, so that no executor ignores the setting in silence.
     """
     needs = {
-        "approvals": config.hitl_tools,
-        "budgets": config.budgets,
+        "approvals": config.hitl_tools or config.budgets,
         "children": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,

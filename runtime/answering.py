@@ -9,6 +9,7 @@ from typing import Any
 
 from ..eventlog.errors import ApprovalError
 from ..projections.run_state import ApprovalState, RunState
+from . import budgeting
 from .approving import outcome_of, token_problem
 from .arguments import value_problem
 from .commands import Resolve
@@ -88,6 +89,8 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
         raise ApprovalError(f"an approval of kind {kind} takes no outcome or result")
     if answer.arguments is not None and answer.decision == "rejected":
         raise ApprovalError("a rejected call is not run: it takes no arguments")
+    if kind == budgeting.KIND and answer.decision == "approved":
+        budgeting.check_raise(answer.arguments)
     if kind == "unverifiable" and answer.arguments is not None:
         raise ApprovalError("a call that was started cannot be given other arguments")
     if kind == "unverifiable" and answer.decision == "approved" and answer.outcome is None:

@@ -113,7 +113,7 @@ def revoke_tokens(turn: Turn, wish: RevokeTokens) -> None:
 def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved) -> None:
     request = approval.request
     turn.add(msgspec.structs.replace(resolution, step=request.step, tool_call_id=request.tool_call_id))
-    if not turn.state.pending_approvals and turn.state.paused in {"approval", "unverifiable"}:
+    if not turn.state.pending_approvals and turn.state.paused in {"approval", "unverifiable", "budget"}:
         turn.add(Status(status="resumed", reason=turn.state.paused))
 
 

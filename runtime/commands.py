@@ -31,6 +31,7 @@ class ToolsResolved(msgspec.Struct, frozen=True):
     tools: tuple[ToolSpec, ...]
     model: str
     refresh: int = 0
+    window_tokens: int | None = None
 
 
 class PreparationFailed(msgspec.Struct, frozen=True):

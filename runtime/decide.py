@@ -14,7 +14,18 @@ import copy
 
 from ..eventlog.events import Claimed, MessageQueued, PauseRequested, Prepared, Released, Status, StoredEvent
 from ..projections.run_state import RunState
-from . import approving, asking, calls, coordinate, planning, refreshing, steps, timeouts
+from . import (
+    approving,
+    asking,
+    budgeting,
+    calls,
+    compaction,
+    coordinate,
+    planning,
+    refreshing,
+    steps,
+    timeouts,
+)
 from .calls import unsafe_starts
 from .commands import (
     Cancel,
@@ -68,8 +79,9 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         return coordinate.pending(state)
     if refreshing.is_due(state):
         return (refreshing.pending(state),)
-    if state.model.phase == PLANNER:
-        return planning.pending(state, now)
+    if state.model.phase:
+        is_planner = state.model.phase == PLANNER
+        return planning.pending(state, now) if is_planner else asking.pending(state)
     if not state.step_open:
         return ()
     return calls.pending(state, now) if state.model.replied else asking.pending(state)
@@ -90,13 +102,19 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             refreshing.resolved(turn, command)
         case ToolsResolved():
             if not state.prepared:
-                turn.add(Prepared(tools=list(command.tools), model=command.model))
+                turn.add(
+                    Prepared(
+                        tools=list(command.tools), model=command.model, window_tokens=command.window_tokens
+                    )
+                )
         case PreparationFailed() if command.refresh:
             refreshing.failed(turn, command)
         case PreparationFailed():
             turn.fail(command.error_type, command.message, recoverable=False, step=None)
         case ModelReplied(phase="planner"):
             planning.replied(turn, command)
+        case ModelReplied(phase="summary" | "compaction"):
+            compaction.replied(turn, command)
         case ModelReplied():
             steps.model_replied(turn, command)
         case ModelCallFailed():
@@ -159,14 +177,26 @@ def _advance_once(turn: Turn) -> bool:
         return True
     if state.kind != "agent":
         coordinate.advance(turn)
-    elif planning.is_due(state, turn.rules):
+    elif state.model.phase == PLANNER:
         planning.go_on(turn)
+    elif state.model.phase:
+        compaction.go_on(turn)
     elif refreshing.is_due(state):
         pass  # the next step begins with the tools that are listed now
     elif not state.step_open:
-        steps.begin(turn)
+        _at_boundary(turn)
     elif not state.model.replied:
         steps.go_on_with_model(turn)
     elif calls.settle(turn):
         steps.complete(turn)
     return len(turn.events) > before
+
+
+def _at_boundary(turn: Turn) -> None:
+    """A pause, the budgets, room in the window, the plan, and the next step: the first of them that is due."""
+    if steps.pause(turn) or budgeting.pause(turn) or compaction.begin(turn):
+        return
+    if planning.is_due(turn.state, turn.rules):
+        planning.go_on(turn)
+    elif not budgeting.stop(turn):
+        steps.begin(turn)

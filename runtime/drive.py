@@ -20,7 +20,7 @@ from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, Payload
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
-from . import timeouts
+from . import budgeting, timeouts
 from .calls import call_of, tool_of
 from .children import ChildRuns
 from .commands import (
@@ -192,13 +192,15 @@ class Driver:
             provider, model = self.host.registry.provider(name)
             provider.check(model)
         self.host.registry.price_book()
+        budgeting.check(self.host.registry, rules)
         unknown = rules.hitl_tools - tools.keys()
         if unknown:
             raise ConfigError(
                 f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have"
             )
         specs = tuple(expose(tool.spec, rules.injected_tool_args) for tool in tools.values())
-        return ToolsResolved(tools=specs, model=rules.model)
+        window = budgeting.window_tokens(self.host.registry, rules)
+        return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

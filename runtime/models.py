@@ -6,14 +6,14 @@ entry point group `foldlog.providers`, or `Registry(providers=[...])`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import TokenUsage, ToolSchema
-from ..projections.messages import CallRequest, Message
+from ..projections.messages import CallRequest, Message, Place
 from ..projections.tokens import TokenSource
 
 
@@ -29,13 +29,15 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     max_tokens: int | None = None
     phase: str = ""
-    """Empty for the call of a step, else what it is for besides: planner; a transport matter, as is `round`."""
+    """Empty for the call of a step, else what it is for besides: planner, summary, compaction; a transport matter."""
     idempotency_key: str = ""
     """The same for every attempt of a model at one call; a transport matter, not part of the digest."""
     attempt: int = 1
     """Which attempt at the call this is: 1, 2, ..., those of the models asked before it included."""
     round: int = 0
     """Which model call of the run, or of its phase, this is: 1, 2, ... (0: not told); a transport matter."""
+    places: Mapping[str, Place] = {}
+    """Where each call of the messages was made; a transport matter."""
     history: int = 0
     """How many of the first messages stand before the run's own input; a transport matter, not part of the digest."""
 

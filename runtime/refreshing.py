@@ -31,7 +31,9 @@ def requested(turn: Turn, command: RefreshTools) -> None:
 def resolved(turn: Turn, command: ToolsResolved) -> None:
     """The tools are listed: they hold from the next step on."""
     if is_due(turn.state) and command.refresh == turn.state.refreshes:
-        turn.add(Prepared(tools=list(command.tools), model=command.model))
+        turn.add(
+            Prepared(tools=list(command.tools), model=command.model, window_tokens=command.window_tokens)
+        )
 
 
 def failed(turn: Turn, command: PreparationFailed) -> None:

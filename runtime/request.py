@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ..projections.messages import Message, canonical_json, chain, sha256_hex
+from ..projections.prompt import Range
 from ..projections.run_state import RunState
+from ..projections.tokens import BYTES_PER_TOKEN
 from .models import ModelRequest
 from .rules import Rules
 
-PLANNER = "planner"
+PLANNER, SUMMARY, COMPACTION = "planner", "summary", "compaction"
+SUMMARY_INSTRUCTIONS = """\
+You put a conversation into few words, for the one who goes on with it and will not see it. Keep what was asked, what \
+was decided and why, what was found (names, numbers, paths, ids as they are), what was done, and what is left to do. \
+Answer with the summary alone."""
 PLANNER_INSTRUCTIONS = """\
 You plan the work of another agent, which reads your plan and then answers the user. Work out what has to be done, in \
 which order, and with which of the tools. You may call tools that only read, to find out what the plan depends on. \
@@ -30,6 +37,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     history: int
     round: int
+    tools: bool = True
     output_schema: dict[str, Any] | None = None
 
 
@@ -37,6 +45,8 @@ def prompt_of(state: RunState, rules: Rules, phase: str = "") -> Prompt:
     """What the next (or current) call of a phase tells the model; the empty phase is that of the steps."""
     if phase == PLANNER:
         return _planner_prompt(state, rules)
+    if phase:
+        return _summary_prompt(state)
     return Prompt(
         messages=tuple(state.messages),
         digest=state.messages_digest,
@@ -67,6 +77,47 @@ def _planner_prompt(state: RunState, rules: Rules) -> Prompt:
     )
 
 
+def cut_messages(state: RunState, kept: Sequence[Range]) -> list[Message]:
+    """The messages behind the system message that ranges of them do not keep."""
+    body = state.messages[bool(state.messages) and state.messages[0].role == "system" :]
+    stay = {index for first, last in kept for index in range(first, last)}
+    return [message for index, message in enumerate(body) if index not in stay]
+
+
+def _summary_prompt(state: RunState) -> Prompt:
+    """All that was said, as one text; of a text that is too long for the window, its end."""
+    body = state.messages[bool(state.messages) and state.messages[0].role == "system" :]
+    told, room = list[str](), _room_bytes(state)
+    for message in reversed(body):
+        text = _as_text(message)
+        if told and len(text.encode(errors="replace")) > room:
+            break
+        room -= len(text.encode(errors="replace"))
+        told.append(text)
+    text = "\n\n".join(reversed(told))
+    messages = (
+        Message(role="system", content=SUMMARY_INSTRUCTIONS),
+        Message(role="user", content=f"<conversation>\n{text}\n</conversation>"),
+    )
+    digest = ""
+    for message in messages:
+        digest = chain(digest, message, {})
+    summaries = state.context.summaries + 1
+    return Prompt(messages=messages, digest=digest, history=1, round=summaries, tools=False)
+
+
+def _room_bytes(state: RunState) -> int:
+    """What fits into three quarters of the window; of an unknown one that is full, half of what is there."""
+    window, tokens = state.context.window_tokens, state.context.tokens
+    room = window * 3 // 4 if window is not None else tokens // 2 if state.step_open else tokens
+    return room * BYTES_PER_TOKEN
+
+
+def _as_text(message: Message) -> str:
+    calls = [f"calls {call.name} {call.arguments}" for call in message.tool_calls]
+    return "\n".join([f"{message.role}: {message.content}", *calls])
+
+
 def model_request(state: RunState, rules: Rules, model: str, phase: str = "") -> ModelRequest:
     """What the current call asks the model; `model` is its name without the provider."""
     prompt = prompt_of(state, rules, phase)
@@ -75,11 +126,12 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
     return ModelRequest(
         model=model,
         messages=prompt.messages,
-        tools=tuple(tool.schema for tool in state.tools.values()),
+        tools=tuple(tool.schema for tool in state.tools.values()) if prompt.tools else (),
         output_schema=prompt.output_schema,
         temperature=rules.temperature,
         max_tokens=rules.max_tokens,
         history=prompt.history,
+        places=state.call_places | state.planning.places if phase else state.call_places,
         phase=phase,
         round=prompt.round,
         idempotency_key=":".join([state.run, *filter(None, call)]),
@@ -92,7 +144,7 @@ def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -
     prompt = prompt_of(state, rules, phase)
     closing = {
         "messages": prompt.digest,
-        "tools": [msgspec.to_builtins(tool.schema) for tool in state.tools.values()],
+        "tools": [msgspec.to_builtins(tool.schema) for tool in state.tools.values() if prompt.tools],
         "tool_choice": None,
         "output_schema": prompt.output_schema,
         "temperature": rules.temperature,

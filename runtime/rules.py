@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -34,6 +34,39 @@ class RetryRules(msgspec.Struct, frozen=True):
     """How often the run may try again in all, by the type of the error; one that is missing has no such bound."""
 
 
+MODES = {"pilot": (100, 100, 100), "copilot": (20, 10, 50), "navigator": (10, 5, 20)}
+"""By mode: messages of history, messages that a summary leaves, messages from which results are offloaded sooner."""
+
+
+class ContextRules(msgspec.Struct, frozen=True):
+    """How the prompt is kept within the window. `windows`: whether the agent has a table for it at all."""
+
+    windows: bool = False
+    history_messages_max: int | None = None
+    summary_at_messages: int | None = None
+    offload_at_messages: int | None = None
+    overflow: Literal["summarize", "truncate", "none"] = "summarize"
+    window_tokens: int | None = None
+    trigger_pct: int = 80
+    compact_pct: int = 90
+    keep_user_tokens: int = 20_000
+    artifact_bytes_min: int = 32_768
+
+    @property
+    def kept_messages(self) -> int:
+        """How many messages a cut leaves: some way below the most, so that the next one is some way off."""
+        most = self.history_messages_max or 0
+        return max(1, min(self.summary_at_messages or most, most // 2))
+
+
+class Ceiling(msgspec.Struct, frozen=True):
+    """What may be used up, of the run or of each step: `name` as in the configuration, `limit` a decimal."""
+
+    name: str
+    scope: Literal["tokens", "cost", "seconds"]
+    limit: str
+
+
 class Rules(msgspec.Struct, frozen=True):
     """The part of a configuration that the core decides by."""
 
@@ -57,6 +90,12 @@ class Rules(msgspec.Struct, frozen=True):
     planning: bool = False
     planning_model: str | None = None
     planning_instructions: str = ""
+    tells_window: bool = False
+    """Whether each message says how full the window is."""
+    limit_pct: int | None = None
+    """How much of the window the run may use."""
+    context: ContextRules = ContextRules()
+    ceilings: tuple[Ceiling, ...] = ()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -102,7 +141,41 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         planning=config.get("planning_enabled", False),
         planning_model=config.get("planning_model"),
         planning_instructions=config.get("planning_instructions") or "",
+        tells_window=config.get("budget_awareness") == "per-message",
+        limit_pct=_limit_pct(config.get("budget_awareness") or ""),
+        context=_context_rules(config.get("context")),
+        ceilings=tuple(_ceilings(config.get("budgets") or {})),
     )
+
+
+def _limit_pct(awareness: str) -> int | None:
+    return int(awareness.removeprefix("limit:")) if awareness.startswith("limit:") else None
+
+
+def _context_rules(table: Mapping[str, Any] | None) -> ContextRules:
+    """The mode's numbers, and those that are given before them."""
+    if table is None:
+        return ContextRules()
+    history, summary, offload = MODES.get(table.get("mode") or "", (None, None, None))
+    numbers = {
+        "history_messages_max": history,
+        "summary_at_messages": summary,
+        "offload_at_messages": offload,
+    }
+    given = {key: value for key, value in table.items() if key in ContextRules.__struct_fields__}
+    return ContextRules(**{**numbers, **given, "windows": True})
+
+
+def _ceilings(budgets: Mapping[str, Any]) -> Iterator[Ceiling]:
+    scopes: tuple[tuple[str, Literal["tokens", "cost", "seconds"]], ...] = (
+        ("max_tokens", "tokens"),
+        ("max_cost_usd", "cost"),
+        ("max_seconds", "seconds"),
+    )
+    for prefix, table in (("", budgets), ("step.", budgets.get("step") or {})):
+        for key, scope in scopes:
+            if table.get(key) is not None:
+                yield Ceiling(prefix + key, scope, str(table[key]))
 
 
 def backoff_s(retry: RetryRules, failures: int, seed: str) -> float:

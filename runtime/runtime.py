@@ -40,6 +40,7 @@ from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
+from . import budgeting
 from .agent import Agent
 from .agent_config import AgentConfig, capabilities_needed
 from .answering import check_answer, check_answered, check_pending, given_json
@@ -295,8 +296,10 @@ class Runtime:
         for each in all_members(agent):
             require(executor, each.capabilities() | asked)
             if isinstance(each, Agent):
-                for model in rules_of(each.config.to_config()).models:
+                rules = rules_of(each.config.to_config())
+                for model in rules.models:
                     self.registry.provider(model)
+                budgeting.check(self.registry, rules)
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)
 
@@ -522,7 +525,8 @@ class RunHandle(Generic[OutputT]):
                 steps=outcome.steps_completed,
             )
         output: Any = outcome.output
-        if self._agent is not None and self._agent.output_type is not None:
+        stopped = terminal.reason == "budget_limit"  # the text is ours, and no answer
+        if self._agent is not None and self._agent.output_type is not None and not stopped:
             output = self._agent.parse_output(msgspec.json.decode(outcome.output))
         return RunResult(
             run_id=self.run_id,

@@ -13,7 +13,7 @@ from ..eventlog.events import (
     TokenUsage,
     Usage,
 )
-from . import asking
+from . import asking, budgeting, compaction
 from .approving import request_approval
 from .arguments import schema_problem
 from .calls import approval_needed, called
@@ -22,16 +22,22 @@ from .rules import APPROVAL_EXPIRY_S
 from .turn import Turn
 
 
-def begin(turn: Turn) -> None:
-    """Begin the next step, pause, or end the run at its last."""
-    state = turn.state
-    if state.pause_requested:
+def pause(turn: Turn) -> bool:
+    """Pause, if somebody has asked for it."""
+    if turn.state.pause_requested:
         turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
-    elif state.step >= turn.rules.max_steps:
+    return turn.state.paused == "manual"
+
+
+def begin(turn: Turn) -> None:
+    """Begin the next step, or end the run at its last."""
+    state = turn.state
+    if state.step >= turn.rules.max_steps:
         limit = turn.rules.max_steps
         turn.fail("max_steps", f"no final answer within {limit} steps", recoverable=False, step=None)
     else:
         turn.add(*[MessageInjected(content=content) for content in list(state.queue)])
+        budgeting.advise(turn)
         turn.add(Step(step=state.step + 1, status="started", started_at=turn.now))
         asking.ask(turn, turn.rules.model)
 
@@ -41,6 +47,8 @@ def go_on_with_model(turn: Turn) -> None:
     state, model = turn.state, turn.state.model
     if not asking.is_given_up(state):
         asking.ask_again(turn, turn.rules.model)
+    elif model.error_type == "context_overflow" and compaction.begin_overflow(turn):
+        return
     elif not asking.pause(turn):
         recoverable = model.error_type in asking.RETRIED_ERRORS
         turn.fail(model.error_type, model.error, recoverable=recoverable, step=state.step)

@@ -72,7 +72,8 @@ const KNOWN = new Set(
   (
     "status step text reasoning usage tool_call mcp_progress tool_result approval_requested approval_resolved context " +
     "message_injected budget error ralph_iteration ralph_stop child_started child_finished custom submitted claimed " +
-    "released prepared model_requested model_failed planner_replied planner_tool_returned plan_made tool_started tool_attempt_failed result_recorded parked output_rejected " +
+    "released prepared model_requested model_failed planner_replied planner_tool_returned plan_made summary_made " +
+    "tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded"
   ).split(" "),
 );
@@ -106,7 +107,7 @@ function initialState(commit) {
     queue: [],
     messages: [],
     newer_events: 0,
-    $: { paused: null, text: "", instructions: "", plan: "" },
+    $: { paused: null, text: "", instructions: "", plan: "", summary: "" },
   };
 }
 
@@ -146,11 +147,19 @@ function apply(state, event) {
       } else completeStep(state);
       break;
     case "text":
-      state.$.text = event.text;
+      if (event.step == null) state.output = event.text; // why the run stops
+      else state.$.text = event.text;
       break;
     case "usage":
     case "planner_replied":
       state.usage = plus(state.usage, event.usage);
+      break;
+    case "summary_made":
+      state.usage = plus(state.usage, event.usage);
+      state.$.summary = event.text;
+      break;
+    case "context":
+      if (event.details?.kept) cut(state, event.details);
       break;
     case "plan_made":
       state.$.plan = event.plan ?? "";
@@ -207,6 +216,17 @@ function tellSystem(state) {
   const content = [state.$.instructions, plan].filter(Boolean).join("\n\n");
   const rest = state.messages[0]?.role === "system" ? state.messages.slice(1) : state.messages;
   state.messages = content ? [{ role: "system", content }, ...rest] : rest;
+}
+
+/** Keep the ranges that a cut keeps, with the summary, if there is one, before or behind them. */
+function cut(state, details) {
+  const system = state.messages.filter((message, index) => index === 0 && message.role === "system");
+  const rest = state.messages.slice(system.length);
+  const kept = details.kept.flatMap(([first, last]) => rest.slice(first, last));
+  const summary = { role: "user", content: `Summary of what was said before:\n\n${state.$.summary}` };
+  if (details.summary === "first") kept.unshift(summary);
+  if (details.summary === "last") kept.push(summary);
+  state.messages = [...system, ...kept];
 }
 
 function onStatus(state, event) {
@@ -306,7 +326,7 @@ function applyToRow(row, event) {
       row.waiting_for = null;
       break;
     case "approval_resolved":
-      if (row.waiting_for === "approval" || row.waiting_for === "unverifiable") row.waiting_for = null;
+      if (["approval", "unverifiable", "budget"].includes(row.waiting_for)) row.waiting_for = null;
       break;
     case "status":
       if (event.status === "paused") Object.assign(row, { status: "paused", reason: event.reason ?? "" });
@@ -319,6 +339,7 @@ function applyToRow(row, event) {
       break;
     case "usage":
     case "planner_replied":
+    case "summary_made":
       row.usage = plus(row.usage, event.usage);
       row.cost_usd = row.cost_usd === null || event.cost_usd == null ? null : addDecimals(row.cost_usd, event.cost_usd);
       break;

@@ -12,6 +12,7 @@ from ...eventlog.events import ApprovalRequested, TokenUsage
 from ...runtime import Agent, Custom, Retryable, ToolContext, tool
 from ...runtime.models import (
     CallDelta,
+    ContextOverflow,
     Delta,
     Finished,
     ModelRequest,
@@ -29,13 +30,17 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model says at one step. `fails`: that many attempts fail first, `retry_after_s` given."""
+    """What the model says at one step. `fails`: that many attempts fail first, `retry_after_s` given.
+
+    `overflows`: they fail because the request is too long.
+    """
 
     text: tuple[str, ...] = ()
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
     fails: int = 0
     retry_after_s: float | None = None
+    overflows: bool = False
 
 
 def says(*pieces: str, **fields: Any) -> Reply:
@@ -63,14 +68,16 @@ class Model:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """The reply, a tenth of a second later."""
-        step = sum(message.role == "assistant" for message in request.messages)
+        summing = request.phase in {"summary", "compaction"}
         own = "".join(message.content for message in request.messages[request.history :][:1])
-        reply = (self.scenes.get((request.model, own)) or self.scripts[request.model])[step]
+        script = self.scenes.get((request.model, own)) or self.scripts[request.model]
+        step = request.round - 1
+        reply = says("They ask.") if summing else script[step]
         await asyncio.sleep(0.1)
         if request.attempt <= reply.fails:
             if reply.retry_after_s is not None:
                 raise RateLimited("slow down", retry_after_s=reply.retry_after_s)
-            raise TransientModelError("cut off")
+            raise ContextOverflow("too long") if reply.overflows else TransientModelError("cut off")
         if reply.reasoning:
             yield ReasoningDelta(reply.reasoning)
         for piece in reply.text:
@@ -111,8 +118,10 @@ def an_agent(world: World, name: str, *replies: Reply, **fields: Any) -> Agent[A
 
 
 def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
-    """People approve `deploy`, edit what goes to `wrong`, and reject what goes to `nowhere`."""
+    """People approve `deploy`, edit what goes to `wrong`, reject what goes to `nowhere`, and raise budgets."""
     match asked.arguments:
+        case {"budget": _}:
+            return Decision(arguments={"raise": 1000})
         case {"to": "nowhere"}:
             return Decision(decision="rejected", note="not there")
         case {"to": "wrong"}:

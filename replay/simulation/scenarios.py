@@ -258,6 +258,17 @@ def company(world: World) -> list[Job]:
 
 
 @scenario
+def bounded(world: World) -> list[Job]:
+    """A history that is summarised, a request that does not fit, and a budget that has to be raised."""
+    world.decide = decide_on
+    looks = [calls(("look", {"at": str(n)})) for n in range(3)]
+    context = {"history_messages_max": 5, "summary_at_messages": 2}
+    full = says("done", fails=1, overflows=True)
+    agent = an_agent(world, "bounded", *looks, full, context=context, budgets={"max_tokens": 8})
+    return [Job(agent, "question")]
+
+
+@scenario
 def lane(world: World) -> list[Job]:
     """Turns of one conversation."""
     agent = an_agent(world, "lane", calls(("look", {"at": "a"})), says("done"))

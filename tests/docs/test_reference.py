@@ -120,10 +120,7 @@ def test_every_field_of_an_agent_is_described_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("budget_awareness", "per-message"),
-        ("context", {"mode": "pilot"}),
         ("memory", {"scope": "user"}),
-        ("budgets", {"max_tokens": 1}),
         ("concurrency", {"runs_max": 1}),
     ],
 )
@@ -158,12 +155,17 @@ def test_every_field_of_the_tables_of_later_releases_is_named() -> None:
         names(row[0])[0]: names(row[1]) for row in rows("configuration.md", "Tables of later releases")
     }
     tables = {
-        "context": ContextConfig,
         "memory": MemoryConfig,
-        "budgets": BudgetsConfig,
         "concurrency": ConcurrencyConfig,
     }
     assert described == {name: list(table.model_fields) for name, table in tables.items()}
+
+
+@pytest.mark.parametrize(("heading", "table"), [("`context`", ContextConfig), ("`budgets`", BudgetsConfig)])
+def test_every_field_of_a_table_is_described_with_its_default(heading: str, table: Any) -> None:
+    described = {names(row[0])[0]: row[2] for row in rows("configuration.md", heading)}
+    defaults = table().model_dump(mode="json")
+    assert described == {name: f"`{msgspec.json.encode(value).decode()}`" for name, value in defaults.items()}
 
 
 def test_every_key_of_an_mcp_server_is_described() -> None:

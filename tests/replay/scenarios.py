@@ -22,6 +22,7 @@ from foldlog.runtime.journal import Journal
 from foldlog.runtime.models import (
     AuthenticationFailed,
     CallDelta,
+    ContextOverflow,
     Delta,
     Finished,
     ModelRequest,
@@ -54,6 +55,14 @@ def calls(*requests: tuple[str, dict[str, Any] | str], **fields: Any) -> Reply:
     return Reply(calls=requests, **fields)
 
 
+FAILURES = {
+    "auth": AuthenticationFailed,
+    "transient": TransientModelError,
+    "context_overflow": ContextOverflow,
+}
+SUMMARIES = frozenset({"summary", "compaction"})
+
+
 class Model:
     """Answers the k-th request of a run with the k-th reply of its script."""
 
@@ -64,12 +73,12 @@ class Model:
         pass
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        step = sum(message.role == "assistant" for message in request.messages[request.history :])
-        reply = self.scripts[request.model][step]
+        step = request.round - 1
+        reply = says("They ask.") if request.phase in SUMMARIES else self.scripts[request.model][step]
         if request.attempt <= reply.fails:
             if reply.error == "rate_limit":
                 raise RateLimited("slow down", retry_after_s=60.0)
-            raise (AuthenticationFailed if reply.error == "auth" else TransientModelError)("cut off")
+            raise FAILURES[reply.error]("cut off")
         if reply.reasoning:
             yield ReasoningDelta(reply.reasoning)
         if reply.text:
@@ -454,6 +463,29 @@ async def answered(run: RunHandle[Any], *decisions: Any) -> None:
     assert not left
 
 
+async def kept_in_bounds(world: World) -> None:
+    """Histories that are cut and summarised, windows that are told of and end a run, ceilings that are raised."""
+    looks = [calls(("alone", {"n": n})) for n in range(4)]
+    short = {"history_messages_max": 6, "summary_at_messages": 2}
+    context = {**short, "window_tokens": 100_000}
+    cut = world.agent("cut", *looks, says("done"), context=context)
+    await played(world, cut)
+    plain = world.agent("plain", *looks, says("done"), context={**short, "overflow": "truncate"})
+    history = [{"role": "user" if n % 2 else "assistant", "content": f"said {n}"} for n in range(8)]
+    await played(world, plain, messages=history)
+    full = world.agent("full", looks[0], says("done", fails=1, error="context_overflow"))
+    await played(world, full)
+    stopped = world.agent("stopped", *looks, context={"window_tokens": 80}, budget_awareness="limit:50")
+    await played(world, stopped)
+    dear = world.agent("dear", *looks[:2], says("done"), budgets={"max_tokens": 50})
+    async with world.runtime() as rt:
+        run = await rt.start(dear, "question")
+        await parked(world, run)
+        (approval,) = (await run.state()).pending_approvals
+        await run.resolve(approval.request.approval_id, "approved", arguments={"raise": 1000}, by="ann")
+        await end(run)
+
+
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -508,6 +540,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         emitted,
         planned,
         forked,
+        kept_in_bounds,
         from_a_newer_writer,
     )
 }

@@ -39,7 +39,6 @@ async def search(query: str) -> str:
     ("field", "value", "feature"),
     [
         ("memory", {"scope": "session"}, "memory"),
-        ("budget_awareness", "limit:70", "context"),
     ],
 )
 async def test_a_feature_that_is_not_built_is_refused_before_the_first_event(

@@ -378,7 +378,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
         ({"memory": {"scope": "user"}}, {"memory"}),
         ({"context": {}}, {"context"}),
         ({"budget_awareness": "per-message"}, {"context"}),
-        ({"budgets": {}}, {"budgets"}),
+        ({"budgets": {}}, {"approvals"}),
         ({"tools": ["x"], "hitl_tools": ["x"]}, {"approvals"}),
         ({"allow_self_spawn": True}, {"children"}),
         ({"allow_parallel_subagents": True}, {"children"}),

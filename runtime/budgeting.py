@@ -1,0 +1,197 @@
+"""Budgets: what the model is told of its window, the limit of the window, and ceilings of tokens, cost and time.
+
+A ceiling that is passed pauses the run at the step boundary, with an approval of kind budget: `approved` with
+`arguments={"raise": amount}` raises that one ceiling, `rejected` ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..eventlog.errors import ApprovalError, ConfigError
+from ..eventlog.events import ApprovalRequested, Budget, Parked, Status, Text, TokenUsage
+from ..eventlog.names import digest_of
+from ..projections.money import plus_cost
+from ..projections.prompt import budget_line
+from ..projections.run_state import RunState
+from .compaction import exceeds
+from .rules import APPROVAL_EXPIRY_S, Ceiling, Rules
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from .registry import Registry
+
+KIND = "budget"
+
+
+# --- the window -------------------------------------------------------------------------------------------------------
+
+
+def advise(turn: Turn) -> None:
+    """Tell how full the window is, right before a step."""
+    context = turn.state.context
+    if context.told and context.window_tokens is not None:
+        turn.add(
+            Budget(
+                kind="advisory",
+                scope="context",
+                used=context.tokens,
+                limit=context.window_tokens,
+                message=budget_line(context.tokens, context.window_tokens),
+            )
+        )
+
+
+def stop(turn: Turn) -> bool:
+    """End the run if its context takes more of the window than it may, and there is no more room to be made."""
+    context, limit = turn.state.context, turn.rules.limit_pct
+    if limit is None or context.window_tokens is None or not exceeds(turn.state, limit):
+        return False
+    used, window = context.tokens, context.window_tokens
+    message = f"Stopped: the context budget of {limit}% is used up ({used}/{window} tokens)."
+    turn.add(
+        Budget(kind="limit", scope="context", used=used, limit=window * limit // 100, message=message),
+        Text(text=message),
+        Status(status="completed", reason="budget_limit"),
+    )
+    return True
+
+
+# --- ceilings ---------------------------------------------------------------------------------------------------------
+
+
+class _Passed(msgspec.Struct, frozen=True):
+    ceiling: Ceiling
+    used: Decimal | None
+    limit: Decimal
+
+    @property
+    def message(self) -> str:
+        """In words."""
+        used = "an unknown amount" if self.used is None else f"{self.used:f}"
+        return f"{self.ceiling.name} of {self.limit:f} is passed: {used} used"
+
+
+def pause(turn: Turn) -> bool:
+    """Pause above a ceiling until somebody raises it; end the run if nobody does."""
+    state = turn.state
+    for approval in state.approvals.values():
+        resolution = approval.resolution
+        if approval.request.kind != KIND or resolution is None or resolution.decision == "approved":
+            continue
+        why = (
+            "nobody raised it in time"
+            if resolution.decision == "timed_out"
+            else "an operator did not raise it"
+        )
+        note = f": {resolution.note}" if resolution.note else ""
+        name = approval.request.arguments.get("budget", "")
+        turn.fail("budget_exceeded", f"{name} is passed, and {why}{note}", recoverable=False, step=None)
+        return True
+    found = next(_passed(state, turn.rules), None)
+    if found is not None:
+        _ask(turn, found)
+    return found is not None
+
+
+def _passed(state: RunState, rules: Rules) -> Iterator[_Passed]:
+    for ceiling in rules.ceilings:
+        limit = Decimal(ceiling.limit) + Decimal(state.spent.raised.get(ceiling.name, "0"))
+        used = _used(state, ceiling)
+        if used is None or used > limit:
+            yield _Passed(ceiling, used, limit)
+
+
+def _used(state: RunState, ceiling: Ceiling) -> Decimal | None:
+    """Of the run with all below it, or of its last step."""
+    of_step = ceiling.name.startswith("step.")
+    match ceiling.scope:
+        case "tokens":
+            return _tokens(state.model.usage) if of_step else _tokens(state.usage + state.inner_usage)
+        case "cost":
+            whole = plus_cost(state.cost_usd, state.inner_cost_usd)
+            cost = state.spent.step_cost_usd if of_step else whole
+            return None if cost is None else Decimal(cost)
+        case "seconds":
+            spent = state.spent
+            return Decimal(str(round(spent.step_seconds if of_step else spent.seconds, 3)))
+
+
+def _tokens(usage: TokenUsage) -> Decimal:
+    return Decimal(max(usage.total_tokens, usage.input_tokens + usage.output_tokens))
+
+
+def _ask(turn: Turn, passed: _Passed) -> None:
+    state, name = turn.state, passed.ceiling.name
+    ordinal = sum(1 for approval in state.approvals.values() if approval.request.kind == KIND)
+    turn.add(
+        Budget(
+            kind="limit",
+            scope=passed.ceiling.scope,
+            used=_number(passed.used or Decimal(0)),
+            limit=_number(passed.limit),
+            message=passed.message,
+        ),
+        ApprovalRequested(
+            approval_id=f"ap-{digest_of(state.run, KIND, str(ordinal))[:16]}",
+            kind=KIND,
+            arguments={"budget": name, "limit": f"{passed.limit:f}"},
+            expires_at=turn.now + APPROVAL_EXPIRY_S,
+        ),
+        Status(status="paused", reason="budget"),
+        Parked(reason="budget"),
+    )
+
+
+def _number(amount: Decimal) -> int | float:
+    return int(amount) if amount == amount.to_integral_value() else float(amount)
+
+
+def check_raise(arguments: dict[str, object] | None) -> None:
+    """Raises `ApprovalError` unless they raise the ceiling by an amount."""
+    amount = (arguments or {}).get("raise")
+    named = arguments is not None and arguments.keys() == {"raise"}
+    if (
+        not named
+        or isinstance(amount, bool)
+        or not isinstance(amount, int | float | str)
+        or not _positive(amount)
+    ):
+        raise ApprovalError(
+            'a budget is raised by an amount: approve with arguments={"raise": AMOUNT}, or reject to end the run'
+        )
+
+
+def _positive(amount: float | str) -> bool:
+    try:
+        number = Decimal(str(amount))
+    except ArithmeticError:
+        return False
+    return number.is_finite() and number > 0
+
+
+# --- what has to be known before a run starts -------------------------------------------------------------------------
+
+
+def window_tokens(registry: Registry, rules: Rules) -> int | None:
+    """How much the run's model reads at most: as configured, else as known; null where nobody knows."""
+    return rules.context.window_tokens or registry.window_tokens(rules.model)
+
+
+def check(registry: Registry, rules: Rules) -> None:
+    """Raises `ConfigError` for a budget that could not be kept: nobody knows the window, or a price."""
+    if (rules.limit_pct is not None or rules.tells_window) and window_tokens(registry, rules) is None:
+        raise ConfigError(
+            f"budget_awareness needs the window of {rules.model!r}, which is not known: set context.window_tokens"
+        )
+    costs = next((each for each in rules.ceilings if each.scope == "cost"), None)
+    unpriced = [model for model in rules.models if costs is not None and not registry.price_known(model)]
+    if unpriced:
+        raise ConfigError(
+            f"budgets.{costs.name if costs else ''} needs the price of {unpriced[0]!r}, which is not known: "
+            "configure it, or leave the budget out"
+        )

@@ -1,0 +1,200 @@
+"""Keeping the prompt within the model's window: what is cut, when, and the summary that takes its place (agent.md 3).
+
+Two kinds of cuts, at step boundaries and before the planner:
+
+    window    keeps the newest messages and the run's own input; for too many messages, or above `trigger_pct`
+    compact   keeps the newest messages of users only; above `compact_pct`, above the limit of the budget awareness, and
+              when the provider says that the request does not fit. Once in a run
+
+The summary is a model call of its own phase, whose answer is stored before the cut. Where it fails, the cut is made
+without one, and says so.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..eventlog.events import Context, Json, SummaryMade, TokenUsage
+from ..projections.messages import Message
+from ..projections.prompt import Range, as_ranges, is_summary, newest_of_users, percent, tail_start
+from ..projections.run_state import RunState
+from ..projections.tokens import messages_tokens
+from . import asking
+from .commands import ModelReplied
+from .request import COMPACTION, SUMMARY, cut_messages
+from .rules import Rules
+from .turn import Turn
+
+Cause = Literal["messages", "tokens", "limit", "overflow"]
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """What is kept of the messages behind the system message, and why the rest is cut."""
+
+    phase: str
+    cause: Cause
+    kept: list[Range]
+
+
+def exceeds(state: RunState, pct: int) -> bool:
+    """Whether the next request takes more than so much of a window that is known."""
+    window = state.context.window_tokens
+    tokens = state.context.tokens
+    return window is not None and tokens * 100 > pct * window
+
+
+def begin(turn: Turn) -> bool:
+    """At a step boundary: make room if that is due. False: there is enough, or nothing to cut."""
+    cut = _due(turn.state, turn.rules)
+    if cut is not None:
+        _start(turn, cut)
+    return cut is not None
+
+
+def begin_overflow(turn: Turn) -> bool:
+    """The provider says that the request does not fit. False: there is no room to be made."""
+    cut = _compact(turn.state, turn.rules, "overflow")
+    if cut is not None:
+        _start(turn, cut)
+    return cut is not None
+
+
+def go_on(turn: Turn) -> None:
+    """Wait for the summary, and cut with it or without."""
+    state = turn.state
+    cut = _cut_of(state, turn.rules)
+    if asking.is_given_up(state):
+        _carry_out(turn, cut, fallback=f"the summary failed: {state.model.error_type}: {state.model.error}")
+    elif not state.model.replied:
+        asking.ask_again(turn, turn.rules.model, state.model.phase)
+    elif not state.context.summary.strip():
+        _carry_out(turn, cut, fallback="the summary is empty")
+    else:
+        _carry_out(turn, cut, summary=True)
+
+
+def replied(turn: Turn, reply: ModelReplied) -> None:
+    """The summary."""
+    if asking.is_current(turn, reply):
+        turn.add(
+            SummaryMade(
+                text=reply.text,
+                usage=reply.usage or TokenUsage(),
+                model=reply.model,
+                source=reply.usage_source if reply.usage else "estimate",
+                cost_usd=reply.cost_usd,
+                phase=reply.phase,
+            )
+        )
+
+
+# --- what is cut ------------------------------------------------------------------------------------------------------
+
+
+def _due(state: RunState, rules: Rules) -> Cut | None:
+    context = rules.context
+    if state.step >= rules.max_steps:
+        return None
+    if rules.limit_pct is not None and exceeds(state, rules.limit_pct):
+        cut = _compact(state, rules, "limit")
+    else:
+        cut = _compact(state, rules, "tokens") if exceeds(state, context.compact_pct) else None
+    if cut is not None or not context.windows or context.overflow == "none":
+        return cut
+    limit = context.history_messages_max
+    if limit is not None and len(_messages(state)) > limit:
+        return _window(state, rules, "messages")
+    return _window(state, rules, "tokens") if exceeds(state, context.trigger_pct) else None
+
+
+def _cut_of(state: RunState, rules: Rules) -> Cut:
+    """The cut that a summary is made for: nothing has changed since it was begun."""
+    cut = _compact(state, rules, "overflow") if state.step_open else _due(state, rules)
+    return cut or Cut(state.model.phase, "tokens", [(0, len(_messages(state)))])
+
+
+def _messages(state: RunState) -> list[Message]:
+    """Those behind the system message."""
+    had = bool(state.messages) and state.messages[0].role == "system"
+    return state.messages[had:]
+
+
+def _window(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
+    context, messages = rules.context, _messages(state)
+    by_count = context.kept_messages if cause == "messages" else None
+    start = tail_start(messages, by_count, _tokens_kept(state, rules))
+    own = state.history_count - (len(state.messages) - len(messages))
+    with_input = [own] if state.context.has_input and own < start else []
+    return _cut(state, SUMMARY, cause, [*with_input, *range(start, len(messages))])
+
+
+def _tokens_kept(state: RunState, rules: Rules) -> int | None:
+    """Half of what brings about a cut, so that the next one is some way off; in the tokens of our estimate."""
+    window, tokens = state.context.window_tokens, state.context.tokens
+    if window is None:
+        return None
+    estimate = state.context.tool_tokens + messages_tokens(state.messages)
+    return window * rules.context.trigger_pct * estimate // (200 * max(1, tokens))
+
+
+def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
+    if state.context.compactions or rules.context.overflow == "none":
+        return None
+    room = _tokens_kept(state, rules)
+    limit = rules.context.keep_user_tokens
+    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room))
+    return _cut(state, COMPACTION, cause, kept)
+
+
+def _cut(state: RunState, phase: str, cause: Cause, kept: list[int]) -> Cut | None:
+    """None for a cut that would take away nothing but earlier summaries."""
+    found = Cut(phase, cause, as_ranges(kept))
+    gone = cut_messages(state, found.kept)
+    return None if all(map(is_summary, gone)) else found
+
+
+# --- and how ----------------------------------------------------------------------------------------------------------
+
+
+def _start(turn: Turn, cut: Cut) -> None:
+    if turn.rules.context.overflow == "summarize":
+        asking.ask(turn, turn.rules.model, cut.phase)
+    else:
+        _carry_out(turn, cut)
+
+
+def _carry_out(turn: Turn, cut: Cut, *, summary: bool = False, fallback: str = "") -> None:
+    state = turn.state
+    system = len(state.messages) - len(_messages(state))
+    details: dict[str, Json] = {
+        "cause": cut.cause,
+        "kept": [list(each) for each in cut.kept],
+        "tokens_before": state.context.tokens,
+    }
+    if state.context.window_tokens is not None:
+        details["used_pct"] = percent(state.context.tokens, state.context.window_tokens)
+    if summary:
+        details["summary"] = "last" if cut.phase == COMPACTION else "first"
+    if fallback:
+        details["fallback"] = fallback
+    turn.add(
+        Context(
+            step=state.step if state.step_open else None,
+            action=_action(state, cut, summary=summary),
+            before_count=len(state.messages),
+            after_count=system + summary + sum(last - first for first, last in cut.kept),
+            details=details,
+        )
+    )
+
+
+def _action(
+    state: RunState, cut: Cut, *, summary: bool
+) -> Literal["window", "summarize", "truncate", "compact"]:
+    if cut.phase == COMPACTION:
+        return "compact"
+    if summary:
+        return "summarize"
+    return "truncate" if state.step else "window"

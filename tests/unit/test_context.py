@@ -1,0 +1,424 @@
+"""Room in the window and budgets, in the core: given what the prompt holds, this is cut, told, paused or ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from foldlog.eventlog.errors import ApprovalError
+from foldlog.eventlog.events import Budget, Context, StoredEvent, Submitted, TokenUsage, ToolSpec
+from foldlog.projections.messages import CallRequest, chain
+from foldlog.projections.run_state import RunState, apply
+from foldlog.runtime.budgeting import check_raise
+from foldlog.runtime.commands import (
+    Claim,
+    Command,
+    ModelCallFailed,
+    ModelReplied,
+    Pause,
+    Resolve,
+    TimerDue,
+    ToolReturned,
+    ToolsResolved,
+)
+from foldlog.runtime.decide import decide, pending
+from foldlog.runtime.effects import CallModel
+from foldlog.runtime.request import model_request
+from foldlog.runtime.rules import Rules, rules_of
+
+NOW = 1_800_000_000.0
+PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+LOOK = ToolSpec(name="look", description="look", parameters=PARAMETERS, effect="pure")
+HISTORY = [
+    {"role": "user", "content": "first question"},
+    {"role": "assistant", "tool_calls": [{"id": "h1", "name": "look", "arguments": "{}"}]},
+    {"role": "tool", "tool_call_id": "h1", "content": "seen"},
+    {"role": "assistant", "content": "first answer"},
+    {"role": "user", "content": "second question"},
+    {"role": "assistant", "content": "second answer"},
+]
+
+
+class Story:
+    """A run told by commands; each answer of its model takes so many tokens of the window."""
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        *,
+        window: int | None = 1000,
+        history: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.state = RunState(run="r", root="r", path="agent")
+        whole = {"model": "sim:m", "instructions": "be brief", **config}
+        self.rules, self.now = rules_of(whole), NOW
+        self.last: tuple[StoredEvent, ...] = ()
+        self.told: list[StoredEvent] = []
+        submitted = Submitted(
+            kind="agent",
+            config=whole,
+            config_digest="c",
+            input="question",
+            input_digest="i",
+            messages=history or [],
+        )
+        apply(self.state, submitted, NOW)
+        self.tell(Claim("w0", 10.0), ToolsResolved(tools=(LOOK,), model="sim:m", window_tokens=window))
+
+    def tell(self, *commands: Command) -> Story:
+        for command in commands:
+            self.last = decide(self.state, self.rules, command, self.now)
+            for event in self.last:
+                apply(self.state, event, self.now)
+            self.told += self.last
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """The digest is that of the messages, whatever was done to them."""
+        digest = ""
+        for message in self.state.messages:
+            digest = chain(digest, message, self.state.call_places)
+        assert digest == self.state.messages_digest
+
+    def step(self, read: int = 10, result: str = "seen") -> Story:
+        """A whole step with one tool call, each with other arguments, for which the model reads so many tokens."""
+        number = self.state.step
+        call = CallRequest(id=f"c{number}", name="look", arguments=f'{{"n":{number}}}')
+        usage = TokenUsage(input_tokens=read, output_tokens=5, total_tokens=read + 5)
+        self.tell(self.reply(calls=(call,), usage=usage))
+        returned = ToolReturned(
+            step=number,
+            call_id=call.id,
+            attempt=1,
+            status="success",
+            result=result,
+            started_at=self.now,
+            completed_at=self.now,
+        )
+        return self.tell(returned)
+
+    def reply(self, text: str = "", **fields: Any) -> ModelReplied:
+        model = self.state.model
+        fields.setdefault("usage", TokenUsage(input_tokens=10, output_tokens=5, total_tokens=15))
+        return ModelReplied(
+            step=self.state.step, attempt=model.attempt, text=text, model="m", phase=model.phase, **fields
+        )
+
+    def fails(self, error_type: str) -> Story:
+        model = self.state.model
+        return self.tell(
+            ModelCallFailed(
+                step=self.state.step,
+                attempt=model.attempt,
+                error_type=error_type,
+                message="no",
+                phase=model.phase,
+            )
+        )
+
+    @property
+    def types(self) -> list[str]:
+        words = []
+        for event in self.last:
+            word = (
+                getattr(event, "action", None)
+                or getattr(event, "kind", None)
+                or getattr(event, "status", None)
+            )
+            words.append(f"{event.type}({word})" if word else event.type)
+        return words
+
+    @property
+    def phase(self) -> str:
+        (effect,) = pending(self.state, self.now)
+        assert isinstance(effect, CallModel)
+        return effect.phase
+
+    @property
+    def contents(self) -> list[str]:
+        return [message.content for message in self.state.messages]
+
+    def found(self, kind: type[Any]) -> Any:
+        return next(event for event in self.last if isinstance(event, kind))
+
+
+# --- the window -------------------------------------------------------------------------------------------------------
+
+
+def test_each_message_that_is_given_back_says_how_full_the_window_is() -> None:
+    story = Story({"budget_awareness": "per-message"}).step(read=100)
+    assert story.contents[2:] == [
+        "[context: 105/1000 tokens, 10% used]",
+        "seen\n[context: 115/1000 tokens, 11% used]",
+    ]
+
+
+def test_the_window_is_told_right_before_each_step() -> None:
+    story = Story({"budget_awareness": "per-message"})
+    assert story.types == ["prepared", "budget(advisory)", "step(started)", "model_requested"]
+    story.step(read=100)
+    assert story.types[-4:] == ["step(completed)", "budget(advisory)", "step(started)", "model_requested"]
+    advice = story.found(Budget)
+    assert (advice.used, advice.limit) == (125, 1000)
+    assert advice.message == "[context: 125/1000 tokens, 12% used]"
+
+
+def test_above_the_limit_one_pass_makes_room_and_then_the_run_stops() -> None:
+    story = Story({"budget_awareness": "limit:50", "context": {"overflow": "truncate"}}).step(read=600)
+    assert story.types[-4:] == ["step(completed)", "context(compact)", "step(started)", "model_requested"]
+    assert story.contents == ["be brief", "question"]
+    story.step(read=600)
+    assert story.types[-4:] == ["step(completed)", "budget(limit)", "text", "status(completed)"]
+    stop = "Stopped: the context budget of 50% is used up (606/1000 tokens)."
+    assert (story.state.output, story.state.status, story.found(Budget).limit) == (stop, "completed", 500)
+    terminal = story.state.terminal
+    assert terminal is not None
+    assert terminal.reason == "budget_limit"
+
+
+def test_a_limit_that_no_room_can_be_made_for_stops_at_once() -> None:
+    story = Story({"budget_awareness": "limit:0", "context": {"overflow": "none"}})
+    assert story.types == ["prepared", "budget(limit)", "text", "status(completed)"]
+
+
+def test_nothing_is_cut_or_told_of_a_window_that_nobody_knows() -> None:
+    story = Story({"context": {}}, window=None).step(read=10**9)
+    assert [event.type for event in story.told if event.type in {"context", "budget"}] == []
+
+
+# --- cuts -------------------------------------------------------------------------------------------------------------
+
+
+def test_too_many_messages_are_cut_before_the_first_step_and_the_own_input_stays() -> None:
+    context = {"history_messages_max": 4, "summary_at_messages": 2, "overflow": "truncate"}
+    story = Story({"context": context}, history=HISTORY)
+    assert story.types == ["prepared", "context(window)", "step(started)", "model_requested"]
+    assert story.contents == ["be brief", "second answer", "question"]
+    cut = story.found(Context)
+    assert (cut.before_count, cut.after_count, cut.details["cause"]) == (8, 3, "messages")
+    assert story.state.history_count == 2
+
+
+def test_a_summary_takes_the_place_of_what_is_cut() -> None:
+    story = Story({"context": {"mode": "navigator", "history_messages_max": 4}}, history=HISTORY)
+    assert (story.types, story.phase) == (["prepared", "model_requested"], "summary")
+    request = model_request(story.state, story.rules, "m", "summary")
+    assert (request.tools, request.output_schema, request.round) == ((), None, 1)
+    assert "user: first question" in request.messages[1].content
+    assert "calls look {}" in request.messages[1].content
+    story.tell(story.reply("They asked twice."))
+    assert story.types == ["summary_made", "context(summarize)", "step(started)", "model_requested"]
+    assert story.contents == [
+        "be brief",
+        "Summary of what was said before:\n\nThey asked twice.",
+        "second answer",
+        "question",
+    ]
+    assert story.state.history_count == 3
+    assert story.state.usage.total_tokens == 15
+
+
+def test_a_long_run_is_cut_at_a_boundary_and_keeps_its_input_and_whole_rounds() -> None:
+    context = {"history_messages_max": 6, "summary_at_messages": 3, "overflow": "truncate"}
+    story = Story({"context": context, "max_steps": 20})
+    for _ in range(8):
+        story.step()
+        assert len(story.state.messages) <= 8
+        assert story.contents[1] == "question"
+        roles = [message.role for message in story.state.messages[2:]]
+        assert roles == ["assistant", "tool"] * (len(roles) // 2)
+    assert [event.type for event in story.told].count("context") == 3
+
+
+def test_a_full_window_is_cut_at_the_trigger_and_compacted_above() -> None:
+    story = Story({"context": {"overflow": "truncate"}}, history=HISTORY).step(read=850)
+    assert story.found(Context).action == "truncate"
+    story = Story({"context": {"overflow": "truncate"}}, history=HISTORY).step(read=950)
+    assert story.found(Context).action == "compact"
+    assert story.contents == ["be brief", "first question", "second question", "question"]
+
+
+def test_overflow_none_leaves_everything_to_the_provider() -> None:
+    story = Story({"context": {"mode": "navigator", "overflow": "none"}}, history=HISTORY[:1] * 30)
+    assert story.types == ["prepared", "step(started)", "model_requested"]
+    story.fails("context_overflow")
+    assert story.types == ["model_failed", "error", "status(error)"]
+
+
+@pytest.mark.parametrize("window", [1000, None])
+def test_a_request_that_does_not_fit_is_compacted_and_made_again_once(window: int | None) -> None:
+    story = Story({}, window=window, history=HISTORY).step().fails("context_overflow")
+    assert (story.types, story.phase) == (["model_failed", "model_requested"], "compaction")
+    story.tell(story.reply("All of it."))
+    assert story.types == ["summary_made", "context(compact)", "model_requested"]
+    assert story.phase == ""
+    assert story.state.model.attempt == 3
+    assert story.contents == [
+        "be brief",
+        "first question",
+        "second question",
+        "question",
+        "Summary of what was said before:\n\nAll of it.",
+    ]
+    story.fails("context_overflow")
+    assert story.types == ["model_failed", "error", "status(error)"]
+    error = story.state.error
+    assert error is not None
+    assert (error.error_type, error.step) == ("context_overflow", 2)
+
+
+def test_a_summary_that_fails_falls_back_to_a_cut_without_one() -> None:
+    story = Story({}, history=HISTORY).fails("context_overflow").fails("context_overflow")
+    assert story.types == ["model_failed", "context(compact)", "model_requested"]
+    assert story.found(Context).details["fallback"] == "the summary failed: context_overflow: no"
+    assert story.phase == ""
+    assert story.contents == ["be brief", "first question", "second question", "question"]
+
+
+def test_an_empty_summary_is_none() -> None:
+    story = Story({}, history=HISTORY).fails("context_overflow")
+    story.tell(story.reply(" "))
+    assert story.found(Context).details["fallback"] == "the summary is empty"
+
+
+def test_a_takeover_in_the_middle_of_a_summary_asks_for_it_again_and_for_nothing_else() -> None:
+    story = Story({}, history=HISTORY).fails("context_overflow").tell(Claim("w1", 10.0))
+    assert (story.types, story.phase) == (["claimed", "model_requested"], "compaction")
+    story.tell(story.reply("All of it."), Claim("w2", 10.0))
+    assert (story.types, story.phase) == (["claimed", "model_requested"], "")
+
+
+def test_what_is_left_of_a_conversation_is_not_summarised_for_ever() -> None:
+    context = {"history_messages_max": 1, "overflow": "summarize"}
+    story = Story({"context": context}, history=HISTORY)
+    summaries = 0
+    while story.phase:
+        story.tell(story.reply("Short."))
+        summaries += 1
+    assert summaries == 1
+
+
+def test_a_planner_sees_the_prepared_history() -> None:
+    context = {"history_messages_max": 4, "summary_at_messages": 2, "overflow": "truncate"}
+    story = Story({"context": context, "planning_enabled": True}, history=HISTORY)
+    assert (story.types, story.phase) == (["prepared", "context(window)", "model_requested"], "planner")
+
+
+# --- ceilings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budgets", "name"),
+    [
+        ({"max_tokens": 14}, "max_tokens"),
+        ({"step": {"max_tokens": 14}}, "step.max_tokens"),
+        ({"max_seconds": 0.5}, "max_seconds"),
+        ({"step": {"max_seconds": 0.5}}, "step.max_seconds"),
+        ({"max_cost_usd": "0.4"}, "max_cost_usd"),
+        ({"step": {"max_cost_usd": "0.4"}}, "step.max_cost_usd"),
+    ],
+)
+def test_a_ceiling_that_is_passed_pauses_until_it_is_raised(budgets: dict[str, Any], name: str) -> None:
+    story = Story({"budgets": budgets})
+    call = CallRequest(id="c1", name="look", arguments="{}")
+    story.tell(story.reply(calls=(call,), cost_usd="0.5"))
+    story.now += 1
+    story.tell(
+        ToolReturned(
+            step=1,
+            call_id="c1",
+            attempt=1,
+            status="success",
+            started_at=story.now,
+            completed_at=story.now,
+        )
+    )
+    assert story.types[-5:] == [
+        "step(completed)",
+        "budget(limit)",
+        "approval_requested(budget)",
+        "status(paused)",
+        "parked",
+    ]
+    (approval,) = story.state.pending_approvals
+    assert approval.request.arguments["budget"] == name
+    more = Resolve(approval_id=approval.request.approval_id, decision="approved", arguments={"raise": 1000})
+    story.tell(more)
+    assert story.types == ["approval_resolved", "status(resumed)"]
+    story.tell(Claim("w1", 10.0))
+    assert story.types == ["claimed", "step(started)", "model_requested"]
+
+
+def test_a_limit_that_is_reached_is_not_passed() -> None:
+    assert Story({"budgets": {"max_tokens": 15}}).step().types[-2:] == ["step(started)", "model_requested"]
+
+
+def test_too_little_raised_asks_again() -> None:
+    story = Story({"budgets": {"max_tokens": 5}}).step()
+    for number in range(2):
+        (approval,) = story.state.pending_approvals
+        answer = Resolve(
+            approval_id=approval.request.approval_id, decision="approved", arguments={"raise": 5}
+        )
+        story.tell(answer, Claim("w1", 10.0))
+        assert bool(story.state.pending_approvals) == (number == 0)
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_a_ceiling_that_nobody_raises_ends_the_run(timed_out: bool) -> None:
+    story = Story({"budgets": {"max_tokens": 5}}).step()
+    (approval,) = story.state.pending_approvals
+    name = approval.request.approval_id
+    story.tell(TimerDue(f"approval-{name}") if timed_out else Resolve(approval_id=name, decision="rejected"))
+    story.tell(Claim("w1", 10.0))
+    assert story.types == ["claimed", "error", "status(error)"]
+    error = story.state.error
+    assert error is not None
+    assert error.error_type == "budget_exceeded"
+
+
+def test_the_time_of_a_pause_counts_for_nothing() -> None:
+    story = Story({"budgets": {"max_seconds": 5.0}, "hitl_tools": ["look"]})
+    story.tell(story.reply(calls=(CallRequest(id="c1", name="look", arguments="{}"),)))
+    (approval,) = story.state.pending_approvals
+    story.now += 3600
+    story.tell(Resolve(approval_id=approval.request.approval_id, decision="approved"), Claim("w1", 10.0))
+    story.now += 2
+    returned = ToolReturned(
+        step=1, call_id="c1", attempt=1, status="success", started_at=story.now, completed_at=story.now
+    )
+    story.tell(returned)
+    assert story.types[-2:] == ["step(started)", "model_requested"]
+    assert story.state.spent.seconds == 2.0
+
+
+def test_an_unknown_cost_passes_every_ceiling_of_cost() -> None:
+    story = Story({"budgets": {"max_cost_usd": "100"}}).step()
+    assert story.found(Budget).message.endswith("an unknown amount used")
+
+
+def test_a_pause_goes_before_everything_else_at_a_boundary() -> None:
+    story = Story({"budgets": {"max_tokens": 5}})
+    story.tell(Pause()).step()
+    assert story.types[-3:] == ["step(completed)", "status(paused)", "parked"]
+    assert story.state.paused == "manual"
+
+
+@pytest.mark.parametrize(
+    "arguments", [None, {}, {"raise": 0}, {"raise": -1}, {"raise": True}, {"raise": "x"}]
+)
+def test_a_budget_is_raised_by_an_amount_and_nothing_else(arguments: dict[str, object] | None) -> None:
+    with pytest.raises(ApprovalError, match="raise"):
+        check_raise(arguments)
+
+
+def test_a_mode_stands_for_three_numbers_and_given_ones_go_before_it() -> None:
+    rules: Rules = rules_of({"context": {"mode": "copilot", "summary_at_messages": 8}})
+    context = rules.context
+    assert (context.history_messages_max, context.summary_at_messages, context.offload_at_messages) == (
+        20,
+        8,
+        50,
+    )
+    assert (context.windows, rules_of({}).context.windows) == (True, False)
