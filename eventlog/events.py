@@ -624,6 +624,21 @@ class KeyRecorded(Event, frozen=True, kw_only=True, tag="key_recorded"):
     submission: Json = None
 
 
+class BreakerUpdated(Event, frozen=True, kw_only=True, tag="breaker_updated"):
+    """The whole state of a circuit breaker, so that the last commit of its subject tells all.
+
+    `failures` in a row. open: no call until `until`. half_open: one call is on its way, and until `until` no other.
+    `error_type` is that of the last failure, `run` the run whose call it was.
+    """
+
+    name: str
+    state: Literal["closed", "open", "half_open"]
+    failures: int = 0
+    until: float = 0.0
+    error_type: str = ""
+    run: str = ""
+
+
 class Unknown(Event, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -684,6 +699,7 @@ Engine = (
     | LateOutcome
     | LaneUpdated
     | KeyRecorded
+    | BreakerUpdated
 )
 Draft = TextReset | ToolCallDelta
 StoredEvent = Observable | Engine

@@ -13,7 +13,7 @@ from .ports import Subject
 SHARDS_MAX = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
-_Kind = Literal["run", "lane", "key"]
+_Kind = Literal["run", "lane", "key", "breaker"]
 
 
 def check_name(what: str, name: str) -> str:
@@ -69,8 +69,13 @@ def key_subject(key: str, shards: int) -> Subject:
     return Subject(shard_of(key, shards), "key", "", digest_of(key)[:32])
 
 
+def breaker_subject(name: str, shards: int) -> Subject:
+    """The subject of a circuit breaker; its name may be any text."""
+    return Subject(shard_of(name, shards), "breaker", "", digest_of(name)[:32])
+
+
 def subject_token(subject: Subject) -> str:
-    """The subject as dotted text, without namespace and shard: `run.<root>.<run>`, `lane.<id>`, `key.<id>`."""
+    """The subject as dotted text, without namespace and shard: `run.<root>.<run>`, else its kind and id."""
     return f"run.{subject.root}.{subject.id}" if subject.kind == "run" else f"{subject.kind}.{subject.id}"
 
 
@@ -79,8 +84,8 @@ def parse_subject_token(shard: int, token: str) -> Subject:
     match token.split("."):
         case ["run", root, run]:
             return Subject(shard, "run", root, run)
-        case ["lane" | "key" as kind, name]:
-            kinds: dict[str, _Kind] = {"lane": "lane", "key": "key"}
+        case ["lane" | "key" | "breaker" as kind, name]:
+            kinds: dict[str, _Kind] = {"lane": "lane", "key": "key", "breaker": "breaker"}
             return Subject(shard, kinds[kind], "", name)
         case _:
             raise ValueError(f"not a subject of the log: {token!r}")

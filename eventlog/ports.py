@@ -26,10 +26,10 @@ COMMIT_BYTES_MAX = 900 * 1024
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
-    """One strictly ordered sequence of commits: a run, the queue of a lane, or the owner of a key."""
+    """One strictly ordered sequence of commits: of a run, a lane's queue, a key's owner, or a circuit breaker."""
 
     shard: int
-    kind: Literal["run", "lane", "key"]
+    kind: Literal["run", "lane", "key", "breaker"]
     root: str
     id: str
 

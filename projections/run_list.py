@@ -12,6 +12,7 @@ from ..eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
+    BreakerUpdated,
     Budget,
     CancelRequested,
     ChildFinished,
@@ -229,7 +230,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
             return row
-        case LaneUpdated() | KeyRecorded():
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated():
             return row
 
 

@@ -20,6 +20,7 @@ from ..eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
+    BreakerUpdated,
     Budget,
     CancelRequested,
     ChildFinished,
@@ -526,7 +527,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.iterations[event.iteration - 1 :] = [event]
         case Reasoning() | Budget() | LateOutcome() | RalphStop():
             pass
-        case LaneUpdated() | KeyRecorded():
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated():
             pass  # of other subjects
 
 

@@ -327,6 +327,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
         started_at=float(event.metadata.get("started_at", 0.0)),
         completed_at=float(event.metadata.get("completed_at", 0.0)),
         evidence=tuple(event.metadata.get("evidence", ())),
+        breaker=str(event.metadata.get("breaker", "")),
     )
 
 

@@ -52,6 +52,7 @@ from ..runtime.kinds import runnable_of
 from ..runtime.models import (
     AuthenticationFailed,
     CallDelta,
+    CircuitOpen,
     ContextOverflow,
     Delta,
     Finished,
@@ -266,6 +267,7 @@ def _as_result(event: Event) -> ToolResult | None:
 _FAILURES: dict[str, type[ModelError]] = {
     kind.error_type: kind
     for kind in (
+        CircuitOpen,
         TransientModelError,
         RateLimited,
         ContextOverflow,

@@ -57,6 +57,7 @@ class AgentFields(TypedDict, total=False):
     budgets: Any
     retry: Any
     fallback_models: Iterable[str]
+    breaker: Any
     concurrency: Any
     loop_threshold: int
     model_idle_timeout_s: float

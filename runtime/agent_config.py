@@ -177,6 +177,15 @@ class RetryConfig(_Table):
     """How often a run may try again in all, by the type of the error; one that is missing has no such bound."""
 
 
+class BreakerConfig(_Table):
+    """When the circuit breaker of a model provider, or of a tool, opens; its state is shared by all workers."""
+
+    failures: Positive = 5
+    """In a row."""
+    open_s: Annotated[StrictFloat, Field(gt=0)] = 30.0
+    """How long it lets no call through; then one."""
+
+
 class ConcurrencyConfig(_Table):
     """How many runs of this agent may be driven at once, over all workers; null is no limit."""
 
@@ -211,6 +220,7 @@ class AgentConfig(_Table):
     budgets: BudgetsConfig | None = None
     retry: RetryConfig = RetryConfig()
     fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
+    breaker: BreakerConfig | None = None
     concurrency: ConcurrencyConfig | None = None
     loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = 3
     """So many identical rounds in a row end the run; 0 is off."""

@@ -12,11 +12,13 @@ from ..projections.run_state import RunState
 from . import timeouts
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel, Effect, WaitUntil
+from .models import CircuitOpen, RateLimited, TransientModelError
 from .request import request_digest
 from .rules import PARK_RETRY_S, backoff_s
 from .turn import Turn
 
-RETRIED_ERRORS = frozenset({"transient", "rate_limit"})
+CIRCUIT_OPEN = CircuitOpen.error_type
+RETRIED_ERRORS = frozenset({TransientModelError.error_type, RateLimited.error_type, CIRCUIT_OPEN})
 
 
 def pending(state: RunState) -> tuple[Effect, ...]:
@@ -79,8 +81,7 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
     if not is_current(turn, failure):
         return
     failures, retry_at = state.model.failures + 1, None
-    retried = failure.error_type in RETRIED_ERRORS
-    if retried and failures < retry.attempts and not is_quota_used_up(turn, failure.error_type):
+    if failures < retry.attempts and _may_try_again(turn, failure.error_type):
         wait_s = max(backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0)
         retry_at = turn.now + wait_s
     turn.add(
@@ -91,9 +92,16 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
             error=failure.message,
             retry_at=retry_at,
             phase=failure.phase,
-            next_model=_fallback(turn) if retried and retry_at is None else "",
+            next_model=_fallback(turn) if failure.error_type in RETRIED_ERRORS and retry_at is None else "",
         )
     )
+
+
+def _may_try_again(turn: Turn, error_type: str) -> bool:
+    """Whether the same model may be asked again; nobody waits for a breaker who can ask another model."""
+    if error_type == CIRCUIT_OPEN and _fallback(turn):
+        return False
+    return error_type in RETRIED_ERRORS and not is_quota_used_up(turn, error_type)
 
 
 def _fallback(turn: Turn) -> str:

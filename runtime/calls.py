@@ -189,7 +189,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         return
     if returned.attempt != call.failures + 1:  # that attempt's outcome is stored already
         return
-    if returned.status != "success" and _retries(turn, call, returned):
+    if returned.status != "success" and not returned.breaker and _retries(turn, call, returned):
         wait_s = returned.retry_after_s or backoff_s(turn.rules.retry, call.failures + 1, call.id)
         turn.add(
             ToolAttemptFailed(
@@ -209,7 +209,10 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         error=returned.error,
         started_at=returned.started_at,
         completed_at=returned.completed_at,
-        details={"evidence": list(returned.evidence)} if returned.evidence else {},
+        details={
+            **({"evidence": list(returned.evidence)} if returned.evidence else {}),
+            **({"breaker": returned.breaker} if returned.breaker else {}),
+        },
     )
 
 

@@ -101,6 +101,10 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: float
     evidence: tuple[dict[str, Any], ...] = ()
     """The artifacts that the attempt stored: `id`, `media_type`, `size_bytes`."""
+    breaker: str = ""
+    """The circuit breaker that did not let the call through; empty if it was made."""
+    misused: bool = False
+    """The arguments were at fault, and not the tool."""
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):

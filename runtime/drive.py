@@ -40,7 +40,7 @@ from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, Run
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json
 from .modelcall import call_model
-from .toolcall import call_tool
+from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
 from .tools import expose
 from .turn import Turn
@@ -375,9 +375,16 @@ class Driver:
         spec = tool_of(self.state, call)
         with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
             await self.tools()  # before the check: nothing may be awaited between it and the start
+        breaker = tool_breaker_of(self, call)
+        if breaker is not None and (refused := await breaker.admit()) is not None:
+            self.post(refused_call(effect, refused, self.clock.now()))
+            return
         if spec is not None and spec.effect == "unsafe" and not await self._may_start():
             return
-        self.post(await call_tool(self, effect, call))
+        returned = await call_tool(self, effect, call)
+        if breaker is not None:
+            await tell_breaker(breaker, returned, self.state.run)
+        self.post(returned)
 
     async def _may_start(self) -> bool:
         """Rule 20: an unsafe tool starts under a lease that held ever since the log showed the run to be ours.

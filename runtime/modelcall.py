@@ -10,6 +10,8 @@ from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.ports import DraftPiece
 from ..projections.messages import CallRequest
 from .accounting import account
+from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
+from .breakers import Breaker, provider_breaker
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
@@ -69,7 +71,25 @@ class _Answer:
 
 
 async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
-    """Perform one attempt. Never raises but for cancellation: every failure is a command."""
+    """Perform one attempt, unless a circuit breaker is open. Never raises but for cancellation."""
+    rules = driver.journal.rules
+    if rules.breaker is None:
+        return await _call(driver, effect)
+    model = driver.state.model.model or rules.model
+    breaker = Breaker(driver.host.log, provider_breaker(model), rules.breaker)
+    refused = await breaker.admit()
+    if refused is not None:
+        return _failed(effect, CIRCUIT_OPEN, str(refused), refused.wait_s)
+    outcome = await _call(driver, effect)
+    if isinstance(outcome, ModelReplied):
+        await breaker.worked()
+    elif outcome.error_type in RETRIED_ERRORS:  # the others say nothing of the provider's health
+        await breaker.failed(outcome.error_type, driver.state.run)
+    return outcome
+
+
+async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+    """One attempt: every failure is a command."""
     state, rules = driver.state, driver.journal.rules
     answer, asked = _Answer(), state.model.model or rules.model
     try:

@@ -105,6 +105,12 @@ class RateLimited(ModelError):
     error_type = "rate_limit"
 
 
+class CircuitOpen(ModelError):
+    """The call was not made: a circuit breaker lets none through for now. Not for providers to raise."""
+
+    error_type = "circuit_open"
+
+
 class ContextOverflow(ModelError):
     """The request does not fit the model's window."""
 
@@ -155,6 +161,7 @@ __all__ = [
     "AuthenticationFailed",
     "CallDelta",
     "CallRequest",
+    "CircuitOpen",
     "ContextOverflow",
     "Delta",
     "Finished",

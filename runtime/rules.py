@@ -67,6 +67,13 @@ class Ceiling(msgspec.Struct, frozen=True):
     limit: str
 
 
+class BreakerRules(msgspec.Struct, frozen=True):
+    """When a circuit breaker opens (`failures` in a row), and for how long."""
+
+    failures: int = 5
+    open_s: float = 30.0
+
+
 class Rules(msgspec.Struct, frozen=True):
     """The part of a configuration that the core decides by."""
 
@@ -83,6 +90,8 @@ class Rules(msgspec.Struct, frozen=True):
     loop_threshold: int = 3
     retry: RetryRules = RetryRules()
     fallback_models: tuple[str, ...] = ()
+    breaker: BreakerRules | None = None
+    """Null for an agent whose calls no circuit breaker watches."""
     model_idle_timeout_s: float = 120.0
     model_timeout_s: float = 600.0
     step_timeout_s: float | None = None
@@ -134,6 +143,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         loop_threshold=config.get("loop_threshold", 3),
         retry=RetryRules(**retry),
         fallback_models=tuple(config.get("fallback_models") or ()),
+        breaker=BreakerRules(**config["breaker"]) if config.get("breaker") is not None else None,
         model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
         model_timeout_s=config.get("model_timeout_s", 600.0),
         step_timeout_s=config.get("step_timeout_s"),

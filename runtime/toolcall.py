@@ -12,13 +12,14 @@ import msgspec
 from ..eventlog.events import Event
 from ..projections.run_state import CallState
 from .approving import effective_arguments
+from .breakers import Breaker, Refused, tool_breaker
 from .calls import idempotency_key
 from .commands import MemoMade, ToolEmitted, ToolReturned
 from .context import CallFacts, ToolContext
 from .effects import CallTool
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
-from .toolport import Retryable, Tool, ToolFailed, ToolTimedOut
+from .toolport import InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
 
 if TYPE_CHECKING:
     from .drive import Driver
@@ -37,7 +38,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     status: Literal["success", "error", "timed_out"] = "error"
     result: Any = None
     message: str | None = None
-    retryable, retry_after_s, cancelled = False, None, False
+    retryable, retry_after_s, cancelled, misused = False, None, False, False
     limit = asyncio.timeout(spec.timeout_s)
     try:
         async with limit:
@@ -56,7 +57,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     except Retryable as error:
         retryable, retry_after_s, message = True, error.after_s, str(error)
     except ToolFailed as error:
-        result, message = error.result, str(error)
+        result, message, misused = error.result, str(error), isinstance(error, InvalidArguments)
     except Exception as error:
         logger.info("tool %s failed", call.name, exc_info=not veil.used)
         message = _describe(error)
@@ -76,7 +77,38 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         started_at=started_at,
         completed_at=clock.now(),
         evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
+        misused=misused,
     )
+
+
+def tool_breaker_of(driver: Driver, call: CallState) -> Breaker | None:
+    """The circuit breaker of the call's tool; null for an agent without."""
+    rules = driver.journal.rules.breaker
+    if rules is None:
+        return None
+    return Breaker(driver.host.log, tool_breaker(driver.state.agent, call.name), rules)
+
+
+def refused_call(effect: CallTool, refused: Refused, now: float) -> ToolReturned:
+    """The outcome of a call that is not made."""
+    return ToolReturned(
+        step=effect.step,
+        call_id=effect.call_id,
+        attempt=effect.attempt,
+        status="error",
+        error=f"not called: {refused}; it lets a call through again in {refused.wait_s:.0f} s",
+        started_at=now,
+        completed_at=now,
+        breaker=refused.breaker,
+    )
+
+
+async def tell_breaker(breaker: Breaker, returned: ToolReturned, run: str) -> None:
+    """Count what became of a call; one with wrong arguments says nothing of the tool."""
+    if returned.status == "success":
+        await breaker.worked()
+    elif not returned.misused:
+        await breaker.failed(returned.status, run)
 
 
 async def _tool(driver: Driver, name: str) -> Tool:

@@ -24,6 +24,10 @@ class ToolFailed(FoldlogError):
         self.result = result
 
 
+class InvalidArguments(ToolFailed):
+    """The arguments are not what the tool takes: the model's fault, and not the tool's."""
+
+
 class Retryable(ToolFailed):
     """The call failed in a way that a further attempt may mend; honoured for pure and idempotent tools."""
 

@@ -30,7 +30,7 @@ from ..eventlog.events import Effect, ToolSpec
 from ..eventlog.names import check_name
 from .docstrings import read_docstring
 from .json_values import NotJson, as_json
-from .toolport import ToolContextPort, ToolFailed
+from .toolport import InvalidArguments, ToolContextPort, ToolFailed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -184,13 +184,13 @@ class _Arguments:
         self._validator = model.__pydantic_validator__
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them; what was not given is left to its defaults. Raises `ToolFailed`."""
+        """The arguments as the function wants them, defaults left to it. Raises `InvalidArguments`."""
         try:
             valid = self._validator.validate_json(pydantic_core.to_json(dict(arguments)))
         except pydantic.ValidationError as error:
-            raise ToolFailed(f"invalid arguments: {self._problems(error)}") from None
+            raise InvalidArguments(f"invalid arguments: {self._problems(error)}") from None
         except pydantic_core.PydanticSerializationError as error:
-            raise ToolFailed(f"invalid arguments: {error}") from None
+            raise InvalidArguments(f"invalid arguments: {error}") from None
         return {self._names[field]: getattr(valid, field) for field in valid.model_fields_set}
 
     def _problems(self, error: pydantic.ValidationError) -> str:

@@ -1,9 +1,9 @@
 """What the log is made of in JetStream: the names of streams and subjects, and the streams' configurations.
 
 A shard is one stream, so that everything a batch changes lies in one: commits (`run.<root>.<run>`, `lane.<id>`,
-`key.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the wake-ups that they
-become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are published again on `live.fl...`
-for whoever follows. Leases and drafts lie in memory, artifacts in a file stream of their own.
+`key.<id>`, `breaker.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the
+wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are published
+again on `live.fl...` for whoever follows. Leases and drafts lie in memory, artifacts in a file stream of their own.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.runtime import RunHandle, Runtime, knowledge, models, tool, toolport
 from foldlog.runtime.agent_config import (
     AgentConfig,
+    BreakerConfig,
     BudgetsConfig,
     ConcurrencyConfig,
     ContextConfig,
@@ -148,6 +149,12 @@ def test_every_field_of_the_retry_table_is_described_with_its_default() -> None:
     described = {names(row[0])[0]: row[2] for row in rows("configuration.md", "`retry`")}
     defaults = RetryConfig().model_dump(mode="json")
     assert described == {name: f"`{msgspec.json.encode(value).decode()}`" for name, value in defaults.items()}
+
+
+def test_every_field_of_the_breaker_table_is_described_with_its_default() -> None:
+    described = {names(row[0])[0]: row[2] for row in rows("configuration.md", "`breaker`")}
+    defaults = BreakerConfig().model_dump(mode="json")
+    assert described == {name: f"`{value}`" for name, value in defaults.items()}
 
 
 def test_every_field_of_the_tables_of_later_releases_is_named() -> None:

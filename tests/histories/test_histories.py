@@ -33,7 +33,7 @@ NOT_YET = {
     "tools_refresh_requested",
 }
 # Of other subjects than runs.
-ELSEWHERE = {"key_recorded", "lane_updated"}
+ELSEWHERE = {"breaker_updated", "key_recorded", "lane_updated"}
 
 
 @pytest.fixture

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from foldlog.eventlog.events import Error, ModelFailed, ModelRequested, Parked, Status, ToolAttemptFailed
+from foldlog.eventlog.events import (
+    Error,
+    ModelFailed,
+    ModelRequested,
+    Parked,
+    Status,
+    ToolAttemptFailed,
+    ToolResult,
+)
 from foldlog.runtime.commands import Claim, ModelCallFailed, Resume, Tick, TimerDue, ToolReturned
 from foldlog.runtime.decide import pending
 from foldlog.runtime.effects import CallModel
@@ -148,6 +156,44 @@ def test_no_pause_for_an_error_that_waiting_does_not_mend() -> None:
     told = story(retry=RetryRules(exhausted="pause"))
     fail(told, "auth")
     assert told.types == ["model_failed", "error", "status(error)"]
+
+
+def refuse(told: Story, wait_s: float = 5.0) -> None:
+    """A circuit breaker does not let the call through."""
+    attempt = told.state.model.attempt
+    told.tell(
+        ModelCallFailed(
+            step=1, attempt=attempt, error_type="circuit_open", message="open", retry_after_s=wait_s
+        )
+    )
+
+
+def test_behind_an_open_breaker_the_next_model_is_asked_at_once() -> None:
+    told = story()
+    refuse(told)
+    assert told.types == ["model_failed", "model_requested"]
+    assert asked(told) == ["sim:m", "sim:spare"]
+
+
+def test_the_last_model_is_waited_for_until_its_breaker_lets_a_call_through() -> None:
+    told = story(fallback_models=())
+    refuse(told)
+    assert told.types == ["model_failed"]
+    assert told.state.model.retry_at == told.now + 5.0
+    told.now += 5
+    told.tell(Tick())
+    assert asked(told) == ["sim:m", "sim:m"]
+    refuse(told)
+    assert told.types == ["model_failed", "error", "status(error)"]
+
+
+def test_a_tool_that_a_breaker_refuses_is_not_tried_again() -> None:
+    told = story()
+    refused = msgspec.structs.replace(returns("1-0-save", status="error"), breaker="tool:agent/save")
+    told.tell(replies("save"), refused)
+    result = told.last[0]
+    assert isinstance(result, ToolResult)
+    assert (result.success, result.metadata["breaker"]) == (False, "tool:agent/save")
 
 
 def test_a_quota_bounds_the_retries_of_a_run_by_the_type_of_the_error() -> None:
