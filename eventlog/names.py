@@ -16,9 +16,9 @@ _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
 _Kind = Literal["run", "lane", "key", "breaker"]
 
 
-def check_name(what: str, name: str) -> str:
+def check_name(what: str, name: object) -> str:
     """Return `name` if it is 1 to 64 of letters, digits, `_`, `-`. Raises `ConfigError` that says `what` is wrong."""
-    if not _NAME.match(name):
+    if not isinstance(name, str) or not _NAME.match(name):
         raise ConfigError(f"{what} {name!r} must be 1 to 64 letters, digits, '_' or '-'")
     return name
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, Submitted
-from .json_values import NotJson, as_json
+from .json_values import NotJson, StructT, as_json, as_stored
 from .toolport import ToolFailed
 
 if TYPE_CHECKING:
@@ -77,10 +77,11 @@ class ToolContext:
         """Add an observable event (or `Custom(name=..., data=...)`) to the run's stream.
 
         An event that carries an `agent` of its own keeps it; its path is extended by this run's. Raises `ToolFailed`
-        for an event that is not observable.
+        for an event that is not observable, or that the log cannot hold.
         """
         if not isinstance(event, OBSERVABLE) or isinstance(event, (*DRAFTS, Submitted)):
-            raise ToolFailed(f"a tool cannot emit an event of type {event.type!r}: it is not observable")
+            told = getattr(event, "type", type(event).__name__)
+            raise ToolFailed(f"a tool cannot emit an event of type {told!r}: it is not observable")
         self._send(_forwarded(event, self.agent_path))
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
@@ -122,11 +123,10 @@ class ToolContext:
     async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
         """Store bytes under their digest and name them in the call's result (`metadata.evidence`).
 
-        Raises `LogUnavailable`.
+        Raises `LogUnavailable`, `ToolFailed`.
         """
-        reference = ArtifactRef(
-            id=await self._artifacts.put(data), media_type=media_type, size_bytes=len(data)
-        )
+        reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
+        reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
         if reference not in self.evidence:
             self.evidence.append(reference)
         return reference
@@ -137,9 +137,16 @@ class ToolContext:
 
     def _send(self, event: Event) -> None:
         if self._open:
-            self._emit(event)
+            self._emit(_stored(f"an event of type {event.type!r}", event))
         else:
             self.dropped += 1
+
+
+def _stored(what: str, value: StructT) -> StructT:
+    try:
+        return as_stored(value)
+    except NotJson as error:
+        raise ToolFailed(f"{what} cannot be stored: {error}") from None
 
 
 def _forwarded(event: Event, agent_path: str) -> Event:

@@ -10,6 +10,7 @@ from ..eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
 from .decide import take
 from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
+from .submission import check_text
 from .turn import Turn
 
 CLAIM_AFTER_CONFLICTS = 3
@@ -20,8 +21,10 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     """Cancel a run and every open run below it, whole or not at all; what the run's status was found to be.
 
     One of cancelled, already_completed, already_error, already_cancelled. Needs no live worker. Raises `RunNotFound`,
-    `LogUnavailable`.
+    `ConfigError`, `LogUnavailable`.
     """
+    check_text("the reason of a cancel", reason)
+    check_text("the name of who cancels", by)
     append = log.clock.new_id()
     for conflicts in range(DECISIONS_MAX):
         if conflicts > 1:  # reads may be stale: give them the time to be fresh

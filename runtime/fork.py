@@ -36,6 +36,7 @@ from .calls import approval_needed, callable_, recorded_result
 from .journal import DECISIONS_MAX, STALE_READ_S, restored
 from .owed import WATCH
 from .shared_history import History, Home, check, has_begun, take_over
+from .submission import check_text
 from .turn import Turn
 
 POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")
@@ -106,6 +107,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_origin(log: Log, subject: Subject, at: int) -> Origin:
     """The run as it is stored by now. Raises `ConfigError` for a revision that cannot be forked, `LogCorrupted`."""
+    if not isinstance(at, int):
+        raise ConfigError(f"a run is forked at a revision, a number from 1 on, not {at!r}")
     state = RunState(run=subject.id, root=subject.root)
     history: list[Any] = []
     digest = ""
@@ -125,6 +128,8 @@ def submission(origin: Origin, wish: Wish) -> Submitted:
     """
     if wish.tools not in POLICIES:
         raise ConfigError(f"the policy for tools is {', '.join(POLICIES)}, not {wish.tools!r}")
+    if wish.input is not None:
+        check_text("the input of a fork", wish.input)
     if wish.input == "":
         raise ConfigError("the input of a fork is a text that is not empty")
     before = origin.history[0]

@@ -11,13 +11,15 @@ import enum
 import math
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pydantic
 import pydantic_core
 
 from ..projections.messages import canonical_json
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**64 - 1
@@ -26,6 +28,24 @@ INTEGER_MAX = 2**64 - 1
 
 class NotJson(ValueError):
     """The value has no JSON form; the message says which part and why."""
+
+
+def as_stored(value: StructT) -> StructT:
+    """The value as the log would give it back. Raises `NotJson` for one whose fields do not hold what they declare.
+
+    What callers and tools hand over is of any type, and no reader could get past it once it is stored.
+    """
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value), type=type(value))
+    except UnicodeEncodeError:
+        raise NotJson("text that is not valid Unicode") from None
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise NotJson(str(error) or "it is nested too deeply") from None
+
+
+def sound(text: str) -> str:
+    """The text as UTF-8 holds it: what is no character becomes a question mark."""
+    return text.encode(errors="replace").decode()
 
 
 def as_json(value: Any) -> Any:

@@ -14,6 +14,7 @@ from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
 from .breakers import Breaker, provider_breaker
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
+from .json_values import sound
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
 from .request import model_request
 
@@ -34,28 +35,41 @@ class _Answer:
         self.calls: dict[int, CallRequest] = {}
         self.finished: Finished | None = None
         self.sizes: dict[tuple[Channel, int], int] = {}
+        self._halves: dict[tuple[Channel, int], str] = {}
+        """Of each channel the first half of a character whose second half is still to come."""
 
     def add(self, delta: Delta) -> tuple[Channel, int, str, str] | None:
         """Take a delta; what a draft says of it: channel, call index, text, tool name."""
         match delta:
-            case TextDelta(text=text):
+            case TextDelta():
+                text = self._whole("text", 0, delta.text)
                 self.text.append(text)
                 return ("text", 0, text, "") if text else None
-            case ReasoningDelta(text=text):
+            case ReasoningDelta():
+                text = self._whole("reasoning", 0, delta.text)
                 self.reasoning.append(text)
                 return ("reasoning", 0, text, "") if text else None
             case CallDelta():
+                text = self._whole("tool_calls", delta.index, delta.arguments)
                 before = self.calls.get(delta.index) or CallRequest(id="", name="", arguments="")
                 call = CallRequest(
-                    id=before.id or delta.id,
-                    name=before.name + delta.name,
-                    arguments=before.arguments + delta.arguments,
+                    id=before.id or sound(delta.id),
+                    name=before.name + sound(delta.name),
+                    arguments=before.arguments + text,
                 )
                 self.calls[delta.index] = call
-                return "tool_calls", delta.index, delta.arguments, call.name
+                return "tool_calls", delta.index, text, call.name
             case Finished():
                 self.finished = delta
                 return None
+
+    def _whole(self, channel: Channel, index: int, text: str) -> str:
+        """The text in whole characters: servers cut them in two, and write halves that never become one."""
+        text = self._halves.pop((channel, index), "") + text
+        if text[-1:] and "\ud800" <= text[-1] <= "\udbff":
+            self._halves[channel, index] = text[-1]
+            text = text[:-1]
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     @property
     def written(self) -> str:
@@ -128,7 +142,7 @@ def _failed(
         step=effect.step,
         attempt=effect.attempt,
         error_type=error_type,
-        message=message,
+        message=sound(message),
         retry_after_s=retry_after_s,
         phase=effect.phase,
     )

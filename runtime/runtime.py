@@ -53,6 +53,7 @@ from .family import cancel_family
 from .fork import ForkPlan, Wish, opening, plan_of, read_origin, same_fork, submission
 from .fork import store as store_fork
 from .journal import DECISIONS_MAX, STALE_READ_S, Journal, following
+from .json_values import NotJson, as_stored
 from .local import LocalExecutor
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
@@ -425,7 +426,8 @@ class Runtime:
         return self._index
 
     async def locate(self, run_id: str) -> Subject:
-        """The subject of a run. Raises `RunNotFound`."""
+        """The subject of a run. Raises `RunNotFound`, `ConfigError`."""
+        check_name("the run", run_id)
         shards = self.log.events.shards
         carried = shard_in(run_id)
         likely = [carried] if carried is not None and carried < shards else []
@@ -557,9 +559,9 @@ class RunHandle(Generic[OutputT]):
         The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
         it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is no agent's.
         """
+        if mcp_servers:
+            self._runtime.registry.tool_sources().check(mcp_servers)
         servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
-        if servers:
-            self._runtime.registry.tool_sources().check(servers)
         await self._tell(RefreshTools(servers, by), refuse_finished=True)
 
     async def pending(self) -> Pending:
@@ -669,6 +671,7 @@ class RunHandle(Generic[OutputT]):
 
         What makes a parked run runnable carries its wake-up in the same batch (rule 5).
         """
+        command = _checked(command)
         journal = journal or await self._journal()
         if feature is not None and not journal.state.over:
             self._require(feature, journal.state)
@@ -706,6 +709,14 @@ async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
             fold_stored(outcome, stored)
             if outcome.terminal is not None:
                 return
+
+
+def _checked(command: Command) -> Command:
+    """Raises `ConfigError` for a command that holds what no log can."""
+    try:
+        return as_stored(command)
+    except NotJson as error:
+        raise ConfigError(f"{type(command).__name__.lower()}: {error}") from None
 
 
 def _text(what: str, value: object) -> str:

@@ -18,7 +18,7 @@ from ..eventlog.names import lane_subject, run_subject
 from ..eventlog.ports import At, CommitWrite, Log, Subject
 from ..projections.history import History, PastTurn, TurnState, fold_turn
 from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, restored
-from .submission import lane_of
+from .submission import check_text, lane_of
 
 
 async def session_history(
@@ -34,6 +34,7 @@ async def session_history(
     `before` is a run of the session that may run now: all runs before it are seen, however stale a read is. Raises
     `LogCorrupted`, `LogUnavailable`.
     """
+    check_text("a session", session)
     subject = lane_subject(lane_of(session), log.events.shards)
     for _ in range(REFUSALS_MAX):
         lane = await _read_lane(log, subject)
@@ -59,8 +60,9 @@ async def drop_last_turns(log: Log, session: str, turns: int) -> int:
     Runs and their logs stay as they are. Raises `SessionBusy` while a run of the session is open, `ConfigError` for a
     negative number, `LogCorrupted`, `LogUnavailable`.
     """
-    if turns < 0:
-        raise ConfigError(f"{turns} turns cannot be dropped: say 0 or more")
+    if type(turns) is not int or turns < 0:
+        raise ConfigError(f"{turns!r} turns cannot be dropped: say 0 or more")
+    check_text("a session", session)
     subject, append = lane_subject(lane_of(session), log.events.shards), log.clock.new_id()
     for attempt in range(DECISIONS_MAX if turns else 0):
         if attempt:

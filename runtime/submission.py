@@ -11,6 +11,7 @@ from ..eventlog.errors import ConfigError, PayloadTooLarge
 from ..eventlog.events import ParentLink, Status, Submitted
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import canonical_json, parse_messages, sha256_hex
+from .json_values import as_stored
 from .rules import rules_of_run
 from .turn import Turn
 
@@ -35,12 +36,11 @@ def submitted_event(
     parent: ParentLink | None = None,
 ) -> Submitted:
     """The event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
-    if not isinstance(input, str):
-        raise ConfigError(f"the input of a run is text, not {type(input).__name__}")
-    try:
-        history = [msgspec.to_builtins(message) for message in parse_messages(messages)]
-    except ValueError as error:
-        raise ConfigError(f"messages: {error}") from error
+    check_text("the input of a run", input)
+    for what_text, text in (("the session", session), ("the idempotency key", idempotency_key)):
+        if text is not None:
+            check_text(what_text, text)
+    history = _history(messages)
     extra = _json_object("metadata", metadata or {})
     run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
     config = runnable.submission_config(run)
@@ -66,12 +66,32 @@ def submitted_event(
     )
 
 
+def check_text(what: str, value: object) -> None:
+    """Raises `ConfigError` for what the log cannot hold as text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is text, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what} is not valid Unicode at character {error.start + 1}") from None
+
+
+def _history(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as stored. Raises `ConfigError`."""
+    try:
+        return [msgspec.to_builtins(as_stored(message)) for message in parse_messages(messages)]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"messages: {error}") from error
+
+
 def lane_of(session: str) -> str:
     """The lane in which the runs of a session go one after the other."""
     return f"session:{session}"
 
 
 def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{what} must be a JSON object, not {type(value).__name__}")
     try:
         result: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:

@@ -17,6 +17,7 @@ from .calls import idempotency_key
 from .commands import MemoMade, ToolEmitted, ToolReturned
 from .context import CallFacts, ToolContext
 from .effects import CallTool
+from .json_values import sound
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
 from .toolport import InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
@@ -71,7 +72,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         attempt=effect.attempt,
         status=status,
         result=veil.hide(result),
-        error=veil.hide(message),
+        error=None if message is None else sound(veil.hide(message)),
         retryable=retryable,
         retry_after_s=retry_after_s,
         started_at=started_at,
