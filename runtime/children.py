@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..eventlog.errors import RunNotFound
+from ..eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
 from ..eventlog.events import ChildReturned, ParentLink
 from ..eventlog.names import child_run_id, run_subject
 from ..eventlog.ports import Write
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
 from ..projections.run_state import RunState
-from .commands import ChildEnded, ChildSpawned, Command, Tick
+from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from .effects import RunNode
 from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
@@ -75,9 +75,24 @@ class ChildRuns:
             turns[ordinal].set()
 
     async def run_node(self, effect: RunNode) -> None:
-        """Run a member as a node of this run, from its start or from where it stands, to its end."""
+        """Run a member as a node of this run, from its start or from where it stands, to its end.
+
+        One that cannot be started ends this run with an error.
+        """
+        try:
+            await self._run_node(effect, self._member(effect.name))
+        except (ConfigError, PayloadTooLarge) as error:
+            kind = "payload_too_large" if isinstance(error, PayloadTooLarge) else "config_error"
+            self._driver.post(PreparationFailed(kind, f"node {effect.name!r} cannot be started: {error}"))
+
+    def _member(self, name: str) -> Runnable:
+        runnable = self._driver.host.agent(self._driver.state.agent)
+        if name not in runnable.members:
+            raise NotRegistered(f"{runnable.kind} {runnable.name!r} has no {name!r} in this process")
+        return runnable.members[name]
+
+    async def _run_node(self, effect: RunNode, runnable: Runnable) -> None:
         state = self._driver.state
-        runnable = self._driver.host.agent(state.agent).members[effect.name]
         known = [node.child_run for node in state.nodes if node.name == effect.name][effect.ordinal :]
         spawned = ChildSpawned(
             call_id=None,

@@ -330,7 +330,7 @@ class Worker:
     def _missing(self, journal: Journal) -> str | None:
         """What this process' registry lacks for the run, which other workers may have."""
         try:
-            self._host.registry.resolve(self._host.agent(journal.state.agent))
+            self._host.registry.check(self._host.agent(journal.state.agent))
         except NotRegistered as error:
             return str(error)
         return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from foldlog.eventlog import ChildStarted, ConfigError, NotRegistered, RunFailed
-from foldlog.runtime import Agent, Swarm, tool
+from foldlog.eventlog.ports import COMMIT_BYTES_MAX
+from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -275,6 +276,60 @@ async def test_another_process_goes_on_with_the_open_nodes_and_repeats_no_finish
         await place.runtime.drive(run.run_id)
     assert (await run.result(timeout_s=20)).output == "D"
     assert (ran.count("a"), ran.count("c"), ran.count("d")) == (1, 2, 1)
+
+
+async def test_a_node_that_cannot_be_started_ends_the_swarm_with_an_error_that_names_it(
+    place: Place, script: Script
+) -> None:
+    def told(run: Mapping[str, Any]) -> str:
+        if run["input"] == "A":
+            raise ValueError("no instructions for A")
+        return "fine"
+
+    a = Agent("a", model=script(says("A")))
+    b = Agent("b", model=script(says("B")), instructions=told)
+    swarm = Swarm([a, b], "a >> b")
+    await place.open(swarm)
+    run = await place.start(swarm)
+    with pytest.raises(
+        RunFailed, match=r"node 'b' cannot be started: agent 'b'.*no instructions for A"
+    ) as failed:
+        await run.result(timeout_s=20)
+    assert failed.value.error_type == "config_error"
+
+
+async def test_outputs_that_are_too_large_together_end_the_swarm(place: Place, script: Script) -> None:
+    half = "x" * (COMMIT_BYTES_MAX // 2)
+    a, b = (Agent(name, model=script(says(half))) for name in "ab")
+    c = Agent("c", model=script(says("C")))
+    swarm = Swarm([a, b, c], "(a | b) >> c")
+    await place.open(swarm)
+    run = await place.start(swarm)
+    with pytest.raises(RunFailed) as failed:  # c cannot be started, or both outputs come at the same moment
+        await run.result(timeout_s=20)
+    assert failed.value.error_type == "payload_too_large"
+
+
+async def test_a_process_whose_swarm_is_another_one_says_so(place: Place, script: Script) -> None:
+    entered = asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    a = Agent("a", model=script(calls(call("wait"))), tools=[wait])
+    swarm = Swarm([a], "a")
+    await place.open(swarm)
+    run = await place.start(swarm, executor="local")
+    await entered.wait()
+    await place.runtime.aclose()
+    changed = Registry(agents=[Swarm([Agent("other", model=script(says("x")))], "other")])
+    async with Runtime.open(log=place.log, registry=changed) as later:
+        await later.drive(run.run_id)
+        with pytest.raises(RunFailed, match="swarm 'swarm' has no 'a' in this process"):
+            await later.get_run(run.run_id).result(timeout_s=20)
 
 
 async def test_what_a_member_lacks_is_refused_before_the_first_event(place: Place, script: Script) -> None:
