@@ -64,7 +64,8 @@ class FlowError(AgentConfigError):
         self.reason, self.text = reason, text
         self.line, self.column = before.count("\n") + 1, place - begin + 1
         below = "".join(character if character == "\t" else " " for character in before[begin:])
-        super().__init__(f"flow, line {self.line}, column {self.column}: {reason}\n    {shown}\n    {below}^")
+        where = f"line {self.line}, column {self.column}: {reason}"
+        super().__init__(f"flow, {where}\n    {shown}\n    {below}^", [ConfigProblem("flow", where)])
 
 
 class NotRegistered(ConfigError):

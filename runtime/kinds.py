@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..eventlog.errors import ConfigError
+from ..eventlog.errors import AgentConfigError, ConfigError
 from .agent import Agent
 from .ralph.loop import RalphLoop
 from .runnable import Runnable
@@ -17,6 +17,14 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {
     "swarm": Swarm.from_config,
 }
 """By the kind of a run: what makes its runnable from the configuration in `submitted`."""
+
+
+def runnable_of_table(table: Mapping[str, Any]) -> Runnable[Any]:
+    """The runnable of a table whose `kind` says what it is; an agent if it says nothing. Raises `AgentConfigError`."""
+    kind = table.get("kind", "agent")
+    if kind not in KINDS:
+        raise AgentConfigError(f"kind is {kind!r}; known are {', '.join(map(repr, KINDS))}")
+    return KINDS[kind]({k: v for k, v in table.items() if (k, v) != ("kind", "agent")})
 
 
 def runnable_of(kind: str, config: Mapping[str, Any]) -> Runnable[Any]:

@@ -12,7 +12,8 @@ from typing import Any
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ...runtime import Agent, Registry
 from ...runtime.agent_config import config_digest
-from ...runtime.runnable import all_members
+from ...runtime.kinds import runnable_of_table
+from ...runtime.runnable import Runnable, all_members
 from ..mcp.config import parse_servers
 
 _FILES = (".json", ".toml")
@@ -40,7 +41,7 @@ def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
     """
     try:
         if path.endswith(_FILES) or ":" not in path:
-            yield _check_data(path, _read(path), registry)
+            yield from _check_data(path, _read(path), registry)
             return
         found = Registry.load(path)
     except AgentConfigError as error:
@@ -48,19 +49,26 @@ def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
     except ConfigError as error:
         yield Checked(path=path, problems=(ConfigProblem("", str(error)),))
     else:
-        members = [member for each in found.agents.values() for member in all_members(each)]
-        for agent in members:
-            if isinstance(agent, Agent):
-                yield _checked(path, agent, registry or found)
+        for each in found.agents.values():
+            yield from _check_members(path, each, registry or found)
 
 
-def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -> Checked:
+def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -> Iterator[Checked]:
     try:
-        agent = Agent.from_config(data)
+        runnable = runnable_of_table(data)
     except AgentConfigError as error:
         name = data.get("name")
-        return Checked(path=path, agent=name if isinstance(name, str) else None, problems=error.problems)
-    return _checked(path, agent, registry)
+        yield Checked(path=path, agent=name if isinstance(name, str) else None, problems=error.problems)
+        return
+    if not isinstance(runnable, Agent):
+        yield Checked(path=path, agent=runnable.name, digest=config_digest(runnable.to_config()))
+    yield from _check_members(path, runnable, registry)
+
+
+def _check_members(path: str, runnable: Runnable[Any], registry: Registry | None) -> Iterator[Checked]:
+    for member in all_members(runnable):
+        if isinstance(member, Agent):
+            yield _checked(path, member, registry)
 
 
 def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked:

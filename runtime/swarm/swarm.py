@@ -170,14 +170,13 @@ class Swarm:
 
 def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
     """The agent of a table, or what its `kind` says."""
-    from ..kinds import KINDS, runnable_of
+    from ..kinds import KINDS, runnable_of_table
 
-    kind = table.get("kind", "agent") if isinstance(table, Mapping) else None
-    if kind not in KINDS:
-        known = ", ".join(map(repr, KINDS))
-        problem = f"kind is {kind!r}; known are {known}" if kind else f"{reprlib.repr(table)} must be a table"
-        config.fail(f"{key}: {problem}")
-    return runnable_of(str(kind), {k: v for k, v in table.items() if (k, v) != ("kind", "agent")})
+    if not isinstance(table, Mapping):
+        config.fail(f"{key}: {reprlib.repr(table)} must be a table")
+    if (kind := table.get("kind", "agent")) not in KINDS:
+        config.fail(f"{key}: kind is {kind!r}; known are {', '.join(map(repr, KINDS))}")
+    return runnable_of_table(table)
 
 
 def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, Runnable[Any]]:

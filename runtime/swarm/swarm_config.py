@@ -8,9 +8,9 @@ from typing import Any, Literal, NoReturn, Self
 import pydantic
 from pydantic import ConfigDict, StrictStr
 
-from ...eventlog.errors import AgentConfigError
+from ...eventlog.errors import AgentConfigError, ConfigProblem
 from ..agent import Agent
-from ..agent_config import Name, NotNegative, Text, explain, nearest
+from ..agent_config import Name, NotNegative, Text, explain, nearest, problems_of
 from ..runnable import Runnable
 from .flow import Flow, names_in
 from .flow_parser import parse_flow
@@ -41,7 +41,9 @@ class SwarmConfig(pydantic.BaseModel):
         try:
             return handler(data)
         except pydantic.ValidationError as error:
-            raise AgentConfigError(explain(error, data, SwarmConfig, "swarm")) from None
+            raise AgentConfigError(
+                explain(error, data, SwarmConfig, "swarm"), problems_of(error, SwarmConfig)
+            ) from None
 
     def to_config(self) -> dict[str, Any]:
         """The configuration as JSON builtins. Every call gives a fresh copy."""
@@ -87,5 +89,6 @@ class SwarmConfig(pydantic.BaseModel):
                 )
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise the error."""
-        raise AgentConfigError(f"swarm {self.name!r}: {problem}")
+        """Raise the error of a problem that is written `key: what is wrong`."""
+        key, _, message = problem.partition(": ")
+        raise AgentConfigError(f"swarm {self.name!r}: {problem}", [ConfigProblem(key, message)])

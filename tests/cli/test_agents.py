@@ -164,3 +164,15 @@ def test_the_supervisor_without_a_tool_is_refused_by_its_name(
     registry = Registry(tools=[tool for name, tool in known.items() if name != missing])
     with pytest.raises(NotRegistered, match=missing):
         Agent.from_config(tomllib.loads(SUPERVISOR.read_text()), registry)
+
+
+def test_a_swarm_in_a_file_is_checked_with_its_agents(check: Any) -> None:
+    flow = 'kind = "swarm"\nname = "s"\nflow = "a >> %s"\n[[agents]]\nname = "a"\n[[agents]]\nname = "b"'
+    result = check("a.toml", a_toml=flow % "b")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [f"✓ a.toml: agent {name}" for name in "sab"]
+    result = check("a.toml", a_toml=flow % "c")
+    assert result.exit_code == 1
+    assert "no agent is named 'c'" in result.stdout
+    result = check("a.toml", a_toml='kind = "swam"\nname = "s"')
+    assert "kind is 'swam'; known are 'agent', 'ralph', 'swarm'" in result.stdout
