@@ -573,7 +573,7 @@ class RunHandle(Generic[OutputT]):
         await self._tell(Pause(by), refuse_finished=True, feature="pause")
 
     async def resume(self) -> None:
-        """Go on after a manual pause. Raises `RunFinished`."""
+        """Go on after a manual pause, or one of reason policy: all models had failed. Raises `RunFinished`."""
         await self._tell(Resume(), refuse_finished=True)
 
     async def resolve(
