@@ -44,7 +44,7 @@ class ChildRuns:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._unsure: list[str | None] = []
-        """The calls of children that are announced, and not known to be stored."""
+        """The calls of what was said of children, and is not known to be stored."""
         self._running: dict[str, list[asyncio.Future[str]]] = {}
         """What drives the children of each call."""
 
@@ -116,7 +116,7 @@ class ChildRuns:
     async def settle(self, call_id: str) -> None:
         """No child outlives its call (R7): end those that are still open, and say so."""
         if call_id in self._unsure:  # what is under way comes to its end first
-            await self._say(Tick())
+            await self._say(Tick(), None)
             self._unsure = [call for call in self._unsure if call != call_id]
         state = self._driver.state
         for child in [c for c, call in state.open_children.items() if call == call_id]:
@@ -129,7 +129,7 @@ class ChildRuns:
                     break
                 await self._driver.clock.sleep(STALE_READ_S)
             await journal.follow_until(lambda state: state.over)
-            await self._say(_ended(journal))
+            await self._say(_ended(journal), None)
 
     async def _run_in_call(
         self, call_id: str, ordinal: int, runnable: Runnable, text: str, announced: Callable[[], None]
@@ -159,7 +159,7 @@ class ChildRuns:
         else:
             await self._start(driver, spawned, start, announced)
         await self._drive_to_end(driver, claimed=not exists)
-        await self._say(_ended(journal))
+        await self._say(_ended(journal), spawned.call_id)
         return journal
 
     async def _start(
@@ -180,11 +180,9 @@ class ChildRuns:
         )
         child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
-        self._unsure.append(spawned.call_id)
-        said = self._post(spawned, write)
+        saying = self._post(spawned, write)
         announced()
-        await said
-        self._unsure.remove(spawned.call_id)
+        await self._until_stored(saying, spawned.call_id)
         await child.journal.load()
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
@@ -215,13 +213,19 @@ class ChildRuns:
         if not await self._driver.is_in_force():
             await asyncio.get_running_loop().create_future()
 
-    async def _say(self, command: Command, *writes: Write) -> None:
-        await self._post(command, *writes)
+    async def _say(self, command: Command, call_id: str | None) -> None:
+        await self._until_stored(self._post(command), call_id)
 
     def _post(self, command: Command, *writes: Write) -> asyncio.Future[None]:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._driver.post(command, writes, stored)
         return stored
+
+    async def _until_stored(self, saying: asyncio.Future[None], call_id: str | None) -> None:
+        """Wait for it. A call that is out of time meanwhile does not know whether it was stored (`settle`)."""
+        self._unsure.append(call_id)
+        await saying
+        self._unsure.remove(call_id)
 
 
 def _ended(journal: Journal) -> ChildEnded:

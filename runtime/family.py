@@ -43,6 +43,8 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
             continue
         if conflicts >= CLAIM_AFTER_CONFLICTS:
             await _claim_top_down(log, members)
+            if any(member.state.over for member in members):  # a claim has read what is newer
+                continue
         if await _cancel_all(log, journals, members, reason, by, append):
             return "cancelled"
     raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")

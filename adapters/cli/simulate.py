@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SCHEDULES = 1000
 """How many are played unless something else is said."""
+WORTH_A_PROCESS = 200
+"""How many schedules are worth the start of processes."""
 
 
 def simulate(  # noqa: PLR0913 - the options
@@ -123,9 +125,12 @@ def _seeds(
 
 def _processes(asked: int, schedules: int | None) -> int:
     """One process for each core, but none that is not worth its start."""
-    few = 200
-    cores = asked or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if not asked and schedules is not None and schedules < few else cores
+    if asked:
+        return asked
+    if schedules is not None and schedules < WORTH_A_PROCESS:
+        return 1
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def _seconds(text: str) -> float:

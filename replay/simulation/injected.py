@@ -46,8 +46,9 @@ KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined] # a Litera
 class Injected(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fault: at the `call`-th time (1, 2, ...) that the process' log is asked for `operation`.
 
-    `amount`: seconds, for what lasts; a position of the log, for a stale read. `freeze`: the process stands still as a
-    whole, and `cut_off`: its connection is taken for dead meanwhile. `stall`: only what it asks its log for does.
+    `amount`: seconds, for what lasts, and until who hears nothing gives up; a position of the log, for a stale read.
+    `freeze`: the process stands still as a whole, and `cut_off`: its connection is taken for dead meanwhile. `stall`:
+    only what it asks its log for does.
     """
 
     process: str

@@ -28,7 +28,11 @@ from .world import Job, World
 
 QUIET_S = 12 * LEASE_S
 """Long enough for everything that was left behind to come back and be found done."""
+SETTLED_AFTER_S = 1200.0
+"""When every run is over, or lost."""
 RELEASE_AFTER_S = 3.0
+STEPS_MAX = 60_000
+"""Several times what the longest schedules take."""
 INTERRUPTION = "by the way"
 
 Forms = Mapping[str, Canonical]
@@ -102,7 +106,7 @@ def play(scenario: Scenario, schedule: Schedule, expected: Forms, *, tells: bool
     picks = Picks(seed, () if schedule.picks is None else schedule.picks)
     with overhearing() as bugs:
         try:
-            problems = run_simulated(game.play, picks=picks)
+            problems = run_simulated(game.play, picks=picks, steps_max=STEPS_MAX)
         except (Stuck, TooLong) as error:
             problems = [f"P3 lost run: {error}"]
     problems += [f"BUG {bug}" for bug in bugs]
@@ -163,7 +167,7 @@ class _Game:
         for number, act in enumerate(schedule.acts):
             world.outside(self._act(number, act))
         await submit(caller, jobs, schedule.executor)
-        await world.settle()
+        await world.settle(SETTLED_AFTER_S)
         await asyncio.sleep(CALM_AFTER_S + QUIET_S)
         return self._judge(caller, jobs)
 

@@ -11,7 +11,7 @@ import msgspec
 from anyio.lowlevel import checkpoint
 
 from ...eventlog.commits import decode
-from ...eventlog.errors import FoldlogError
+from ...eventlog.errors import AppendUnsure, FoldlogError
 from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.ports import CommitWrite, EventLog, Log, Selector, Stored, Subject, Write
 from ...runtime import RunHandle, Runtime, Worker
@@ -62,8 +62,12 @@ class _Events:
         """Append, and stand still behind it if that is planned."""
         commits = [write for write in writes if isinstance(write, CommitWrite)]
         self._log.at_hand = tuple(event.type for write in commits for event in decode(write.data).events)
-        self._process.frozen_behind = None
-        positions = await self._inner.append(*writes)
+        self._process.frozen_behind, self._process.patience_s = None, 0.0
+        try:
+            positions = await self._inner.append(*writes)
+        except AppendUnsure:  # who hears nothing waits before he gives up
+            await self._process.world.clock.sleep(self._process.patience_s)
+            raise
         if self._process.freeze_behind():
             await checkpoint()
         return positions
@@ -93,6 +97,7 @@ class Process:
         self._draw: Draw = faults if callable(faults) else plan_of(faults)
         self._stalled_until_s = 0.0
         self.frozen_behind: Injected | None = None
+        self.patience_s = 0.0
         self.handle = _ProcessLog(self, world.log, self._plan)
         self.silent = False
         """Its death is no news to others: they have to wait until its lease is over."""
@@ -124,6 +129,7 @@ class Process:
                 self.frozen_behind = drawn
                 return None
             case _:
+                self.patience_s = drawn.amount
                 return drawn.fault()
 
     def freeze(self, for_s: float, *, cut_off: bool = False) -> None:

@@ -20,14 +20,15 @@ from ...eventlog.events import (
     OBSERVABLE,
     ApprovalResolved,
     CancelRequested,
+    ChildReturned,
     Claimed,
+    Context,
     Error,
     LaneUpdated,
     MessageInjected,
     MessageQueued,
     ModelRequested,
     Parked,
-    PlannerReplied,
     Released,
     Status,
     Step,
@@ -35,7 +36,6 @@ from ...eventlog.events import (
     Submitted,
     TokenUsage,
     ToolStarted,
-    Usage,
     is_terminal,
 )
 from ...eventlog.ports import Stored
@@ -44,6 +44,9 @@ from ...projections.run_state import RunState, fold_commit
 from ..monitor import check_trace
 from ..trace import trace_of
 from .world import Told, World
+
+_USAGE_OF_OTHERS = (Step, ChildReturned)
+"""Events that carry the usage of other events again."""
 
 
 class _Run:
@@ -74,6 +77,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _families(runs)
     found += _starts(world)
     found += _told(world)
+    found += _keys(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
         found += [
@@ -153,6 +157,18 @@ def _starts(world: World) -> Iterator[str]:
             yield f"P4 unsafe {call} of {run} was started {times} times"
 
 
+def _keys(world: World) -> Iterator[str]:
+    """A key belongs to one run."""
+    runs: dict[str, set[str]] = {}
+    for _, commit in world.commits():
+        first = commit.events[0]
+        if isinstance(first, Submitted) and first.idempotency_key is not None:
+            runs.setdefault(first.idempotency_key, set()).add(commit.run)
+    for key, started in runs.items():
+        if len(started) > 1:
+            yield f"P9 the submissions under the key {key!r} have started {len(started)} runs"
+
+
 def _told(world: World) -> Iterator[str]:
     """What somebody was told is what is stored; a wish that was carried out is stored once."""
     for told in world.told:
@@ -200,15 +216,16 @@ def _requests(world: World) -> Iterator[str]:
         asked.setdefault(place, set()).add(repr(each.messages))
         said[place] = [message.content for message in each.messages if message.role == "user"]
     for (run, step), requests in asked.items():
-        if len(requests) > 1:
-            yield f"REQUEST step {step} of {run} asked the model {len(requests)} different things"
         events = world.events_of(run)
+        cuts = sum(isinstance(event, Context) for event in events)  # each makes it another request
         stored = [e for e in events if isinstance(e, ModelRequested) and e.step == step and not e.phase]
         digests = {event.digest for event in stored}
-        if len(digests) != 1:
+        if len(requests) > 1 + cuts:
+            yield f"REQUEST step {step} of {run} asked the model {len(requests)} different things"
+        if not 1 <= len(digests) <= 1 + cuts:
             yield f"REQUEST step {step} of {run} has {len(digests)} digests"
         carried = [content for content in _messages_before(events, step) if content not in said[run, step]]
-        if carried:
+        if carried and not cuts:
             yield f"REQUEST step {step} of {run} does not carry {carried}"
 
 
@@ -243,7 +260,8 @@ def _states(world: World) -> Iterator[str]:
 def _state(run: str, state: RunState, outcome: Outcome, events: list[StoredEvent]) -> Iterator[str]:
     usage = TokenUsage()
     for event in events:
-        usage = usage + event.usage if isinstance(event, Usage | PlannerReplied) else usage
+        if not isinstance(event, _USAGE_OF_OTHERS):
+            usage = usage + (getattr(event, "usage", None) or TokenUsage())
     if state.usage != usage or outcome.usage != usage:
         yield f"STATE {run} has used {usage.total_tokens} tokens, its state says {state.usage.total_tokens}"
     ends = [event.status for event in events if isinstance(event, Status) and is_terminal(event)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from foldlog.replay.simulation import SCENARIOS, search
 
-SEEDS = 32
+SEEDS = 20
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

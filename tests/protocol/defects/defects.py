@@ -1,0 +1,152 @@
+"""The table of defects: read, hunted in a few processes, and written for the documentation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from foldlog.replay.simulation import SCENARIOS
+
+HERE = Path(__file__).resolve().parent
+TABLE = HERE / "defects.toml"
+DOCUMENT = HERE.parents[2] / "docs" / "reference" / "defects.md"
+SCHEDULES = 2000
+"""Within how many schedules, over all scenarios in turn, each defect has to be found."""
+NEIGHBOURS = 150
+"""How many more seeds of its scenario are tried where a recorded one finds nothing any more."""
+
+Place = tuple[str, int]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """`old` stands once in the file, and becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Defect(msgspec.Struct, frozen=True):
+    """A row. `scenario`, `seed` and `property` say what found it, `tried` after how many schedules."""
+
+    name: str
+    breaks: str
+    change: tuple[Change, ...]
+    scenario: str = ""
+    seed: int = 0
+    property: str = ""
+    tried: int = 0
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What came of a hunt. `problems` is empty if nothing was found; `error`: the change does not apply."""
+
+    name: str
+    tried: int = 0
+    scenario: str = ""
+    seed: int = 0
+    problems: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def properties(self) -> set[str]:
+        return {problem.partition(" ")[0] for problem in self.problems}
+
+
+def read() -> tuple[Defect, ...]:
+    """The rows of the table."""
+    return msgspec.convert(tomllib.loads(TABLE.read_text(encoding="utf-8"))["defect"], tuple[Defect, ...])
+
+
+def everywhere(schedules: int = SCHEDULES) -> list[Place]:
+    """The scenarios in turn with one seed, then with the next."""
+    names = sorted(SCENARIOS)
+    return [(names[number % len(names)], number // len(names)) for number in range(schedules)]
+
+
+def nearby(defect: Defect) -> list[Place]:
+    """The recorded seed, and then others of its scenario."""
+    others = [seed for seed in range(NEIGHBOURS + 1) if seed != defect.seed]
+    return [(defect.scenario, seed) for seed in (defect.seed, *others[:NEIGHBOURS])]
+
+
+def hunted(
+    hunts: Sequence[tuple[Defect, list[Place]]], directory: Path, *, processes: int = 2
+) -> Iterator[Found]:
+    """Hunt each defect in its places, in so many processes, each with a copy of the source below the directory."""
+    parts = [hunts[number::processes] for number in range(processes)]
+    with ThreadPoolExecutor(processes) as threads:
+        every = [
+            threads.submit(lambda number=number, part=part: list(_hunted(part, directory / str(number))))
+            for number, part in enumerate(parts)
+        ]
+        for each in every:
+            yield from each.result()
+
+
+def _hunted(hunts: Iterable[tuple[Defect, list[Place]]], directory: Path) -> Iterator[Found]:
+    asked = "".join(
+        json.dumps({"name": d.name, "changes": msgspec.to_builtins(d.change), "places": places}) + "\n"
+        for d, places in hunts
+    )
+    directory.mkdir()
+    command = [sys.executable, str(HERE / "hunt.py"), str(directory)]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        yield msgspec.convert(json.loads(line), Found)
+
+
+# --- for the documentation --------------------------------------------------------------------------------------------
+
+
+def document(defects: Iterable[Defect]) -> str:
+    """The page of the documentation."""
+    rows = [f"| `{d.name}` | {d.breaks} | `{d.scenario}`, {d.seed} | {d.property} |" for d in defects]
+    return "\n".join([HEAD, *rows, ""])
+
+
+HEAD = f"""# Defects that the simulation finds
+
+A test is worth what it catches. Each row is a defect that was put into a copy of the runtime; the
+[simulation](../how-to/simulate.md) found it within {SCHEDULES:,} random schedules, at this scenario and seed, by this
+property. The tests put each of them in again and play its schedule; the nightly set searches anew. The changes
+themselves are in `tests/protocol/defects/defects.toml`.
+
+| defect | what it does | scenario, seed | property |
+| --- | --- | --- | --- |"""
+
+
+def record(found: Iterable[Found]) -> None:
+    """Write what was found into the table, and the page anew."""
+    text = TABLE.read_text(encoding="utf-8")
+    for each in found:
+        if each.problems:
+            text = _with_record(text, each)
+    TABLE.write_text(text, encoding="utf-8")
+    DOCUMENT.write_text(document(read()), encoding="utf-8")
+
+
+def _with_record(text: str, found: Found) -> str:
+    begin = text.index(f'name = "{found.name}"')
+    end = text.index("[[defect.change]]", begin)
+    kept = [
+        line
+        for line in text[begin:end].rstrip().splitlines()
+        if line.partition(" = ")[0] not in {"scenario", "seed", "property", "tried"}
+    ]
+    facts: dict[str, Any] = {
+        "scenario": json.dumps(found.scenario),
+        "seed": found.seed,
+        "property": json.dumps(min(found.properties)),
+        "tried": found.tried,
+    }
+    lines = [*kept, *[f"{name} = {value}" for name, value in facts.items()]]
+    return text[:begin] + "\n".join(lines) + "\n\n" + text[end:]

@@ -1,0 +1,97 @@
+"""Hunts defects: applies each to a copy of the source, and plays schedules of the copy until one breaks something.
+
+A program of its own, for a process of its own: `hunt.py DIRECTORY` makes the copy in the directory, reads hunts from
+stdin (JSON lines) and writes what came of each to stdout. A hunt names places to try, (scenario, seed), in order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("eventlog", "projections", "runtime", "replay", "adapters")
+
+
+def copied(directory: Path) -> Path:
+    """The installed source, copied below the directory; the copy is imported from now on."""
+    package = directory / "foldlog"
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(f"foldlog.{name}")
+        assert spec is not None
+        assert spec.origin is not None
+        shutil.copytree(Path(spec.origin).parent, package / name)
+    sys.path.insert(0, str(directory))
+    sys.dont_write_bytecode = True
+    _forget()
+    return package
+
+
+def _forget() -> None:
+    for name in [name for name in sys.modules if name == "foldlog" or name.startswith("foldlog.")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def patched(path: Path, old: str, new: str) -> None:
+    """Change the one place in the file. Raises `LookupError` if it is not there, or not alone."""
+    text = path.read_text(encoding="utf-8")
+    if text.count(old) != 1:
+        raise LookupError(f"{path.name} has this {text.count(old)} times, not once:\n{old}")
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def hunt(package: Path, changes: list[dict[str, str]], places: list[tuple[str, int]]) -> dict[str, Any]:
+    """Apply the changes, play the places until one fails, and put the source back."""
+    before = {change["file"]: (package / change["file"]).read_text(encoding="utf-8") for change in changes}
+    try:
+        for change in changes:
+            patched(package / change["file"], change["old"], change["new"])
+        _forget()
+        return _found(places)
+    except LookupError as error:
+        return {"error": str(error)}
+    finally:
+        for file, text in before.items():
+            (package / file).write_text(text, encoding="utf-8")
+
+
+def _found(places: list[tuple[str, int]]) -> dict[str, Any]:
+    simulation = importlib.import_module("foldlog.replay.simulation")
+    errors = importlib.import_module("foldlog.eventlog.errors")
+    assert str(simulation.__file__).startswith(sys.path[0]), "the source is played instead of its copy"
+    playing = simulation.Simulation(simulation.SCENARIOS)
+    for number, (scenario, seed) in enumerate(places, start=1):
+        try:
+            played = playing.draw(scenario, seed)
+        except errors.ConfigError as error:
+            return {"tried": number, "scenario": scenario, "seed": seed, "problems": [f"ALWAYS {error}"]}
+        if played.problems:
+            return {
+                "tried": number,
+                "scenario": scenario,
+                "seed": seed,
+                "problems": [problem[:300] for problem in played.problems[:5]],
+            }
+    return {"tried": len(places)}
+
+
+def main() -> None:
+    """Read hunts, write what came of them."""
+    package = copied(Path(sys.argv[1]))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        began = time.monotonic()
+        found = hunt(package, asked["changes"], asked["places"])
+        print(json.dumps({"name": asked["name"], "seconds": time.monotonic() - began, **found}), flush=True)  # noqa: T201 - its answer
+
+
+if __name__ == "__main__":
+    main()
