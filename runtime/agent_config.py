@@ -253,6 +253,8 @@ class AgentConfig(_Table):
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> AgentConfig:
         """The configuration in `data`. Raises `AgentConfigError` that names each wrong key by its path."""
+        if not isinstance(data, Mapping):
+            raise AgentConfigError(f"an agent is configured by a table, not {data!r:.60}")
         return cls.model_validate(dict(data))
 
     def to_config(self) -> dict[str, Any]:
@@ -389,7 +391,7 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
         case _:
             # The entry of a server may hold a secret.
             shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
-            told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}"
+            told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}".removeprefix(": ")
     return ConfigProblem(path, told)
 
 

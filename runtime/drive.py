@@ -38,7 +38,7 @@ from .commands import (
 from .decide import advance, pending, take, unsafe_starts
 from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, RunNode, WaitUntil
 from .journal import STALE_READ_S, Journal, through_outages
-from .json_values import as_json
+from .json_values import as_json, sound
 from .modelcall import call_model
 from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
@@ -367,7 +367,7 @@ class Driver:
             value = as_json(await self.host.agent(self.state.agent).evaluate(effect.name, effect.argument))
         except Exception as error:
             logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
-            problem = f"{type(error).__name__}: {error}"
+            problem = sound(f"{type(error).__name__}: {error}")
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
 
     async def _call_tool(self, effect: CallTool) -> None:

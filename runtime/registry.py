@@ -279,12 +279,14 @@ class Registry:
         if isinstance(found, cls):
             return found
         if not is_runnable(found):
-            raise ConfigError(f"{path!r} is a {type(found).__name__}, neither a Registry nor an Agent")
+            raise ConfigError(
+                f"{path!r} is neither a Registry nor an agent, swarm or loop: its type is {type(found).__name__}"
+            )
         return cls(agents=[found])
 
     def _add_agent(self, agent: Runnable[Any]) -> None:
         if not is_runnable(agent):
-            raise ConfigError(f"{agent!r} is no agent")
+            raise ConfigError(f"{agent!r:.60} is no agent, swarm or loop")
         if agent.name in self._agents:
             raise ConfigError(
                 f"two agents are named {agent.name!r}: {self._agents[agent.name]!r} and {agent!r}; rename one"

@@ -57,6 +57,7 @@ from .json_values import NotJson, as_stored
 from .local import LocalExecutor
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
+from .ralph import RalphLoop
 from .registry import Registry
 from .resume_tokens import new_token, place_of
 from .rules import rules_of
@@ -296,6 +297,8 @@ class Runtime:
             self.registry.check(agent)
         for each in all_members(agent):
             require(executor, each.capabilities() | asked)
+            if isinstance(each, RalphLoop):
+                each.check_prices(self.registry.price_known)
             if isinstance(each, Agent):
                 rules = rules_of(each.config.to_config())
                 for model in rules.models:

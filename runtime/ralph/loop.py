@@ -15,8 +15,10 @@ import pydantic
 from pydantic import ConfigDict, StrictStr
 
 from ...eventlog.errors import AgentConfigError, ConfigError
-from ..agent_config import JsonObject, Name, config_digest
-from ..runnable import Runnable, is_runnable
+from ..agent import Agent
+from ..agent_config import JsonObject, Name, config_digest, explain
+from ..rules import rules_of
+from ..runnable import Runnable, all_members, is_runnable
 from ..runnable_tool import runnable_tool
 from ..tools import PythonTool
 from .stop import Stop
@@ -87,7 +89,7 @@ class RalphLoop:
     runnable: Runnable[Any]
     _scorers: Mapping[str, Scorer]
     _reflect: Reflect | None
-    _stop: Mapping[str, Any]
+    _stop: Any
 
     def __init__(
         self,
@@ -100,11 +102,8 @@ class RalphLoop:
     ) -> None:
         if not is_runnable(runnable):
             raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is no agent, swarm or loop")
-        if REFLECT in scorers:
-            raise AgentConfigError(
-                f"loop {name!r}: scorers: {REFLECT!r} is the name of what reflects; take another"
-            )
-        stops = stop.model_dump() if isinstance(stop, Stop) else dict(stop or {})
+        _check_functions(name, scorers, reflect)
+        stops = stop.model_dump() if isinstance(stop, Stop) else stop or {}
         parts = {
             "name": name,
             "runnable": runnable,
@@ -154,6 +153,18 @@ class RalphLoop:
     def capabilities(self) -> frozenset[str]:
         """What an executor must be able to do for it, what it repeats apart."""
         return frozenset({"children"})
+
+    def check_prices(self, known: Callable[[str], bool]) -> None:
+        """Raises `AgentConfigError` for a `max_cost_usd` that cannot be kept: `known` says whose price is known."""
+        if not read_config(self._config({"name": self.runnable.name})).stop.max_cost_usd:
+            return
+        for each in all_members(self.runnable):
+            for model in rules_of(each.config.to_config()).models if isinstance(each, Agent) else ():
+                if not known(model):
+                    raise AgentConfigError(
+                        f"loop {self.name!r}: stop.max_cost_usd needs the price of {model!r} (agent {each.name!r}), "
+                        "which is not known: configure it, or leave max_cost_usd out"
+                    )
 
     def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
         """A tool that runs this loop with a text, as a child run, and returns its output. Raises `ConfigError`."""
@@ -214,13 +225,29 @@ class RalphLoop:
 
 def read_config(data: Mapping[str, Any]) -> RalphConfig:
     """The configuration in `data`. Raises `AgentConfigError` that names each wrong key."""
+    if not isinstance(data, Mapping):
+        raise AgentConfigError(f"a loop is configured by a table, not {data!r:.60}")
     try:
         return RalphConfig.model_validate(dict(data))
     except pydantic.ValidationError as error:
-        told = [
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)
-        ]
-        raise AgentConfigError(f"loop {data.get('name')!r}: {'; '.join(told)}") from None
+        raise AgentConfigError(explain(error, data, RalphConfig, "loop")) from None
+    except AgentConfigError as error:
+        raise AgentConfigError(f"loop {data.get('name')!r}: {error}") from None
+
+
+def _check_functions(name: object, scorers: object, reflect: object) -> None:
+    """Raises `AgentConfigError` for what cannot be called."""
+    if not isinstance(scorers, Mapping):
+        raise AgentConfigError(f"loop {name!r}: scorers: must be functions by name, not {scorers!r:.60}")
+    for key, scorer in scorers.items():
+        if key == REFLECT:
+            raise AgentConfigError(
+                f"loop {name!r}: scorers: {REFLECT!r} is the name of what reflects; take another"
+            )
+        if not callable(scorer):
+            raise AgentConfigError(f"loop {name!r}: scorers.{key}: {scorer!r:.60} is no function")
+    if reflect is not None and not callable(reflect):
+        raise AgentConfigError(f"loop {name!r}: reflect: {reflect!r:.60} is no function")
 
 
 def _gone(name: str) -> Callable[[Any], Any]:

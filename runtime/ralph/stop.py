@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt, StrictStr
+
+from ...eventlog.errors import AgentConfigError
+from ..agent_config import explain
 
 StopType = Literal[
     "completion",
@@ -33,10 +36,18 @@ class Stop(pydantic.BaseModel):
     timeout_s: Annotated[StrictFloat, Field(ge=0)] = 0.0
     """From the start of the first iteration to the end of the latest; an iteration is not cut short."""
     max_cost_usd: Annotated[Decimal, Field(ge=0)] = Decimal(0)
-    """What all iterations cost together; iterations of unknown cost count as nothing."""
+    """What all iterations cost together; those whose cost nobody knows count as nothing."""
     max_consecutive_failures: Annotated[StrictInt, Field(ge=0)] = 3
     score_threshold: Annotated[StrictFloat, Field(ge=0)] = 0.0
     """The mean of an iteration's scores."""
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _errors_are_ours(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except pydantic.ValidationError as error:
+            raise AgentConfigError(f"stop: {explain(error, data, Stop)}") from None
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,10 +55,11 @@ class Swarm:
         descriptions: Mapping[str, str] = MappingProxyType({}),
         predicates: Mapping[str, Test] = MappingProxyType({}),
     ) -> None:
+        _check_functions(name, predicates)
         data = {
             "name": name,
             "mode": mode,
-            "flow": flow if isinstance(flow, str) else format_flow(flow),
+            "flow": format_flow(flow) if isinstance(flow, Flow) else flow,
             "entry": entry,
             "max_handoffs": max_handoffs,
             "descriptions": dict(descriptions),
@@ -157,6 +158,8 @@ class Swarm:
 
         Raises `AgentConfigError` for a wrong key, and `FlowError`.
         """
+        if not isinstance(data, Mapping):
+            raise AgentConfigError(f"a swarm is configured by a table, not {data!r:.60}")
         own = dict(data)
         tables = own.pop("agents", None)
         config = SwarmConfig.model_validate(own)
@@ -179,8 +182,18 @@ def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
     return runnable_of_table(table)
 
 
+def _check_functions(name: object, predicates: object) -> None:
+    if not isinstance(predicates, Mapping):
+        raise AgentConfigError(
+            f"swarm {name!r}: predicates: must be functions by name, not {predicates!r:.60}"
+        )
+    for key, test in predicates.items():
+        if not callable(test):
+            raise AgentConfigError(f"swarm {name!r}: predicates.{key}: {test!r:.60} is no function")
+
+
 def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, Runnable[Any]]:
-    if isinstance(given, (str, Mapping)) or is_runnable(given):
+    if isinstance(given, (str, Mapping)) or is_runnable(given) or not isinstance(given, Iterable):
         raise AgentConfigError(f"swarm {config.name!r}: agents: must be a list, not {given!r}")
     members: dict[str, Runnable[Any]] = {}
     for member in given:

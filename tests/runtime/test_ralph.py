@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import AgentConfigError, RalphIteration, RalphStop, RunFailed
-from foldlog.runtime import Agent, tool
+from foldlog.eventlog import AgentConfigError, RalphIteration, RalphStop, RunFailed, RunNotFound
+from foldlog.runtime import Agent, Swarm, tool
 from foldlog.runtime.ralph import RalphLoop, Reflection, Scored, Stop
 
 from tests.runtime.conftest import Place, call, calls, says, when
@@ -207,7 +207,16 @@ def test_a_configuration_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: RalphLoop(Agent("a"), stop={"max_iteration": 3}), "stop.max_iteration"),
+        (
+            lambda: RalphLoop(Agent("a"), stop={"max_iteration": 3}),
+            "'loop': stop: .*'max_iteration'.*'max_iterations'",
+        ),
+        (lambda: RalphLoop(Agent("a"), stop=3), "'loop': stop: must be a table, not 3"),  # type: ignore[arg-type]
+        (lambda: Stop(max_iterations=-3), "stop: max_iterations: .*not -3"),
+        (lambda: RalphLoop(Agent("a"), scorers={"quality": 3}), "scorers.quality: 3 is no function"),  # type: ignore[dict-item]
+        (lambda: RalphLoop(Agent("a"), scorers=3), "scorers: must be functions by name"),  # type: ignore[arg-type]
+        (lambda: RalphLoop(Agent("a"), reflect="more"), "reflect: 'more' is no function"),  # type: ignore[arg-type]
+        (lambda: RalphLoop.from_config({"name": "a"}), "'runnable' is required"),
         (lambda: RalphLoop(Agent("a"), name="a b"), "name"),
         (lambda: RalphLoop(Agent("a"), scorers={"reflect": quality}), "'reflect' is the name"),
         (lambda: RalphLoop("a"), "no agent, swarm or loop"),  # type: ignore[arg-type] # what it is about
@@ -216,3 +225,15 @@ def test_a_configuration_comes_back_as_it_was() -> None:
 def test_a_wrong_loop_is_refused_by_the_key(make: Callable[[], RalphLoop], why: str) -> None:
     with pytest.raises(AgentConfigError, match=why):
         make()
+
+
+async def test_a_ceiling_of_cost_without_prices_is_refused_before_the_first_event(
+    place: Place, script: Script
+) -> None:
+    writer = Agent("writer", model=script(says("x")))
+    loop = RalphLoop(Swarm([writer], "writer"), stop=Stop(max_cost_usd="0.5"))
+    await place.open(loop)
+    with pytest.raises(AgentConfigError, match=r"stop\.max_cost_usd needs the price of 'scripted:.*'writer'"):
+        await place.start(loop, run_id="costly")
+    with pytest.raises(RunNotFound):
+        await place.runtime.get_run("costly").state()

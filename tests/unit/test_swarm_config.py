@@ -1,6 +1,7 @@
 """A swarm's configuration: it round-trips, and what is wrong is named by its key."""
 
 import tomllib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -123,6 +124,22 @@ def test_what_is_wrong_is_named_by_its_key(changes: dict[str, Any], message: str
     assert str(failed.value) == message
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Swarm([A], 3), "swarm 'swarm': flow: .*not 3"),  # type: ignore[arg-type] # what it is about
+        (lambda: Swarm([A], "a", predicates={"urgent": 3}), "predicates.urgent: 3 is no function"),  # type: ignore[dict-item]
+        (lambda: Swarm([A], "a", predicates=[bool]), "predicates: must be functions by name"),  # type: ignore[arg-type]
+        (lambda: Swarm.from_config(3), "a swarm is configured by a table, not 3"),  # type: ignore[arg-type]
+        (lambda: agent("a").from_config(3), "an agent is configured by a table, not 3"),  # type: ignore[arg-type]
+    ],
+    ids=["flow", "predicate", "predicates", "configuration", "agent"],
+)
+def test_a_thing_of_another_type_is_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(AgentConfigError, match=message):
+        make()
+
+
 def test_a_flow_that_is_wrong_points_into_its_text() -> None:
     with pytest.raises(FlowError, match="no agent is named 'b'"):
         Swarm([A], "a >> b")
@@ -143,7 +160,7 @@ def test_an_agent_whose_instructions_are_a_function_is_not_stored() -> None:
         swarm.to_config()
 
 
-@pytest.mark.parametrize("given", ["a", A, {"a": A}, [3], [look]])
+@pytest.mark.parametrize("given", ["a", A, {"a": A}, [3], [look], 3])
 def test_only_agents_and_swarms_are_members(given: Any) -> None:
     with pytest.raises(AgentConfigError, match="swarm 'swarm': agents: "):
         Swarm(given, "a")
