@@ -10,7 +10,7 @@ import pytest
 from foldlog.adapters.openai import OpenAIProvider
 from foldlog.eventlog import MemoryLog, RunFailed
 from foldlog.replay import check_parity, load_trace, replay, rerun
-from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, tool
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
 from foldlog.runtime.drive import Host
 
 from tests.fakes.openai_server import Fault, Reply, serve
@@ -189,6 +189,45 @@ async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(scr
         trace = await load_trace(log, run.run_id)
         assert [event.type for event in trace.events[-3:]] == ["claimed", "error", "status"]
         assert replay(trace).divergence is None
+
+
+async def test_a_parked_run_is_woken_when_its_time_is_over(place: Place, script: Script) -> None:
+    limited = {**says("never"), "error": {"type": "rate_limit", "retry_after_ms": 60_000}}
+    agent = Agent("helper", model=script(limited), run_timeout_s=0.5)
+    await place.open(agent)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed, match="run_timeout_s"):
+        await run.result(timeout_s=10)
+    trace = await load_trace(place.log, run.run_id)
+    kinds = [event.type for event in trace.events]
+    assert kinds.index("parked") < kinds.index("timer_fired") < kinds.index("error")
+
+
+async def test_no_child_outlives_a_run_whose_time_is_over(place: Place, script: Script) -> None:
+    inner = Agent("inner", model=script({**says("late"), "delay_ms": 60_000}))
+
+    @tool(effect="pure")
+    async def delegate(ctx: ToolContext) -> str:
+        """Ask another agent."""
+        return await ctx.run(inner, "question")
+
+    agent = Agent("helper", model=script(calls(call("delegate"))), tools=[delegate], step_timeout_s=0.5)
+    await place.open(agent, inner)
+    run = await place.start(agent)
+    with pytest.raises(RunFailed, match="step_timeout_s"):
+        await run.result(timeout_s=10)
+    trace = await load_trace(place.log, run.run_id)
+    ends = [(e.agent_path, e.status) for e in trace.events if e.type == "status" and e.status != "starting"]
+    assert ends == [("helper/inner", "cancelled"), ("helper", "error")]
+
+
+async def test_executors_agree_on_a_run_that_paused_for_want_of_a_model() -> None:
+    agent = Agent("helper", model="openai:a", retry={**FAST, "exhausted": "pause"})
+    report = await check_parity(agent, "question", script={"turns": [failing(says("done"), times=3)]})
+    assert report.equal, report.render()
+    for trace in report.traces.values():
+        shown = [e.status for e in trace.events if e.type == "status"]
+        assert shown == ["starting", "paused", "resumed", "completed"]
 
 
 # --- streams that break off, over HTTP --------------------------------------------------------------------------------
