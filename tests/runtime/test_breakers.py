@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from foldlog.eventlog import RunFailed
 from foldlog.eventlog.events import ModelFailed
-from foldlog.replay import load_trace
+from foldlog.replay import check_parity, load_trace
 from foldlog.runtime import Agent, RunHandle, ToolFailed, tool
 from foldlog.runtime.models import Delta, Finished, ModelRequest, RateLimited, TextDelta
 
@@ -113,3 +113,21 @@ async def test_what_is_wrong_with_a_request_is_not_the_providers_fault(place: Pl
         with pytest.raises(RunFailed) as failure:
             await run.result(timeout_s=10)
         assert failure.value.error_type == "invalid_request"
+
+
+async def test_whoever_takes_over_meets_the_breaker_that_the_dead_worker_left() -> None:
+    agent = Agent(
+        "helper",
+        model="busy:a",
+        fallback_models=["spare:b"],
+        retry={"attempts": 3, "base_s": 0.001},
+        breaker={"failures": 2, "open_s": 60.0},
+    )
+    script = {"turns": [{**says("done"), "error": {"type": "transient", "times": 2}}]}
+    for operation in range(1, 20, 2):
+        report = await check_parity(agent, "question", script=script, faults=f"crash@{operation}")
+        assert report.equal, report.render()
+        answered = {
+            event.model for trace in report.traces.values() for event in trace.events if event.type == "usage"
+        }
+        assert answered == {"b"}
