@@ -486,6 +486,27 @@ async def kept_in_bounds(world: World) -> None:
         await end(run)
 
 
+async def fallen_back(world: World) -> None:
+    """Fallbacks that answer, retries that are used up, a pause for want of a model, a breaker, times that are over."""
+    looks, down = calls(("alone", {"n": 1})), says("never", fails=9)
+    twice = {"attempts": 2, "base_s": 0.02}
+    spare = {"fallback_models": ["sim:spare"], "retry": twice}
+    world.model.scripts["spare"] = (looks, says("done by the spare one"))
+    await played(world, world.agent("busy", down, says("done"), **spare))
+    stingy = {"retry": {**twice, "attempts": 9, "quota": {"transient": 1}}}
+    await played(world, world.agent("stingy", down, **stingy))
+    patient = world.agent("patient", says("done", fails=2), retry={**twice, "exhausted": "pause"})
+    async with world.runtime() as rt:
+        run = await rt.start(patient, "question")
+        await parked(world, run)
+        await run.resume()
+        await end(run)
+    await played(world, world.agent("slow", calls(("wait", {})), step_timeout_s=0.2))
+    await played(world, world.agent("limited", says("never", fails=1, error="rate_limit"), run_timeout_s=0.2))
+    breaker = {"failures": 2, "open_s": 0.2}
+    await played(world, world.agent("guarded", says("done", fails=2), breaker=breaker))
+
+
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -541,6 +562,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         planned,
         forked,
         kept_in_bounds,
+        fallen_back,
         from_a_newer_writer,
     )
 }

@@ -110,6 +110,13 @@ async def test_an_unknown_model_provider_is_refused(place: Place) -> None:
         await place.start(agent)
 
 
+async def test_an_unknown_provider_of_a_fallback_is_refused_too(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(says("x")), fallback_models=["nobody:model"])
+    await place.open(agent)
+    with pytest.raises(ConfigError, match="nobody"):
+        await place.start(agent)
+
+
 async def test_a_missing_key_is_a_failed_preparation(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
