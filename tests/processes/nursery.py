@@ -23,24 +23,25 @@ from tests.processes import workshop
 
 
 class LethalEvents:
-    """The log's events, around whose k-th append to runs this process may die; keeps what was acknowledged."""
+    """The log's events: keeps what was acknowledged, and may die around the k-th append to runs, of all processes."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner, self._count = inner, 0
+        self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
         commits = any(isinstance(write, CommitWrite) and write.subject.kind == "run" for write in writes)
-        self._count += commits
-        place = f"append {self._count}"
-        if commits:
-            workshop.die_at(f"before {place}")
-        positions: tuple[int, ...] = await self._inner.append(*writes)
-        if commits:
+        if not commits:
+            return tuple(await self._inner.append(*writes))
+        place = f"append {workshop.count_up('appends')}"
+        workshop.die_at(f"before {place}")
+        try:
+            positions: tuple[int, ...] = await self._inner.append(*writes)
+        finally:
             workshop.die_at(f"after {place}")
-            acknowledged(writes, positions)
+        acknowledged(writes, positions)
         return positions
 
 

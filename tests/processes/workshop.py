@@ -18,6 +18,8 @@ import msgspec
 from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.runtime import Agent, Registry, ToolContext, tool
 from foldlog.runtime.models import Delta, ModelRequest, TextDelta
+from foldlog.runtime.ralph import RalphLoop, Reflection, Scored, Stop
+from foldlog.runtime.swarm import Swarm
 
 SCRIPTS = Path(__file__).parent / "scripts"
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -45,6 +47,13 @@ def write_diary(line: str) -> None:
     """Note that something was done in the world; one write, so that a kill cannot cut it."""
     with (directory() / "diary").open("ab", buffering=0) as diary:
         diary.write(f"{line}\n".encode())
+
+
+def count_up(what: str) -> int:
+    """How often this was called for it, in all processes."""
+    with (directory() / f"count-{what}").open("ab", buffering=0) as counter:
+        counter.write(b".")
+        return counter.tell()
 
 
 def read_diary() -> list[str]:
@@ -93,6 +102,18 @@ async def pay(euros: int) -> str:
     write_diary("pay")
     die_at("in pay")
     return f"paid {euros}"
+
+
+@tool(effect="unsafe")
+async def ship(to: str) -> str:
+    """Ship a crate."""
+    write_diary(f"ship to {to}")
+    die_at(f"in ship to {to}")
+    return shipped(to)
+
+
+def shipped(to: str) -> str:
+    return f"shipped to {to}"
 
 
 @tool
@@ -171,10 +192,11 @@ class LethalProvider(ScriptedProvider):
         if os.environ.get("WORKSHOP_STALL") and (directory() / "first-stall").exists():
             request = msgspec.structs.replace(request, attempt=2)
         number = 1 + sum(message.role == "assistant" for message in request.messages[request.history :])
+        called = f"{request.phase or 'model'} call {number}"
         async for delta in super().stream(request):
             yield delta
             await asyncio.sleep(0)
-            die_at(f"in model call {number}")
+            die_at(f"in {called}")
             if isinstance(delta, TextDelta) and os.environ.get("WORKSHOP_STALL") and first_to("stall"):
                 await asyncio.Event().wait()
 
@@ -207,6 +229,51 @@ chief = agent("chief", "delegate.json", delegate)
 boss = agent("boss", "manage.json", manage)
 sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
+
+
+def size(scored: Scored) -> float:
+    """How many words it says it has."""
+    die_at(f"in score {scored.iteration}")
+    return float(scored.output.split()[0])
+
+
+def lesson(seen: Reflection) -> str:
+    """What to do better."""
+    die_at(f"in lesson {seen.iteration}")
+    return f"lesson {seen.iteration}"
+
+
+def member(name: str, instructions: str, *tools: Any) -> Agent[str]:
+    """One of the company, which all have one script."""
+    return agent(name, "company.json", *tools, instructions=instructions)
+
+
+team = Swarm(
+    [
+        member("taker", "You take orders."),
+        member("packer", "You pack.", put),
+        member("shipper", "You ship.", ship),
+        member("closer", "You close orders."),
+    ],
+    "taker >> (packer | shipper) >> closer",
+    name="team",
+)
+polish = RalphLoop(
+    member("writer", "You write.", look),
+    name="polish",
+    scorers={"size": size},
+    reflect=lesson,
+    stop=Stop(score_threshold=2.0),
+)
+company = agent(
+    "company",
+    "company.json",
+    *(look, put, ship, team.as_tool(), polish.as_tool()),
+    hitl_tools=["ship"],
+    planning_enabled=True,
+    allow_parallel_subagents=True,
+)
+"""All of it in one family: a planner, an approval, copies that work at once, a swarm and a loop."""
 AGENTS = (
     clerk,
     walker,
@@ -222,6 +289,7 @@ AGENTS = (
     boss,
     sender,
     quick,
+    company,
 )
 
 
