@@ -256,6 +256,7 @@ class Driver:
     async def _turn(self, posted: list[Posted]) -> None:
         """Decide and store; what a conflict undid is decided again in the light of what came first."""
         turn, extra, waiting = self.turn(), list[Write](), list[asyncio.Future[None]]()
+        posted = self._together(posted)
         for item in posted:
             if item.stored is not None and item.stored.cancelled():  # nobody wants it any more
                 continue
@@ -277,6 +278,16 @@ class Driver:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def _together(self, posted: list[Posted]) -> list[Posted]:
+        """Those at the front that may share a turn; the others come next.
+
+        Children begin in a turn of their own: one in which the run ends would leave them behind (rule 24).
+        """
+        begins = [bool(item.extra) for item in posted]
+        count = begins.index(not begins[0]) if len(set(begins)) > 1 else len(posted)
+        self._inbox[:0] = posted[count:]
+        return posted[:count]
 
     async def _fail(self, error_type: str, message: str) -> None:
         """End the run with an error; open children end with it (rule 24), and what they commit meanwhile conflicts."""
