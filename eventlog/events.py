@@ -384,6 +384,26 @@ class ToolsRefreshFailed(Event, frozen=True, kw_only=True, tag="tools_refresh_fa
     error: str
 
 
+class MemoryHydrated(Event, frozen=True, kw_only=True, tag="memory_hydrated"):
+    """What the run was told of earlier ones, as messages before its own history; never read again.
+
+    `messages` is a list of messages as in `submitted`.
+    """
+
+    scope: str
+    backend: str
+    messages: Json = []
+
+
+class KnowledgeFound(Event, frozen=True, kw_only=True, tag="knowledge_found"):
+    """The stored knowledge that fits the run's input; never searched for again.
+
+    `items` is a list of objects with `id`, `text`, `source` and `score`, the best first.
+    """
+
+    items: Json = []
+
+
 class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
     """A model call was decided on. `digest` is that of the provider-neutral request (R12).
 
@@ -672,6 +692,8 @@ Engine = (
     | Claimed
     | Released
     | Prepared
+    | MemoryHydrated
+    | KnowledgeFound
     | ToolsRefreshRequested
     | ToolsRefreshFailed
     | ModelRequested

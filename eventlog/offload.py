@@ -12,7 +12,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from .errors import LogCorrupted
-from .events import Custom, Event, LateOutcome, PlannerToolReturned, ResultRecorded, ToolResult
+from .events import (
+    Custom,
+    Event,
+    KnowledgeFound,
+    LateOutcome,
+    MemoryHydrated,
+    PlannerToolReturned,
+    ResultRecorded,
+    ToolResult,
+)
 from .ports import Artifacts
 
 FIELD_BYTES_MAX = 32 * 1024
@@ -20,12 +29,16 @@ FIELD_BYTES_MAX = 32 * 1024
 
 E = TypeVar("E", bound=Event)
 _FIELDS: dict[type[Event], str] = {
+    MemoryHydrated: "messages",
+    KnowledgeFound: "items",
     ToolResult: "result",
     Custom: "data",
     LateOutcome: "result",
     ResultRecorded: "result",
     PlannerToolReturned: "result",
 }
+OFFLOADED: tuple[type[Event], ...] = tuple(_FIELDS)
+"""The events that have such a field."""
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
 _ENCODER = msgspec.json.Encoder(order="deterministic")

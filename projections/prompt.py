@@ -6,7 +6,7 @@ from their results. Whoever decides on a cut stores its ranges (`context` event)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .messages import Message
@@ -28,6 +28,16 @@ def system_message(instructions: str, *blocks: str) -> Message | None:
 def plan_block(plan: str) -> str:
     """What the system message says of a plan; empty for none."""
     return f"<plan>\n{plan}\n</plan>" if plan else ""
+
+
+def knowledge_block(items: Any) -> str:
+    """What the system message says of pieces of knowledge (`text`, `source`), best first; empty for none."""
+    known = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list | tuple) else []
+    pieces = [
+        f"[{item['source']}]\n{item.get('text', '')}" if item.get("source") else str(item.get("text", ""))
+        for item in known
+    ]
+    return "<knowledge>\n" + "\n\n".join(pieces) + "\n</knowledge>" if pieces else ""
 
 
 def budget_line(used: int, window: int) -> str:

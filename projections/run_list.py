@@ -24,10 +24,12 @@ from ..eventlog.events import (
     Error,
     Evaluated,
     KeyRecorded,
+    KnowledgeFound,
     LaneUpdated,
     LateOutcome,
     McpProgress,
     Memoized,
+    MemoryHydrated,
     MessageInjected,
     MessageQueued,
     ModelFailed,
@@ -226,7 +228,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case Released() | Prepared() | ModelRequested() | ModelFailed() | ToolStarted() | ToolAttemptFailed():
             return row
-        case PlannerToolReturned() | PlanMade():
+        case PlannerToolReturned() | PlanMade() | MemoryHydrated() | KnowledgeFound():
             return row
         case ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
             return row

@@ -32,10 +32,12 @@ from ..eventlog.events import (
     Error,
     Evaluated,
     KeyRecorded,
+    KnowledgeFound,
     LaneUpdated,
     LateOutcome,
     McpProgress,
     Memoized,
+    MemoryHydrated,
     MessageInjected,
     MessageQueued,
     ModelFailed,
@@ -75,7 +77,15 @@ from ..eventlog.events import (
 )
 from .messages import CallRequest, Message, Place, canonical_json, chain
 from .money import plus_cost
-from .prompt import budget_line, kept_indices, plan_block, summary_message, system_message, with_line
+from .prompt import (
+    budget_line,
+    kept_indices,
+    knowledge_block,
+    plan_block,
+    summary_message,
+    system_message,
+    with_line,
+)
 from .tokens import estimate_tokens, message_tokens
 
 
@@ -272,6 +282,10 @@ class RunState(msgspec.Struct):
     """What the children that are over used, with all below them."""
     inner_cost_usd: str | None = "0"
     queue: list[str] = []
+    hydrated: bool = False
+    """Whether the run was told of earlier ones already."""
+    knowledge: str = ""
+    """What the system message says of stored knowledge."""
     planning: PlanningState = msgspec.field(default_factory=PlanningState)
     elapsed: ElapsedState = msgspec.field(default_factory=ElapsedState)
     context: ContextState = msgspec.field(default_factory=ContextState)
@@ -445,6 +459,11 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             _planner_replied(state, event)
         case PlannerToolReturned():
             _planner_tool_returned(state, event)
+        case MemoryHydrated():
+            _hydrate(state, event)
+        case KnowledgeFound():
+            state.knowledge = knowledge_block(event.items)
+            _tell_system(state)
         case SummaryMade():
             _count_usage(state, event)
             state.context.summary, state.context.summaries = event.text, state.context.summaries + 1
@@ -623,7 +642,8 @@ def _planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
 def _tell_system(state: RunState) -> None:
     """Put what the system message says now in its place."""
     config = state.submitted.config if state.submitted is not None else {}
-    message = system_message(str(config.get("instructions") or ""), plan_block(state.planning.plan))
+    instructions = str(config.get("instructions") or "")
+    message = system_message(instructions, state.knowledge, plan_block(state.planning.plan))
     had = bool(state.messages) and state.messages[0].role == "system"
     told = [message] if message is not None else []
     state.history_count += len(told) - had
@@ -811,3 +831,21 @@ def _cut(state: RunState, event: Context) -> None:
     state.model = msgspec.structs.replace(
         fresh, attempt=attempt, requested=False, retry_at=None, error_type="", error=""
     )
+
+
+def _hydrate(state: RunState, event: MemoryHydrated) -> None:
+    """Put what is remembered between the system message and the run's own history."""
+    state.hydrated = True
+    remembered: list[Message] = []
+    for item in event.messages if isinstance(event.messages, list | tuple) else ():
+        try:
+            message = msgspec.convert(item, Message)
+        except msgspec.ValidationError:  # of nobody's writing
+            continue
+        for call in message.tool_calls:
+            state.call_places[call.id] = (0, len(state.call_places))
+        if message.tool_call_id is None or message.tool_call_id in state.call_places:
+            remembered.append(message)
+    had = bool(state.messages) and state.messages[0].role == "system"
+    state.history_count += len(remembered)
+    _set_messages(state, [*state.messages[:had], *remembered, *state.messages[had:]])

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..eventlog.events import ToolSpec
+from ..eventlog.ports import Log
+from ..runtime.knowledge import KnowledgeStore
+from ..runtime.memory import MemoryStore
 from ..runtime.models import ModelProvider
 from ..runtime.registry import Registry
 from ..runtime.runnable import Runnable
@@ -66,7 +69,7 @@ class Cast(Registry):
             [each for name, each in base.agents.items() if name != agent.name] if base is not None else []
         )
         super().__init__(agents=[agent, *others], tools=base.tools.values() if base is not None else ())
-        self._model = model
+        self._model, self._base = model, base
         self.starts: Starts = Counter()
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
@@ -76,6 +79,14 @@ class Cast(Registry):
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """The script, whatever the model."""
         return self._model, model.partition(":")[2] or model
+
+    def memory(self, backend: str, log: Log) -> MemoryStore:
+        """Those of the agent's own registry."""
+        return self._base.memory(backend, log) if self._base is not None else super().memory(backend, log)
+
+    def knowledge(self, namespace: str) -> KnowledgeStore:
+        """That of the agent's own registry."""
+        return self._base.knowledge(namespace) if self._base is not None else super().knowledge(namespace)
 
     def tool_sources(self) -> ToolSourceFactory:
         """The real tool servers, their tools counted."""

@@ -21,8 +21,10 @@ from ..eventlog.events import (
     Error,
     Evaluated,
     Event,
+    KnowledgeFound,
     McpProgress,
     Memoized,
+    MemoryHydrated,
     MessageQueued,
     ModelFailed,
     PauseRequested,
@@ -106,13 +108,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return RefreshTools(event.mcp_servers, event.by)
         case ToolsRefreshFailed():
             return PreparationFailed(event.error_type, event.error, state.refreshes)
-        case Prepared():
-            return ToolsResolved(
-                tools=tuple(event.tools),
-                model=event.model,
-                window_tokens=event.window_tokens,
-                refresh=state.refreshes if state.prepared else 0,
-            )
+        case MemoryHydrated() | KnowledgeFound() | Prepared():
+            return _prepared(state, events)
         case Reasoning() | Text() | Usage():
             return _replied(state, events)
         case ModelFailed():
@@ -250,6 +247,29 @@ def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
         cost_usd=event.cost_usd,
         phase=event.phase,
     )
+
+
+def _prepared(state: RunState, events: Sequence[Event]) -> ToolsResolved | None:
+    hydrated: MemoryHydrated | None = None
+    knowledge: KnowledgeFound | None = None
+    for event in events:
+        match event:
+            case MemoryHydrated():
+                hydrated = event
+            case KnowledgeFound():
+                knowledge = event
+            case Prepared():
+                return ToolsResolved(
+                    tools=tuple(event.tools),
+                    model=event.model,
+                    window_tokens=event.window_tokens,
+                    refresh=state.refreshes if state.prepared else 0,
+                    hydrated=hydrated,
+                    knowledge=knowledge,
+                )
+            case _:
+                return None
+    return None
 
 
 def _summary_made(state: RunState, event: SummaryMade) -> ModelReplied:

@@ -26,7 +26,9 @@ from ..eventlog.events import (
     ChildStarted,
     Custom,
     Event,
+    KnowledgeFound,
     McpProgress,
+    MemoryHydrated,
     ModelFailed,
     ModelRequested,
     PlannerReplied,
@@ -49,6 +51,8 @@ from ..projections.run_state import RunState, apply
 from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
 from ..runtime.kinds import runnable_of
+from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
+from ..runtime.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
 from ..runtime.models import (
     AuthenticationFailed,
     CallDelta,
@@ -114,11 +118,17 @@ class Recording:
         self.submitted: dict[str, Submitted] = {}
         self.values: Values = {}
         self.tools: dict[str, tuple[ToolSpec, ...]] = {}
+        self.hydrated: dict[str, MemoryHydrated] = {}
+        self.found: dict[str, KnowledgeFound] = {}
         runs: dict[str, list[Event]] = {}
         for event in trace.events:
             runs.setdefault(event.run_id, []).append(event)
             if isinstance(event, Submitted):
                 self.submitted[event.run_id] = event
+            elif isinstance(event, MemoryHydrated):
+                self.hydrated[event.agent] = event
+            elif isinstance(event, KnowledgeFound):
+                self.found[self.submitted[event.run_id].input] = event
             elif isinstance(event, Prepared):
                 copies = {spec.name: spec for spec in (*event.tools, *self.tools.get(event.agent, ()))}
                 self.tools[event.agent] = tuple(copies.values())
@@ -464,6 +474,38 @@ class RecordedTool:
                 pass
 
 
+class _RecordedMemory:
+    """Remembers what the recorded runs remembered (`MemoryStore`)."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
+        """What a run of this agent was told."""
+        recorded = self._recording.hydrated.get(keys.agent)
+        messages = msgspec.convert(recorded.messages if recorded is not None else [], tuple[Message, ...])
+        return [MemoryItem(id="recorded", messages=messages)] if messages else []
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+class _RecordedKnowledge:
+    """Finds what the recorded runs found (`KnowledgeStore`)."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
+        """What a run with this input found."""
+        recorded = self._recording.found.get(query)
+        return msgspec.convert(recorded.items if recorded is not None else [], list[KnowledgeItem])
+
+    async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
+        """Nothing is added to a recording."""
+        return ()
+
+
 class _NoServers:
     """Stands for tool servers: their tools are recorded."""
 
@@ -549,6 +591,14 @@ class RecordedRegistry(Registry):
         """What a call cost is in the recording, or is not known."""
         return None
 
+    def memory(self, backend: str, log: Log) -> MemoryStore:
+        """What the recorded runs were told of earlier ones, by the agent that asks."""
+        return _RecordedMemory(self._recording)
+
+    def knowledge(self, namespace: str) -> KnowledgeStore:
+        """What the recorded runs found, by their input."""
+        return _RecordedKnowledge(self._recording)
+
     def tool_sources(self) -> ToolSourceFactory:
         """No server is connected to."""
         every = {spec.name: spec for specs in self._recording.tools.values() for spec in specs}
@@ -587,6 +637,8 @@ async def rerun(
         cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called),
         log=log if log is not None else MemoryLog(),
         messages=tuple(root.messages),
+        session=root.session,
+        metadata=root.metadata,
         timeout_s=timeout_s,
     )
     played = await play(

@@ -21,8 +21,10 @@ from ..eventlog.events import (
     Claimed,
     Custom,
     Event,
+    KnowledgeFound,
     LateOutcome,
     McpProgress,
+    MemoryHydrated,
     ModelFailed,
     ModelRequested,
     PlannerToolReturned,
@@ -50,6 +52,7 @@ from ..runtime.commands import (
     ModelReplied,
     ToolEmitted,
     ToolReturned,
+    ToolsResolved,
 )
 from ..runtime.decide import advance, pending, take, unsafe_starts
 from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode
@@ -157,7 +160,18 @@ def _check_artifacts(trace: Trace) -> None:
 
 def _as_stored(stored: Event, read: Event) -> Event:
     """The event as it was before it was stored: with its large values, and without what reading adds."""
-    if not isinstance(stored, (ToolResult, Custom, LateOutcome, PlannerToolReturned, ResultRecorded)):
+    if not isinstance(
+        stored,
+        (
+            MemoryHydrated,
+            KnowledgeFound,
+            ToolResult,
+            Custom,
+            LateOutcome,
+            PlannerToolReturned,
+            ResultRecorded,
+        ),
+    ):
         return stored
     return msgspec.structs.replace(
         read,
@@ -367,8 +381,9 @@ class _Guided(Turn):
             self.fail(error.error_type, error.error, recoverable=error.recoverable, step=error.step)
             return
         self._check_awaited(command, event)
-        if isinstance(event, Prepared):
-            self._check_tools(event)
+        prepared = next((e for _, e in reversed(self._rest[-3:]) if isinstance(e, Prepared)), None)
+        if isinstance(command, ToolsResolved) and prepared is not None:
+            self._check_tools(prepared)
         take(self, command)
 
     def _check_awaited(self, command: Command, event: Event) -> None:

@@ -65,6 +65,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cast: Callable[[Told], Registry]
     log: Log
     messages: tuple[dict[str, Any], ...] = ()
+    session: str | None = None
+    metadata: dict[str, Any] = {}
     timeout_s: float = 60.0
 
 
@@ -143,7 +145,14 @@ class _Stage:
         case, first = self._case, self._pinned(ROOT, 1)
         early = bool(first) and not hands_to_workers(executor)
         submit_to = "durable" if early else self._name
-        run = await self._runtime.start(case.agent, case.input, executor=submit_to, messages=case.messages)
+        run = await self._runtime.start(
+            case.agent,
+            case.input,
+            executor=submit_to,
+            messages=case.messages,
+            session=case.session,
+            metadata=case.metadata,
+        )
         self._run_id = run.run_id
         self._names[run.run_id] = case.agent.name
         for number in first:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.events import ChildReturned, Event, TokenUsage, ToolSpec
+from ..eventlog.events import ChildReturned, Event, KnowledgeFound, MemoryHydrated, TokenUsage, ToolSpec
 from ..projections.messages import CallRequest
 from ..projections.tokens import TokenSource
 from .effects import Scope
@@ -31,6 +31,8 @@ class ToolsResolved(msgspec.Struct, frozen=True):
     tools: tuple[ToolSpec, ...]
     model: str
     refresh: int = 0
+    hydrated: MemoryHydrated | None = None
+    knowledge: KnowledgeFound | None = None
     window_tokens: int | None = None
 
 

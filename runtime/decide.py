@@ -102,6 +102,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             refreshing.resolved(turn, command)
         case ToolsResolved():
             if not state.prepared:
+                _remember(turn, command)
                 turn.add(
                     Prepared(
                         tools=list(command.tools), model=command.model, window_tokens=command.window_tokens
@@ -161,6 +162,14 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             approving.issue_token(turn, command)
         case RevokeTokens():
             approving.revoke_tokens(turn, command)
+
+
+def _remember(turn: Turn, found: ToolsResolved) -> None:
+    """What was read of earlier runs and of stored knowledge, once."""
+    if found.hydrated is not None and not turn.state.hydrated:
+        turn.add(found.hydrated)
+    if found.knowledge is not None and not turn.state.knowledge:
+        turn.add(found.knowledge)
 
 
 def advance(turn: Turn) -> None:

@@ -20,7 +20,7 @@ from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, Payload
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
 from ..projections.run_state import RunState, apply
-from . import budgeting, timeouts
+from . import budgeting, remembering, timeouts
 from .calls import call_of, tool_of
 from .children import ChildRuns
 from .commands import (
@@ -175,7 +175,10 @@ class Driver:
     def _prepare_at_once(self, turn: Turn) -> None:
         """A run without tool servers needs nothing from outside: its preparation is part of its claim."""
         submitted = self.state.submitted
-        if not self.state.prepared and submitted is not None and not submitted.config.get("mcp_servers"):
+        outside = (
+            submitted is None or submitted.config.get("mcp_servers") or remembering.is_needed(self.state)
+        )
+        if not self.state.prepared and not outside:
             try:
                 take(turn, self._resolved(self._python_tools()))
             except ConfigError as error:
@@ -365,11 +368,19 @@ class Driver:
         number = effect.refresh
         try:
             found = self._resolved(await (self._listed_anew() if number else self.tools()))
+            if not number:
+                found = await self._remembered(found)
         except ToolSourceUnavailable as error:
             return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
         except FoldlogError as error:
             return PreparationFailed(error_type="config_error", message=str(error), refresh=number)
         return msgspec.structs.replace(found, refresh=number)
+
+    async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
+        limit = self.journal.rules.context.history_messages_max
+        hydrated = await remembering.recall(self.host, self.state, limit)
+        knowledge = await remembering.look_up(self.host, self.state)
+        return msgspec.structs.replace(found, hydrated=hydrated, knowledge=knowledge)
 
     async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
         value: Any = None

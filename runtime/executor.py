@@ -30,7 +30,7 @@ CAPABILITIES = frozenset(
 )
 """The names of what an executor may be able to do (contract.md section 5)."""
 
-BUILT = CAPABILITIES - {"memory"}
+BUILT = CAPABILITIES
 """What this release can do; the rest is refused by name before a run starts."""
 
 

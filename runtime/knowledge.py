@@ -58,11 +58,3 @@ class NoKnowledge:
     async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
         """Raises `KnowledgeUnavailable`."""
         raise KnowledgeUnavailable("no plugin for knowledge (entry point foldlog.knowledge) is installed")
-
-
-def knowledge_block(items: Sequence[KnowledgeItem]) -> str:
-    """What a system prompt says of them, best first; empty for none."""
-    if not items:
-        return ""
-    pieces = [f"[{item.source}]\n{item.text}" if item.source else item.text for item in items]
-    return "<knowledge>\n" + "\n\n".join(pieces) + "\n</knowledge>"

@@ -55,6 +55,7 @@ from .fork import store as store_fork
 from .journal import DECISIONS_MAX, STALE_READ_S, Journal, following
 from .json_values import NotJson, as_stored
 from .local import LocalExecutor
+from .memory import memory_use
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .ralph import RalphLoop
@@ -200,7 +201,9 @@ class Runtime:
         for another input, `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
-        self._check(agent, chosen, frozenset({"messages"}) if messages else frozenset())
+        asked = {"messages"} if messages else set[str]()
+        asked |= {"memory"} if "memory" in (metadata or {}) else set()
+        self._check(agent, chosen, frozenset(asked))
         submitted = submitted_event(
             agent,
             input,
@@ -210,6 +213,7 @@ class Runtime:
             metadata=metadata,
             idempotency_key=idempotency_key,
         )
+        self._check_memory(submitted)
         subject, recorded = await self._place(submitted, run_id)
         if not await chosen.submit(subject, recorded, agent):
             await self._same_run(subject, submitted)
@@ -306,6 +310,11 @@ class Runtime:
                 budgeting.check(self.registry, rules)
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)
+
+    def _check_memory(self, submitted: Submitted) -> None:
+        use = memory_use(submitted, "") if submitted.kind == "agent" else None
+        if use is not None:
+            self.registry.memory(use.backend, self.log)
 
     async def _place(self, submitted: Submitted, run_id: str | None) -> tuple[Subject, Submitted]:
         """Where the run lies, and what is submitted there: that of whoever recorded the key first (rule 26)."""

@@ -201,7 +201,7 @@ class _Copy:
     def _is_kept(self, event: StoredEvent | Unknown, *, replied: bool) -> bool:
         if event.agent_path:
             return event.tool_call_id in self._finished
-        if isinstance(event, (*_DRIVING, ApprovalRequested)):
+        if isinstance(event, (*_DRIVING, ApprovalRequested)) or _is_end_of_budget(event):
             return False
         if isinstance(event, ChildReturned):  # what a call's children used counts, as its result does
             return self._calls_of.get(event.child_run) in self._finished
@@ -258,6 +258,12 @@ class _Copy:
         kind = approval_needed(turn, call, self._finished)
         if kind is not None:
             request_approval(turn, call, kind, turn.now + APPROVAL_EXPIRY_S)
+
+
+def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:
+    """A limit that was passed, and the message that stopped a run: decided anew by the budgets of the fork."""
+    passed = isinstance(event, Budget) and event.kind == "limit"
+    return passed or (isinstance(event, Text) and event.step is None)
 
 
 def _open_step(own: Sequence[StoredEvent | Unknown]) -> int | None:

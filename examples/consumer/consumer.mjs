@@ -72,7 +72,7 @@ const KNOWN = new Set(
   (
     "status step text reasoning usage tool_call mcp_progress tool_result approval_requested approval_resolved context " +
     "message_injected budget error ralph_iteration ralph_stop child_started child_finished custom submitted claimed " +
-    "released prepared model_requested model_failed planner_replied planner_tool_returned plan_made summary_made " +
+    "released memory_hydrated knowledge_found prepared model_requested model_failed planner_replied planner_tool_returned plan_made summary_made " +
     "tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded"
   ).split(" "),
@@ -107,7 +107,7 @@ function initialState(commit) {
     queue: [],
     messages: [],
     newer_events: 0,
-    $: { paused: null, text: "", instructions: "", plan: "", summary: "" },
+    $: { paused: null, text: "", instructions: "", knowledge: "", plan: "", summary: "" },
   };
 }
 
@@ -157,6 +157,13 @@ function apply(state, event) {
     case "summary_made":
       state.usage = plus(state.usage, event.usage);
       state.$.summary = event.text;
+      break;
+    case "memory_hydrated":
+      remember(state, event.messages ?? []);
+      break;
+    case "knowledge_found":
+      state.$.knowledge = knowledgeBlock(event.items ?? []);
+      tellSystem(state);
       break;
     case "context":
       if (event.details?.kept) cut(state, event.details);
@@ -213,9 +220,20 @@ function apply(state, event) {
 /** Put what the system message says now in its place. */
 function tellSystem(state) {
   const plan = state.$.plan ? `<plan>\n${state.$.plan}\n</plan>` : "";
-  const content = [state.$.instructions, plan].filter(Boolean).join("\n\n");
+  const content = [state.$.instructions, state.$.knowledge, plan].filter(Boolean).join("\n\n");
   const rest = state.messages[0]?.role === "system" ? state.messages.slice(1) : state.messages;
   state.messages = content ? [{ role: "system", content }, ...rest] : rest;
+}
+
+/** Put what is remembered between the system message and the run's own history. */
+function remember(state, messages) {
+  const at = state.messages[0]?.role === "system" ? 1 : 0;
+  state.messages.splice(at, 0, ...messages.map(told));
+}
+
+function knowledgeBlock(items) {
+  const pieces = items.map(({ source, text }) => (source ? `[${source}]\n${text}` : text));
+  return pieces.length ? `<knowledge>\n${pieces.join("\n\n")}\n</knowledge>` : "";
 }
 
 /** Keep the ranges that a cut keeps, with the summary, if there is one, before or behind them. */

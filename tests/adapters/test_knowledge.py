@@ -6,11 +6,13 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from foldlog.adapters.knowledge import SqliteKnowledge, knowledge_file, pieces_of, store
 from foldlog.eventlog.errors import ConfigError
+from foldlog.projections.prompt import knowledge_block
 from foldlog.runtime import Registry
-from foldlog.runtime.knowledge import KnowledgeItem, KnowledgeUnavailable, NoKnowledge, knowledge_block
+from foldlog.runtime.knowledge import KnowledgeItem, KnowledgeUnavailable, NoKnowledge
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -262,5 +264,5 @@ async def test_the_registry_gives_the_installed_store_or_the_one_it_was_given(
 
 def test_what_was_found_becomes_one_block_of_the_prompt():
     items = [KnowledgeItem(id="1", text="A.", source="handbook"), KnowledgeItem(id="2", text="B.")]
-    assert knowledge_block(items) == "<knowledge>\n[handbook]\nA.\n\nB.\n</knowledge>"
+    assert knowledge_block(msgspec.to_builtins(items)) == "<knowledge>\n[handbook]\nA.\n\nB.\n</knowledge>"
     assert knowledge_block([]) == ""

@@ -27,7 +27,6 @@ from foldlog.runtime.agent_config import (
     BudgetsConfig,
     ConcurrencyConfig,
     ContextConfig,
-    MemoryConfig,
     RetryConfig,
     capabilities_needed,
 )
@@ -121,7 +120,6 @@ def test_every_field_of_an_agent_is_described_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("memory", {"scope": "user"}),
         ("concurrency", {"runs_max": 1}),
     ],
 )
@@ -162,7 +160,6 @@ def test_every_field_of_the_tables_of_later_releases_is_named() -> None:
         names(row[0])[0]: names(row[1]) for row in rows("configuration.md", "Tables of later releases")
     }
     tables = {
-        "memory": MemoryConfig,
         "concurrency": ConcurrencyConfig,
     }
     assert described == {name: list(table.model_fields) for name, table in tables.items()}

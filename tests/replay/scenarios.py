@@ -19,6 +19,7 @@ from foldlog.runtime import Agent, Custom, Registry, RunHandle, Runtime, ToolCon
 from foldlog.runtime.commands import Claim
 from foldlog.runtime.decide import advance, take
 from foldlog.runtime.journal import Journal
+from foldlog.runtime.knowledge import KnowledgeItem
 from foldlog.runtime.models import (
     AuthenticationFailed,
     CallDelta,
@@ -122,7 +123,7 @@ class World:
         return agent
 
     def registry(self) -> Registry:
-        return Registry(agents=self.agents, providers={"sim": self.model})
+        return Registry(agents=self.agents, providers={"sim": self.model}, knowledge=Shelf())
 
     def runtime(self, lease_s: float = 5.0) -> Any:
         """One process."""
@@ -507,6 +508,25 @@ async def fallen_back(world: World) -> None:
     await played(world, world.agent("guarded", says("done", fails=2), breaker=breaker))
 
 
+class Shelf:
+    """Stored knowledge of one thing."""
+
+    async def search(self, query: str, limit: int) -> list[KnowledgeItem]:
+        return [KnowledgeItem(id="k1", text="Otto is a fish.", source="notes", score=1.5)] * ("Otto" in query)
+
+    async def add(self, text: str, source: str = "") -> list[KnowledgeItem]:
+        return []
+
+
+async def remembering(world: World) -> None:
+    """Runs of a session that are told of those before, and of what is known."""
+    looks = calls(("search", {"query": "x"}))
+    agent = world.agent("keen", looks, says("done"), memory={"scope": "session"})
+    async with world.runtime() as rt:
+        for text in ("Hello", "Who is Otto?", "And then?"):
+            await end(await rt.start(agent, text, session="talk"))
+
+
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -563,6 +583,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         forked,
         kept_in_bounds,
         fallen_back,
+        remembering,
         from_a_newer_writer,
     )
 }

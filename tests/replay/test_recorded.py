@@ -181,7 +181,7 @@ async def test_what_people_decided_is_decided_again(decision: str) -> None:
 
 
 @settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 @given(traces())
 def test_any_trace_is_the_same_again(trace: Trace) -> None:

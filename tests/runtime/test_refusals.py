@@ -38,7 +38,7 @@ async def search(query: str) -> str:
 @pytest.mark.parametrize(
     ("field", "value", "feature"),
     [
-        ("memory", {"scope": "session"}, "memory"),
+        ("concurrency", {"runs_max": 1}, "concurrency"),
     ],
 )
 async def test_a_feature_that_is_not_built_is_refused_before_the_first_event(
