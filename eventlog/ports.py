@@ -1,4 +1,4 @@
-"""The six ports of the log, named by what they guarantee, and the values that pass through them.
+"""The seven ports of the log, named by what they guarantee, and the values that pass through them.
 
 `EventLog`   commits, appended at an expected position, read and followed in one total order per shard
 `Wakeups`    obligations to look at a run, delivered at least once until acknowledged
@@ -6,6 +6,7 @@
 `Leases`     hints who drives what, and news of holders that vanished
 `Drafts`     what a model is still writing: at most once, never synced to disk
 `Artifacts`  content-addressed bytes
+`Snapshots`  the newest cached state of a run, which may be missing at any time
 
 Any method may raise `LogUnavailable` (the log cannot be reached; the call may be repeated); methods that raise more
 say so. Conformance suites for each port stand in `eventlog.conformance`.
@@ -280,8 +281,20 @@ class Artifacts(Protocol):
         ...
 
 
+class Snapshots(Protocol):
+    """One value for each run, a cache: it may be gone, old or damaged at any time, and whoever reads it checks it."""
+
+    async def put(self, run: str, data: bytes) -> None:
+        """Keep this for the run, in place of what was kept before. Of two at the same time either may stay, or none."""
+        ...
+
+    async def get(self, run: str) -> bytes | None:
+        """What was put last, whole; None when there is nothing, or nothing whole. Needs no more than is kept."""
+        ...
+
+
 class Log(Protocol):
-    """A namespace of a log with its six ports."""
+    """A namespace of a log with its seven ports."""
 
     @property
     def namespace(self) -> str:
@@ -321,4 +334,9 @@ class Log(Protocol):
     @property
     def artifacts(self) -> Artifacts:
         """Large values."""
+        ...
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Cached states of runs."""
         ...

@@ -41,6 +41,7 @@ from ..eventlog.ports import (
     Write,
 )
 from ..projections.run_state import RunState, fold_commit
+from ..projections.snapshot import decode_state
 from .rules import Rules, rules_of_run
 
 P = ParamSpec("P")
@@ -76,13 +77,53 @@ class Journal:
         self.rules = Rules()
         self.wait_for_log = wait_for_log
         """Executors wait through an outage (it pauses runs and fails none); callers get `LogUnavailable`."""
+        self.snapshot_rev = 0
+        """The revision of the newest snapshot that is known here; 0 for none."""
         self._rules_from: object = None
         self._refusals = 0
 
-    async def load(self) -> RunState:
-        """Fold the run from its beginning. Raises `LogCorrupted`."""
-        await self._read_anew(lambda _: None)
+    async def load(self, *, short: bool = False) -> RunState:
+        """Fold the run: what is behind its snapshot, or all of it. Raises `LogCorrupted`.
+
+        `short`: the caller has a reason to think that there is no snapshot worth asking for.
+        """
+        known = self.state.head.position
+        asks = bool(self.snapshot_rev) or not (known or short)
+        state = await self._from_snapshot() if asks else None
+        if state is None or state.head.position < known:
+            await self._read_anew(lambda _: None)
+        else:
+            self.adopt(state)
         return self.state
+
+    async def _from_snapshot(self) -> RunState | None:
+        """The snapshot with what the log has behind it; None for none, or one that the log does not bear out."""
+        try:
+            data = await self.log.snapshots.get(self.subject.id)
+        except LogUnavailable:
+            return None
+        state = decode_state(data, self.subject) if data is not None else None
+        if state is None:
+            return None
+        self.snapshot_rev = state.head.rev
+        try:
+            return state if await self._persist(lambda: self._fold_tail(state)) else None
+        except LogCorrupted:  # who reads everything finds out what is damaged
+            return None
+
+    async def _fold_tail(self, state: RunState) -> bool:
+        """Fold onto a state that did not come from the log; whether the log has the commit where it stands.
+
+        Read too: the commit at its head, so that a state which is ahead of the log, or of another log, is worth nothing.
+        """
+        stands: bool | None = None
+        async for stored in self.log.events.read(self.subject, state.head.position - 1):
+            if stands is None:
+                here = stored.position, digest_of_bytes(stored.data)
+                stands = here == (state.head.position, state.head.digest)
+            elif stands:
+                fold_commit(state, await self._restored(verify(stored, state.head)))
+        return bool(stands)
 
     async def _read_anew(self, see: Callable[[Recorded], None]) -> None:
         """Fold the run from its beginning, and show each commit.
@@ -244,7 +285,10 @@ class Journal:
         self.state.updated_at = commit.at
 
     async def _find(self, append: str) -> bool:
-        """Protocol rules 2 and 3: read everything, look for the own append id, fold first and answer then."""
+        """Protocol rules 2 and 3: read everything, look for the own append id, fold first and answer then.
+
+        A snapshot does not say what was appended by whom.
+        """
         appends: set[str] = set()
         await self._read_anew(lambda recorded: appends.add(recorded.commit.append))
         return append in appends

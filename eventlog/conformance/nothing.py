@@ -11,7 +11,7 @@ from ..ports import Delivery, DraftPiece, Lease, Selector, Stored, Subject, Time
 
 
 class NothingLog:
-    """All six ports, none of which does a thing; nothing raises, every stream ends at once."""
+    """All seven ports, none of which does a thing; nothing raises, every stream ends at once."""
 
     def __init__(self, namespace: str = "default", *, clock: Clock | None = None, shards: int = 2) -> None:
         self.namespace = namespace
@@ -22,6 +22,7 @@ class NothingLog:
         self.leases = _NoLeases()
         self.drafts = _NoDrafts()
         self.artifacts = _NoArtifacts()
+        self.snapshots = _NoSnapshots()
 
 
 async def _none() -> AsyncIterator[Any]:
@@ -109,3 +110,11 @@ class _NoArtifacts:
 
     async def get(self, digest: str) -> bytes:
         return b""
+
+
+class _NoSnapshots:
+    async def put(self, run: str, data: bytes) -> None:
+        pass
+
+    async def get(self, run: str) -> bytes | None:
+        return None

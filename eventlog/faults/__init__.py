@@ -34,7 +34,15 @@ from .plan import (
     StaleRead,
     plan_of,
 )
-from .ports import FaultyArtifacts, FaultyDrafts, FaultyEvents, FaultyLeases, FaultyTimers, FaultyWakeups
+from .ports import (
+    FaultyArtifacts,
+    FaultyDrafts,
+    FaultyEvents,
+    FaultyLeases,
+    FaultySnapshots,
+    FaultyTimers,
+    FaultyWakeups,
+)
 
 __all__ = [
     "Crash",
@@ -74,6 +82,7 @@ class FaultyLog:
         self.leases = FaultyLeases(inner, self._core)
         self.drafts = FaultyDrafts(inner, self._core)
         self.artifacts = FaultyArtifacts(inner, self._core)
+        self.snapshots = FaultySnapshots(inner, self._core)
 
     @property
     def operations(self) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The six ports, each method an operation that may have a fault."""
+"""The seven ports, each method an operation that may have a fault."""
 
 # ruff: noqa: D102 - what each method does stands at the port.
 from __future__ import annotations
@@ -190,3 +190,16 @@ class FaultyArtifacts:
 
     async def get(self, digest: str) -> bytes:
         return await self._core.call("artifacts.get", lambda: self._inner.get(digest))
+
+
+class FaultySnapshots:
+    """`Snapshots` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.snapshots, core
+
+    async def put(self, run: str, data: bytes) -> None:
+        await self._core.call("snapshots.put", lambda: self._inner.put(run, data))
+
+    async def get(self, run: str) -> bytes | None:
+        return await self._core.call("snapshots.get", lambda: self._inner.get(run))

@@ -19,7 +19,7 @@ from .wire import Wire
 CHUNK_BYTES = 512 * 1024
 CHUNKS_IN_FLIGHT = 4
 
-_HEADER_ROOM_BYTES = 1024
+HEADER_ROOM_BYTES = 1024
 
 
 class JetStreamArtifacts:
@@ -31,7 +31,7 @@ class JetStreamArtifacts:
     async def put(self, data: bytes) -> str:
         """Store the bytes and return their digest. Raises `LogUnavailable`: repeat it."""
         digest = await asyncio.to_thread(digest_of_bytes, data)
-        size = min(CHUNK_BYTES, self._wire.payload_bytes_max - _HEADER_ROOM_BYTES)
+        size = min(CHUNK_BYTES, self._wire.payload_bytes_max - HEADER_ROOM_BYTES)
         count = max(1, -(-len(data) // size))
         for first in range(0, count, CHUNKS_IN_FLIGHT):
             indices = range(first, min(first + CHUNKS_IN_FLIGHT, count))

@@ -3,7 +3,8 @@
 A shard is one stream, so that everything a batch changes lies in one: commits (`run.<root>.<run>`, `lane.<id>`,
 `key.<id>`, `breaker.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the
 wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are published
-again on `live.fl...` for whoever follows. Leases and drafts lie in memory, artifacts in a file stream of their own.
+again on `live.fl...` for whoever follows. Leases and drafts lie in memory, artifacts and snapshots in file streams of
+their own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Layout:
         self.leases = f"FL_{namespace}_leases"
         self.drafts = f"FL_{namespace}_drafts"
         self.artifacts = f"FL_{namespace}_artifacts"
+        self.snapshots = f"FL_{namespace}_snapshots"
         self.died = f"died.{namespace}".encode()
         self.subject = lru_cache(maxsize=16_384)(self._subject)
 
@@ -120,6 +122,14 @@ class Layout:
         """Selects the chunks of an artifact."""
         return f"artifact.{self.namespace}.{check_name('the digest', digest)}.>".encode()
 
+    def snapshot(self, run: str, digest: str, index: int, count: int) -> bytes:
+        """Where a chunk of a run's snapshot lies."""
+        return f"snapshot.{self.namespace}.{check_name('the run', run)}.{digest}.{count}.{index}".encode()
+
+    def snapshots_of(self, run: str) -> bytes:
+        """Selects all chunks of a run's snapshots."""
+        return f"snapshot.{self.namespace}.{check_name('the run', run)}.>".encode()
+
     # ---- configurations, as the API of JetStream takes them
 
     def shard_config(self, shard: int, shards: int, replicas: int) -> dict[str, Any]:
@@ -141,15 +151,11 @@ class Layout:
 
     def artifacts_config(self, replicas: int) -> dict[str, Any]:
         """The stream of the artifacts."""
-        return {
-            "name": self.artifacts,
-            "subjects": [f"artifact.{self.namespace}.>"],
-            "storage": "file",
-            "retention": "limits",
-            "discard": "old",
-            "num_replicas": replicas,
-            "allow_direct": True,
-        }
+        return _bytes_config(self.artifacts, f"artifact.{self.namespace}.>", replicas)
+
+    def snapshots_config(self, replicas: int) -> dict[str, Any]:
+        """The stream of the snapshots. As many replicas as the log, so that it is there whenever the log is."""
+        return _bytes_config(self.snapshots, f"snapshot.{self.namespace}.>", replicas)
 
     def leases_config(self, replicas: int) -> dict[str, Any]:
         """The stream of the leases: the last word on each, until its time is over."""
@@ -207,3 +213,15 @@ class Layout:
             "mem_storage": True,
             "num_replicas": 1,
         }
+
+
+def _bytes_config(name: str, subjects: str, replicas: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "subjects": [subjects],
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "num_replicas": replicas,
+        "allow_direct": True,
+    }

@@ -1,4 +1,4 @@
-"""A namespace of a log on NATS JetStream, with its six ports."""
+"""A namespace of a log on NATS JetStream, with its seven ports."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .events import JetStreamEvents
 from .layout import Layout
 from .leases import JetStreamLeases
 from .opening import Namespace, check_server
+from .snapshots import JetStreamSnapshots
 from .timers import JetStreamTimers
 from .wakeups import JetStreamWakeups
 from .wire import Wire
@@ -36,6 +37,7 @@ class JetStreamLog:
         self.leases = JetStreamLeases(wire, layout, keeper)
         self.drafts = JetStreamDrafts(wire, layout)
         self.artifacts = JetStreamArtifacts(wire, layout)
+        self.snapshots = JetStreamSnapshots(wire, layout)
 
     @property
     def url(self) -> str:

@@ -100,7 +100,9 @@ class Namespace:
             await asyncio.gather(*(self._must_be(shard) for shard in range(1, found)))
         self._check_number(shards, found)
         await asyncio.gather(
-            self._ensure(self._layout.artifacts_config(self._replicas)), self._make_volatile()
+            self._ensure(self._layout.artifacts_config(self._replicas)),
+            self._ensure(self._layout.snapshots_config(self._replicas)),
+            self._make_volatile(),
         )
         return found
 

@@ -1,4 +1,4 @@
-"""The reference log: all six ports over plain dictionaries, in one process.
+"""The reference log: all seven ports over plain dictionaries, in one process.
 
 It says what the ports mean and is small enough to be read in one sitting. Nothing runs in the background: a timer that
 is due, or a wake-up whose holder fell silent, is found by whoever waits in `pull`. Time comes from the `Clock` alone,
@@ -15,6 +15,7 @@ from .drafts import MemoryDrafts
 from .events import MemoryEvents
 from .leases import MemoryLeases
 from .positions import Positions
+from .snapshots import MemorySnapshots
 from .wakeups import MemoryTimers, MemoryWakeups
 
 __all__ = ["MemoryLog"]
@@ -43,6 +44,7 @@ class MemoryLog:
         self.leases = MemoryLeases(self.clock)
         self.drafts = MemoryDrafts(self.clock)
         self.artifacts = MemoryArtifacts()
+        self.snapshots = MemorySnapshots()
 
     def disconnect(self, worker: str) -> None:
         """Let the worker's connection die: its leases become news for everybody in `leases.deaths()` and end."""

@@ -10,6 +10,7 @@ from foldlog.eventlog.conformance import (
     DraftsSuite,
     EventLogSuite,
     LeasesSuite,
+    SnapshotsSuite,
     Suite,
     TimersSuite,
     WakeupsSuite,
@@ -64,4 +65,8 @@ class TestDrafts(OnFaulty, DraftsSuite):
 
 
 class TestArtifacts(OnFaulty, ArtifactsSuite):
+    pass
+
+
+class TestSnapshots(OnFaulty, SnapshotsSuite):
     pass

@@ -10,6 +10,7 @@ from foldlog.eventlog.conformance import (
     DraftsSuite,
     EventLogSuite,
     LeasesSuite,
+    SnapshotsSuite,
     Suite,
     TimersSuite,
     WakeupsSuite,
@@ -83,4 +84,8 @@ class TestDrafts(OnJetStream, DraftsSuite):
 
 
 class TestArtifacts(OnJetStream, ArtifactsSuite):
+    pass
+
+
+class TestSnapshots(OnJetStream, SnapshotsSuite):
     pass

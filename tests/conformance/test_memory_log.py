@@ -10,6 +10,7 @@ from foldlog.eventlog.conformance import (
     DraftsSuite,
     EventLogSuite,
     LeasesSuite,
+    SnapshotsSuite,
     Suite,
     TimersSuite,
     WakeupsSuite,
@@ -59,4 +60,8 @@ class TestDrafts(OnMemory, DraftsSuite):
 
 
 class TestArtifacts(OnMemory, ArtifactsSuite):
+    pass
+
+
+class TestSnapshots(OnMemory, SnapshotsSuite):
     pass

@@ -12,6 +12,7 @@ SUITES = [
     conformance.DraftsSuite,
     conformance.EventLogSuite,
     conformance.LeasesSuite,
+    conformance.SnapshotsSuite,
     conformance.TimersSuite,
     conformance.WakeupsSuite,
 ]

@@ -1,0 +1,62 @@
+"""A run's state as bytes and back: a cache of the fold, of no worth to any other fold.
+
+A snapshot is the JSON object `fold`, `sum`, `state`: the version of the fold that made it, the SHA-256 (hex) of the
+state's bytes, and the state. The version is the hash of the source of this package and of the log's, so that what other
+code has folded is folded anew, whatever was changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from ..eventlog import commits
+from ..eventlog.commits import digest_of_bytes
+from ..eventlog.ports import Subject
+from .run_state import RunState
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What is stored."""
+
+    fold: str
+    sum: str
+    state: msgspec.Raw
+
+
+_SNAPSHOTS = msgspec.json.Decoder(Snapshot)
+_STATES = msgspec.json.Decoder(RunState)
+
+
+def encode_state(state: RunState) -> bytes:
+    """The snapshot of a state."""
+    data = msgspec.json.encode(state)
+    return msgspec.json.encode(Snapshot(fold=FOLD, sum=digest_of_bytes(data), state=msgspec.Raw(data)))
+
+
+def decode_state(data: bytes, subject: Subject) -> RunState | None:
+    """The state; None for what is damaged, of another run, or made by other code."""
+    try:
+        snapshot = _SNAPSHOTS.decode(data)
+        if not FOLD or snapshot.fold != FOLD or snapshot.sum != digest_of_bytes(bytes(snapshot.state)):
+            return None
+        state = _STATES.decode(snapshot.state)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return state if (state.run, state.root) == (subject.id, subject.root) and state.exists else None
+
+
+def _version() -> str:
+    """A hash of the code that the fold is made of; empty where its files are not to be found."""
+    folders = Path(__file__).parent, Path(commits.__file__).parent
+    files = [file for folder in folders for file in sorted(folder.glob("*.py*"))]
+    digest = hashlib.sha256(msgspec.__version__.encode())
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest() if files else ""
+
+
+FOLD = _version()
+"""The version of this process' fold: read together with the code, since files may be exchanged below a process."""
