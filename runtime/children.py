@@ -183,7 +183,7 @@ class ChildRuns:
         saying = self._post(spawned, write)
         announced()
         await self._until_stored(saying, spawned.call_id)
-        await child.journal.load()
+        await child.journal.load(short=True)
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
     async def _drive_to_end(self, driver: Driver, *, claimed: bool) -> None:

@@ -40,6 +40,7 @@ from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, Run
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
 from .modelcall import call_model
+from .snapshots import GRACE_S, SNAPSHOT_EVENTS, SnapshotTaker
 from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
 from .tools import expose
@@ -66,6 +67,8 @@ class Host(msgspec.Struct, kw_only=True):
     registry: Registry
     worker: str
     lease_s: float = 10.0
+    snapshot_events: int = SNAPSHOT_EVENTS
+    """How many events lie between two snapshots of a run that is driven here; 0 for none."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
 
@@ -99,6 +102,7 @@ class Driver:
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
         self._performing = 0
         self._services: list[asyncio.Task[None]] = []
+        self._snapshots = SnapshotTaker(journal, host.snapshot_events)
         self._told_position = 0
         self._releasing: str | None = None
         self._broken: BaseException | None = None
@@ -212,6 +216,7 @@ class Driver:
         self._services.append(asyncio.create_task(self._follow()))
         try:
             while (ending := self._ending()) is None:
+                self._snapshots.look()
                 try:
                     await self._go_on()
                 except FoldlogError:
@@ -434,7 +439,7 @@ class Driver:
         """Whether the log says that the run is still this driver's; not by a read older than what is known."""
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         known = max(self.state.head.position, self._told_position)
-        await fresh.load()
+        await fresh.load(short=not self.journal.snapshot_rev)
         state = await fresh.follow_until(lambda state: state.head.position >= known)
         self._proven_position = state.head.position
         self.told(state.head.position)
@@ -484,6 +489,7 @@ class Driver:
         for posted in self._inbox:
             if posted.stored is not None:
                 posted.stored.cancel()
+        await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
         if self._source is not None:
             await self._source.aclose()
         if unsettled and self._ending() is None:
@@ -496,7 +502,7 @@ class Driver:
         fresh = Journal(self.host.log, self.journal.subject)
         with contextlib.suppress(FoldlogError, TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_S):
-                self.journal.adopt(await fresh.load())
+                self.journal.adopt(await fresh.load(short=not self.journal.snapshot_rev))
 
     def _is_unsettled(self, effect: Effect) -> bool:
         """Whether the log does not say yet what became of it."""

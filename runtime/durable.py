@@ -224,9 +224,10 @@ class Worker:
         wakeup = delivery.wakeup
         subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
         journal = Journal(self._log, subject, wait_for_log=True)
+        new = delivery.attempt == 1 and wakeup.cause < self._host.snapshot_events
         while True:
             try:
-                state = await journal.load()
+                state = await journal.load(short=new)
             except LogCorrupted as error:
                 logger.warning("left to others: %s", error)
                 return "nak", CORRUPT_DELAY_S

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from ..eventlog.commits import Chain
 from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
+from ..eventlog.names import run_subject
 from ..eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
 from .decide import take
-from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, Journal, hand_lane_on, load_family
+from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, Journal, hand_lane_on
 from .submission import check_text
 from .turn import Turn
 
@@ -29,9 +31,9 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     for conflicts in range(DECISIONS_MAX):
         if conflicts > 1:  # reads may be stale: give them the time to be fresh
             await log.clock.sleep(STALE_READ_S)
-        journals = await _whole_family(log, subject.shard, subject.root)
-        named = journals.get(subject.id)
-        if named is None or not named.state.exists:
+        journals = await _open_family(log, subject)
+        named = journals[subject.id]
+        if not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
         if named.state.terminal is not None:
             mine = conflicts and await _was_stored(log, subject, append)
@@ -50,14 +52,32 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")
 
 
-async def _whole_family(log: Log, shard: int, root: str) -> dict[str, Journal]:
-    """The family as loaded, once it is no more torn: a child stands in the batch that announced it (rule 5)."""
+async def _open_family(log: Log, subject: Subject) -> dict[str, Journal]:
+    """The run, its parent, and every open run below it, each as it was at some moment.
+
+    No read is torn for good: a child stands in the batch that announced it (rule 5).
+    """
+    journals: dict[str, Journal] = {}
+    level = [await _loaded(log, subject, subject.id, at_once=True)]
+    while level:
+        journals.update({journal.subject.id: journal for journal in level})
+        below = [child for journal in level for child in journal.state.open_children]
+        level = list(await asyncio.gather(*(_loaded(log, subject, child) for child in below)))
+    submitted = journals[subject.id].state.submitted
+    if submitted is not None and submitted.parent is not None:
+        parent = submitted.parent.run
+        journals[parent] = await _loaded(log, subject, parent)
+    return journals
+
+
+async def _loaded(log: Log, relative: Subject, run: str, *, at_once: bool = False) -> Journal:
+    """A run of the family, as soon as it is to be seen; `at_once`: it may not exist."""
+    journal = Journal(log, run_subject(relative.shard, relative.root, run))
     for _ in range(REFUSALS_MAX):
-        journals = await load_family(log, shard, root)
-        if all(child in journals for journal in journals.values() for child in journal.state.open_children):
-            return journals
+        if (await journal.load()).exists or at_once:
+            return journal
         await log.clock.sleep(STALE_READ_S)
-    raise LogUnavailable(f"the family of {root} cannot be read as a whole; try again")
+    raise LogUnavailable(f"the family of {relative.root} cannot be read as a whole; try again")
 
 
 def _children(journals: dict[str, Journal], run: str) -> list[Journal]:
@@ -78,7 +98,7 @@ def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
 
 async def cancels_below(log: Log, subject: Subject, reason: str) -> list[Write]:
     """The writes that cancel every open run below this one, children before their parents."""
-    journals = await _whole_family(log, subject.shard, subject.root)
+    journals = await _open_family(log, subject)
     below = [
         member
         for child in _children(journals, subject.id)

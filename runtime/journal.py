@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from ..eventlog.clock import Clock
-from ..eventlog.commits import ORIGIN, Chain, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
+from ..eventlog.commits import ORIGIN, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
     Claimed,
@@ -31,7 +31,6 @@ from ..eventlog.ports import (
     COMMIT_BYTES_MAX,
     At,
     CommitWrite,
-    Family,
     Log,
     Selector,
     Stored,
@@ -105,16 +104,19 @@ class Journal:
         state = decode_state(data, self.subject) if data is not None else None
         if state is None:
             return None
-        self.snapshot_rev = state.head.rev
+        rev = state.head.rev
         try:
-            return state if await self._persist(lambda: self._fold_tail(state)) else None
+            if not await self._persist(lambda: self._fold_tail(state)):
+                return None
         except LogCorrupted:  # who reads everything finds out what is damaged
             return None
+        self.snapshot_rev = rev
+        return state
 
     async def _fold_tail(self, state: RunState) -> bool:
         """Fold onto a state that did not come from the log; whether the log has the commit where it stands.
 
-        Read too: the commit at its head, so that a state which is ahead of the log, or of another log, is worth nothing.
+        The commit at its head is read, too: a state that is ahead of the log, or of another log, is worth nothing.
         """
         stands: bool | None = None
         async for stored in self.log.events.read(self.subject, state.head.position - 1):
@@ -412,18 +414,3 @@ async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> boo
     if revision < lane_cause:
         return None
     return bool(queue) and queue[0].run == run
-
-
-# --- families ---------------------------------------------------------------------------------------------------------
-
-
-async def load_family(log: Log, shard: int, root: str) -> dict[str, Journal]:
-    """Journals of a root run and all its descendants, loaded; parents stand before their children."""
-    chain, journals = Chain(), dict[str, Journal]()
-    async for stored in log.events.read(Family(shard, root)):
-        journal = journals.setdefault(stored.subject.id, Journal(log, stored.subject))
-        recorded = await restored(chain.verify(stored), log)
-        fold_commit(journal.state, recorded)
-    for journal in journals.values():
-        journal.adopt(journal.state)
-    return journals

@@ -64,6 +64,7 @@ from .resume_tokens import new_token, place_of
 from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
 from .sessions import drop_last_turns, session_history
+from .snapshots import snapshot_setting
 from .stream import stream_run
 from .submission import submitted_event
 from .turn import Turn
@@ -132,7 +133,13 @@ class Runtime:
             opened = await stack.enter_async_context(
                 open_log(url, namespace, name=worker, lease_s=hold_s, given=log)
             )
-            host = Host(log=opened, registry=registered, worker=worker, lease_s=hold_s)
+            host = Host(
+                log=opened,
+                registry=registered,
+                worker=worker,
+                lease_s=hold_s,
+                snapshot_events=snapshot_setting(),
+            )
             runtime = cls(opened, registered, host)
             runtime._executors.update(executors or {})
             await stack.enter_async_context(opened.leases.presence(worker))

@@ -56,6 +56,7 @@ async def _work(
     from ...runtime import Worker
     from ...runtime.drive import Host
     from ...runtime.opening import open_log
+    from ...runtime.snapshots import snapshot_setting
     from .loading import load_registry
     from .loops import interruption
     from .records import show_logs
@@ -67,7 +68,9 @@ async def _work(
     check_name("the namespace", settings.namespace)
     called = check_name("the worker's name", name or _own_name())
     async with open_log(settings.server, settings.namespace, name=called, lease_s=lease_s) as log:
-        host = Host(log=log, registry=registry, worker=called, lease_s=lease_s)
+        host = Host(
+            log=log, registry=registry, worker=called, lease_s=lease_s, snapshot_events=snapshot_setting()
+        )
         serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
         with interruption() as interrupted:
             stopping = asyncio.create_task(_stop(serving, interrupted, screen))

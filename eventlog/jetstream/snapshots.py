@@ -53,8 +53,8 @@ class JetStreamSnapshots:
             *_, name, count, index = message.subject.split(b".")
             chunks = sets.pop((name, int(count)), {})
             sets[name, int(count)] = {**chunks, int(index): message.data}  # last again
-        for (name, count), chunks in reversed(sets.items()):
-            data = b"".join(chunks[index] for index in sorted(chunks))
-            if len(chunks) == count and digest_of_bytes(data)[:_NAME_DIGITS].encode() == name:
+        for (name, chunks_in_all), chunks in reversed(sets.items()):
+            data = b"".join(chunks[number] for number in sorted(chunks))
+            if len(chunks) == chunks_in_all and digest_of_bytes(data)[:_NAME_DIGITS].encode() == name:
                 return data
         return None

@@ -18,7 +18,7 @@ from foldlog.eventlog.events import MessageQueued, ParentLink, Parked
 from foldlog.eventlog.faults import CrashAt, Delay, Fault, LateAppend, LostAck, StaleRead
 from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
-from foldlog.eventlog.ports import CommitWrite, Timer, Wakeup, WakeWrite
+from foldlog.eventlog.ports import CommitWrite, Subject, Timer, Wakeup, WakeWrite
 from foldlog.projections import run_state
 from foldlog.replay.simulation import Job, Stuck, TooLong, World, run_simulated
 from foldlog.replay.simulation.cast import an_agent, arrival, calls, gate, says
@@ -659,15 +659,15 @@ async def family_cancelled(world: World) -> None:
 
 
 def enumerated_once(patch: pytest.MonkeyPatch) -> None:
-    real = family.load_family
+    real = family._open_family
     first: dict[str, set[str]] = {}
 
-    async def load(log: Any, shard: int, root: str) -> dict[str, Journal]:
-        journals = await real(log, shard, root)
-        known = first.setdefault(root, set(journals))
+    async def load(log: Any, subject: Subject) -> dict[str, Journal]:
+        journals = await real(log, subject)
+        known = first.setdefault(subject.id, set(journals))
         return {run: journal for run, journal in journals.items() if run in known}
 
-    patch.setattr(family, "_whole_family", load)
+    patch.setattr(family, "_open_family", load)
 
 
 @row("19b", "cancel enumerates once", "23", "P7", enumerated_once)
@@ -710,19 +710,21 @@ async def canceller_dies_within_the_family(world: World) -> None:
 
 
 def announced_then_created(patch: pytest.MonkeyPatch) -> None:
-    async def start(self: Any, child: Any, spawned: Any, runnable: Any, text: str, messages: Any) -> None:
-        state = self._driver.state
+    async def start(self: Any, child: Any, spawned: Any, begun: Any, announced: Any) -> None:
+        state, runnable = self._driver.state, begun.runnable
         link = ParentLink(run=state.run, tool_call_id=spawned.call_id, ordinal=spawned.ordinal)
-        opened = submitted_event(runnable, text, executor=CHILD, messages=messages, parent=link)
+        opened = submitted_event(runnable, begun.text, executor=CHILD, parent=link)
         turn = open_turn(child.journal, opened, f"{state.path}/{runnable.name}")
         child.claim_within(turn)
+        announced()
         await self._say(spawned)
         write, commit = child.journal.write(turn.events, epoch=child.epoch)
         await self._driver.host.log.events.append(CommitWrite(write.subject, write.expected, encode(commit)))
         await child.journal.load()
 
     patch.setattr(ChildRuns, "_start", start)
-    patch.setattr(family, "_whole_family", family.load_family)
+    real = family._loaded
+    patch.setattr(family, "_loaded", lambda log, relative, run, **_: real(log, relative, run, at_once=True))
 
 
 # A child that is announced exists: both stand in one batch (rule 5), so that no cancel needs a tombstone.
