@@ -37,15 +37,20 @@ def encode_state(state: RunState) -> bytes:
 
 
 def decode_state(data: bytes, subject: Subject) -> RunState | None:
-    """The state; None for what is damaged, of another run, or made by other code."""
+    """The state of this run; None for what is damaged, of another run, or made by other code."""
+    state = state_in(data)
+    return state if state is not None and (state.run, state.root) == (subject.id, subject.root) else None
+
+
+def state_in(data: bytes) -> RunState | None:
+    """The state, whosever it is; None for what is damaged, or made by other code."""
     try:
         snapshot = _SNAPSHOTS.decode(data)
         if not FOLD or snapshot.fold != FOLD or snapshot.sum != digest_of_bytes(bytes(snapshot.state)):
             return None
-        state = _STATES.decode(snapshot.state)
+        return _STATES.decode(snapshot.state)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return state if (state.run, state.root) == (subject.id, subject.root) and state.exists else None
 
 
 def _version() -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .world import World
 
 LEASE_S = 10.0
+SNAPSHOT_EVENTS = 5
+"""So few that every run is loaded from snapshots."""
 GRACE_S = 2.0
 """How long a worker that is asked to leave lets its runs go on."""
 
@@ -176,7 +178,13 @@ class Process:
     @property
     def host(self) -> Host:
         """What drives here."""
-        return Host(log=self.handle, registry=self.world.registry(), worker=self.name, lease_s=LEASE_S)
+        return Host(
+            log=self.handle,
+            registry=self.world.registry(),
+            worker=self.name,
+            lease_s=LEASE_S,
+            snapshot_events=SNAPSHOT_EVENTS,
+        )
 
     def runtime(self) -> Runtime:
         """A runtime of this process."""

@@ -41,6 +41,7 @@ from ...eventlog.events import (
 from ...eventlog.ports import Stored
 from ...projections.outcome import Outcome, fold_stored
 from ...projections.run_state import RunState, fold_commit
+from ...projections.snapshot import state_in
 from ..monitor import check_trace
 from ..trace import trace_of
 from .world import Told, World
@@ -240,6 +241,7 @@ def _messages_before(events: list[StoredEvent], step: int) -> Iterator[str]:
 def _states(world: World) -> Iterator[str]:
     """What is folded from a log says of its end what the log says."""
     chain = Chain()
+    snapshots = _snapshots(world)
     states: dict[str, RunState] = {}
     outcomes: dict[str, Outcome] = {}
     for stored, _ in world.commits():
@@ -249,12 +251,27 @@ def _states(world: World) -> Iterator[str]:
         try:
             fold_commit(states.setdefault(run, RunState()), chain.verify(stored))
             fold_stored(outcomes.setdefault(run, Outcome()), stored)
+            for snapshot in snapshots.pop(stored.position, ()):
+                if snapshot != states[run]:
+                    yield f"STATE a snapshot of {run} at revision {snapshot.head.rev} is not what the log says"
         except FoldlogError as error:
             yield f"STATE the log of {run} cannot be folded: {error}"
             return
+    for position in snapshots:
+        yield f"STATE a snapshot stands at position {position}, where the log has no commit of a run"
     for run, state in states.items():
         own = [event for event in world.events_of(run) if not event.agent_path]
         yield from _state(run, state, outcomes[run], own)
+
+
+def _snapshots(world: World) -> dict[int, list[RunState]]:
+    """All snapshots that were ever stored, by the position where they stand."""
+    found: dict[int, list[RunState]] = {}
+    for data in world.snapshots.stored:
+        state = state_in(data)
+        if state is not None:
+            found.setdefault(state.head.position, []).append(state)
+    return found
 
 
 def _state(run: str, state: RunState, outcome: Outcome, events: list[StoredEvent]) -> Iterator[str]:

@@ -215,6 +215,8 @@ _OF_OPERATION: dict[str, tuple[Kind, ...]] = {
     "events.read": ("stale-read", "stale-read", "delay"),
     "events.head": ("stale-read",),
     "wakeups.pull": ("duplicate",),
+    "snapshots.put": ("late-append", "refused"),
+    "snapshots.get": ("refused",),
 }
 
 

@@ -17,6 +17,7 @@ from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished
 from ...eventlog.events import ApprovalRequested, ApprovalResolved, Event, Status, StoredEvent, is_terminal
 from ...eventlog.faults import Fault
 from ...eventlog.memory import MemoryLog
+from ...eventlog.memory.snapshots import MemorySnapshots
 from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
 from ...runtime import Registry, Runtime
@@ -88,6 +89,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class _AllSnapshots(MemorySnapshots):
+    """Snapshots of which all that were ever stored are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: list[bytes] = []
+
+    async def put(self, run: str, data: bytes) -> None:
+        await super().put(run, data)
+        self.stored.append(data)
+
+
 class World:
     """Everything that outlives a process."""
 
@@ -96,6 +109,7 @@ class World:
         SYNC_TOOLS_INLINE.set(True)
         self.clock = SimulatedClock()
         self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
+        self.snapshots = self.log.snapshots = _AllSnapshots()
         self.agents: list[Runnable[Any]] = []
         self.providers: dict[str, ModelProvider] = {}
         self.make_registry: Callable[[], Registry] = self._registry_of_agents

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foldlog.eventlog.commits import Chain
 from foldlog.eventlog.events import ENGINE, OBSERVABLE
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.projections.run_state import RunState, fold_commit
+from foldlog.projections.snapshot import decode_state, encode_state
 from foldlog.replay import Archive, Watch, check_trace, export, import_archive, read_archive, replay
 from foldlog.replay.observed import expectation
+from foldlog.runtime.journal import restored
 
 from tests.replay.scenarios import SCENARIOS
 
@@ -83,6 +87,22 @@ def test_a_history_breaks_no_rule(name: str) -> None:
         assert check_trace(trace, ended=False) == []
     watch = Watch()
     assert [violation for stored in archive(name).stored for violation in watch.feed(stored)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_history_is_folded_on_from_a_snapshot_at_every_revision(name: str) -> None:
+    log, chain = MemoryLog(), Chain()
+    await import_archive(archive(name), log)
+    whole: dict[str, RunState] = {}
+    cached: dict[str, RunState] = {}
+    for stored in archive(name).stored:
+        recorded = await restored(chain.verify(stored), log)
+        state = whole.setdefault(stored.subject.id, RunState())
+        fold_commit(state, recorded)
+        fold_commit(cached.setdefault(stored.subject.id, RunState()), recorded)
+        again = decode_state(encode_state(cached[stored.subject.id]), stored.subject)
+        assert again == state
+        cached[stored.subject.id] = again
 
 
 @pytest.mark.parametrize("name", NAMES)

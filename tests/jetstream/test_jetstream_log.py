@@ -37,12 +37,15 @@ from foldlog.eventlog.conformance.suite import Writer, closing, everything, new_
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.embedded.process import choose_port
 from foldlog.eventlog.jetstream import JetStreamLog, follower, leases
+from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.jetstream.streams import read_all
 from foldlog.eventlog.jetstream.wire import Done
 
 PATIENCE_S = 30.0
 DEATH_S = 5.0
 """Bounds a death's way to its listeners; leases and redelivery would take longer in these tests."""
 opened = JetStreamLog.open
+LAYOUT = Layout("default")
 
 
 @pytest.fixture
@@ -733,6 +736,43 @@ async def test_an_altered_artifact_is_found_and_a_half_stored_one_is_completed(
     await log._wire.request(f"artifact.default.{wrong}.1.0".encode(), b"not this")
     with pytest.raises(LogCorrupted):
         await log.artifacts.get(wrong)
+
+
+async def test_of_a_run_no_more_is_kept_than_its_newest_snapshot(log: JetStreamLog) -> None:
+    run, other = new_name("run"), new_name("run")
+    await log.snapshots.put(other, b"other")
+    for number in range(5):
+        await log.snapshots.put(run, b"%d" % number * 1_100_000)
+    chunks = await everything(read_all(log._wire, LAYOUT.snapshots, LAYOUT.snapshots_of(run)))
+    assert len(chunks) == 3
+    assert await log.snapshots.get(other) == b"other"
+
+
+async def test_a_snapshot_that_was_put_half_leaves_the_one_before(log: JetStreamLog) -> None:
+    run, data = new_name("run"), b"whole" * 300_000
+    await log.snapshots.put(run, data)
+    half = LAYOUT.snapshot(run, "0" * 32, 0, 2)
+    await log._wire.request(half, b"half of it")
+    assert await log.snapshots.get(run) == data
+    await log.snapshots.put(run, b"next")
+    assert await log.snapshots.get(run) == b"next"
+
+
+async def test_of_chunks_of_two_writers_none_is_taken_for_the_others(log: JetStreamLog) -> None:
+    run, name = new_name("run"), "0" * 32
+    for index in range(2):
+        await log._wire.request(LAYOUT.snapshot(run, name, index, 2), b"chunk")
+    assert await log.snapshots.get(run) is None
+
+
+async def test_a_log_without_its_stream_of_snapshots_has_none_and_says_that_it_keeps_none(
+    log: JetStreamLog,
+) -> None:
+    await log._wire.api(f"STREAM.DELETE.{LAYOUT.snapshots}", None, Done)
+    with pytest.raises(LogUnavailable):
+        await log.snapshots.get(new_name("run"))
+    with pytest.raises(LogUnavailable):
+        await log.snapshots.put(new_name("run"), b"state")
 
 
 # ---- a cluster

@@ -17,9 +17,12 @@ from foldlog.projections.outcome import Outcome, fold_stored
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Registry, RunHandle, Runtime, Worker
 from foldlog.runtime.drive import Host
+from foldlog.runtime.journal import Journal
 from foldlog.runtime.runnable import Runnable
 
 Turn = dict[str, Any]
+SNAPSHOT_EVENTS = 5
+"""So few that every test loads runs from snapshots."""
 USAGE = {"input_tokens": 3, "output_tokens": 2}
 
 
@@ -90,7 +93,14 @@ class Place:
 
     async def add_worker(self, name: str, lease_s: float = 5.0) -> Worker:
         """Start one more worker in this process."""
-        worker = Worker(Host(log=self.log, registry=self.registry, worker=name, lease_s=lease_s), grace_s=1.0)
+        host = Host(
+            log=self.log,
+            registry=self.registry,
+            worker=name,
+            lease_s=lease_s,
+            snapshot_events=SNAPSHOT_EVENTS,
+        )
+        worker = Worker(host, grace_s=1.0)
         task = asyncio.create_task(worker.serve())
         self.workers.append((worker, task))
         self._stack.push_async_callback(self._end, worker, task)
@@ -117,10 +127,14 @@ class Place:
     async def _check_outcome(self, run: RunHandle[Any]) -> None:
         """What a waiting caller folds is what the whole fold says."""
         state, outcome = await run.state(), Outcome()
+        journal = Journal(self.log, await self.runtime.locate(run.run_id))
+        whole = await journal.load(short=True)
+        assert journal.snapshot_rev == 0
         async for stored in self.log.events.read(await self.runtime.locate(run.run_id)):
             fold_stored(outcome, stored)
         if outcome.head.rev > state.head.rev:  # a late outcome was stored in between
-            state = await run.state()
+            state, whole = await run.state(), await journal.load(short=True)
+        assert state == whole
         assert (outcome.head, outcome.terminal, outcome.error) == (state.head, state.terminal, state.error)
         assert (outcome.output, outcome.usage, outcome.cost_usd) == (
             state.output,
@@ -156,8 +170,11 @@ async def log(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterat
 
 
 @pytest.fixture(params=["local", "durable"])
-async def place(request: pytest.FixtureRequest, log: Log) -> AsyncIterator[Place]:
+async def place(
+    request: pytest.FixtureRequest, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Place]:
     """Where runs are driven."""
+    monkeypatch.setenv("FOLDLOG_SNAPSHOT_EVENTS", str(SNAPSHOT_EVENTS))
     async with contextlib.AsyncExitStack() as stack:
         place = Place(log, request.param, stack)
         yield place

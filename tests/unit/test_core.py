@@ -21,6 +21,7 @@ from foldlog.eventlog.events import (
 )
 from foldlog.projections.messages import CallRequest
 from foldlog.projections.run_state import RunState, apply, evolve
+from foldlog.projections.snapshot import encode_state, state_in
 from foldlog.runtime.commands import (
     Cancel,
     ChildEnded,
@@ -366,6 +367,18 @@ def test_folding_in_place_is_what_the_pure_fold_gives(seed: int) -> None:
     assert pure == in_place
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_state_goes_through_a_snapshot_unchanged_at_every_revision(seed: int) -> None:
+    story = told_at_random(seed)
+    state = cached = given_events()
+    for event in story.told:
+        state, restored = evolve(state, event, NOW), state_in(encode_state(cached))
+        assert restored is not None
+        cached = evolve(restored, event, NOW)
+        assert cached == state
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_command_that_is_taken_again_yields_nothing(seed: int) -> None:
@@ -458,3 +471,4 @@ def test_the_fold_takes_any_event_in_any_state(events: list[StoredEvent]) -> Non
         assert state == before
         apply(state, event, NOW)
         assert state == after
+        assert state_in(encode_state(state)) == state
