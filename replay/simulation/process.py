@@ -183,7 +183,7 @@ class Process:
             registry=self.world.registry(),
             worker=self.name,
             lease_s=LEASE_S,
-            snapshot_events=SNAPSHOT_EVENTS,
+            snapshot_events=self.world.snapshot_events,
         )
 
     def runtime(self) -> Runtime:

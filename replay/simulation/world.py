@@ -29,7 +29,7 @@ from ...runtime.toolport import Tool, ToolContextPort
 from ...runtime.tools import SYNC_TOOLS_INLINE
 from .injected import Injected
 from .loop import OWNER, SimulatedClock
-from .process import LEASE_S, Draw, Happened, Process
+from .process import LEASE_S, SNAPSHOT_EVENTS, Draw, Happened, Process
 
 LONG_S = 7200.0
 """Longer than any scenario needs without an expiry of days."""
@@ -104,11 +104,12 @@ class _AllSnapshots(MemorySnapshots):
 class World:
     """Everything that outlives a process."""
 
-    def __init__(self, *, ack_wait_s: float = LEASE_S) -> None:
+    def __init__(self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS) -> None:
         WORLD.set(self)
         SYNC_TOOLS_INLINE.set(True)
         self.clock = SimulatedClock()
         self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
+        self.snapshot_events = snapshot_events
         self.snapshots = self.log.snapshots = _AllSnapshots()
         self.agents: list[Runnable[Any]] = []
         self.providers: dict[str, ModelProvider] = {}
