@@ -24,6 +24,7 @@ from ..eventlog.events import (
     ApprovalResolved,
     ChildStarted,
     Claimed,
+    Error,
     Event,
     McpProgress,
     Prepared,
@@ -101,6 +102,14 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
         """Where the first pairing that differs parts."""
         chosen = self._worst
         return chosen.comparison.first_difference if chosen is not None else None
+
+    @property
+    def failure(self) -> str:
+        """The error with which the run ended on the first executor; empty if it did not fail."""
+        trace = next(iter(self.traces.values()), None)
+        told = [each for each in trace.events if each.run_id == trace.root] if trace is not None else []
+        errors = [f"{each.error_type}: {each.error}" for each in told if isinstance(each, Error)]
+        return errors[-1] if errors else ""
 
     @property
     def rules(self) -> frozenset[str]:
@@ -412,6 +421,8 @@ def _calls(events: Iterable[Event]) -> list[_Call]:
 def _lines(report: ParityReport) -> Iterator[str]:
     for pairing in report.pairings:
         yield from _pairing_lines(pairing)
+    if report.failure:
+        yield f"the run failed: {report.failure}"
     if report.findings:
         yield "broken rules:"
         yield from (f"  {finding}" for finding in report.findings)

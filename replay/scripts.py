@@ -5,12 +5,13 @@
      "planner": [{"text": "1. Ask."}],
      "summaries": [{"text": "They want to know the answer."}],
      "agents": {"researcher": [...]},
+     "scenes": [{"input": "Measure the pier", "turns": [...]}],
      "inputs": [{"type": "message", "step": 2, "content": "hurry"}]}
 
-Only `turns` is needed; they are those of the agent that is checked, `planner` and `summaries` what
-its models are asked besides. `agents` has the
-turns of the agents that it runs as children, by name; `input` is what it is asked, `inputs` are those of
-`foldlog.replay.inputs`.
+`turns` are those of the agent that is checked, `planner` and `summaries` what its models are asked besides. `agents`
+has the turns of the agents that it runs as children, by name; a swarm or a loop needs nothing else. `scenes` answer
+runs whose input contains a text: those of sub-agents, which have the name of their parent. `input` is what it is asked,
+`inputs` are those of `foldlog.replay.inputs`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ScriptLike = Sequence[Turn] | Mapping[str, Any] | str | Path
 """Turns, an object with `turns`, or the path of a JSON file that holds one."""
 
 _PHASES = ("planner", "summaries")
-_KEYS = frozenset({"input", "turns", "agents", "inputs", *_PHASES})
+_KEYS = frozenset({"input", "turns", "agents", "scenes", "inputs", *_PHASES})
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     phases: Mapping[str, tuple[Turn, ...]] = {}
     """What the root agent's models say besides, by phase."""
     agents: Mapping[str, tuple[Turn, ...]] = {}
+    scenes: tuple[Mapping[str, Any], ...] = ()
     input: str | None = None
     inputs: Inputs = ()
     source: str = "script"
@@ -49,7 +51,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def streams(self) -> bool:
         """Whether a text comes in several pieces, so that a reader sees drafts."""
-        every = [*self.turns, *(turn for turns in self.agents.values() for turn in turns)]
+        scenes = (scene.get("turns", ()) for scene in self.scenes)
+        every = [turn for turns in (self.turns, *self.agents.values(), *scenes) for turn in turns]
         return any(isinstance(turn.get("text"), list) and len(turn["text"]) > 1 for turn in every)
 
 
@@ -72,7 +75,8 @@ def _load(path: Path) -> Any:
 
 
 def _from_object(data: Any, where: str) -> Script:
-    if not isinstance(data, Mapping) or not isinstance(data.get("turns"), list):
+    needed = isinstance(data, Mapping) and ("turns" in data or "agents" in data)
+    if not needed or not isinstance(data.get("turns", []), list):
         raise ConfigError(f'{where}: a script is an object {{"turns": [...]}}')
     if unknown := sorted(set(data) - _KEYS):
         raise ConfigError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
@@ -84,8 +88,12 @@ def _from_object(data: Any, where: str) -> Script:
     for name in _PHASES:
         if not isinstance(data.get(name, []), list):
             raise ConfigError(f"{where}: {name} must be a list of turns")
+    scenes = data.get("scenes", [])
+    if not isinstance(scenes, list) or not all(isinstance(scene, Mapping) for scene in scenes):
+        raise ConfigError(f"{where}: scenes must be a list of objects with input and turns")
     return Script(
-        turns=tuple(data["turns"]),
+        turns=tuple(data.get("turns", ())),
+        scenes=tuple(scenes),
         phases={name: tuple(data[name]) for name in _PHASES if name in data},
         agents={name: tuple(turns) for name, turns in agents.items()},
         input=asked,
@@ -110,7 +118,7 @@ class ScriptFiles:
         for name, turns in {**script.agents, agent: script.turns}.items():
             path = directory / f"{name}.json"
             phases = script.phases if name == agent else {}
-            path.write_bytes(msgspec.json.encode({"turns": turns, **phases}))
+            path.write_bytes(msgspec.json.encode({"turns": turns, "scenes": script.scenes, **phases}))
             self._paths[name] = str(path)
 
     def check(self) -> None:

@@ -264,8 +264,9 @@ class _Stage:
     async def _answer(self, asked: ApprovalRequested, where: ApprovalPlace) -> None:
         answers = [item for item in self._inputs if isinstance(item, Answer) and where.fits(item)]
         if not answers and asked.kind != "unverifiable":
+            run = f", run={where.run!r}" if where.run else ""
             raise ConfigError(
-                f"{where}, tool {asked.tool_name!r}, has no answer: add Answer(call={where.call!r}) to the inputs"
+                f"{where}, tool {asked.tool_name!r}, has no answer: add Answer(call={where.call!r}{run}) to the inputs"
             )
         answer = answers[0] if answers else Answer(call=where.call, kind=asked.kind, outcome="retry")
         with contextlib.suppress(ApprovalError):  # the run was cancelled meanwhile

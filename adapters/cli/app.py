@@ -57,6 +57,7 @@ class Root(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As the library does it, with the global options brought to the front."""
+        _check_text(args)
         return super().parse_args(ctx, hoisted(args))
 
     def main(
@@ -88,6 +89,17 @@ class Root(TyperGroup):
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place that can turn it into one line
             code = report(error)
         sys.exit(code or 0)
+
+
+def _check_text(args: Sequence[str]) -> None:
+    """Raises `ConfigError` for bytes that are no UTF-8: nothing can be stored or found by them."""
+    for arg in args:
+        try:
+            arg.encode()
+        except UnicodeEncodeError:
+            from ...eventlog.errors import ConfigError
+
+            raise ConfigError(f"the argument {arg!r:.80} is not text in UTF-8") from None
 
 
 def hoisted(args: Sequence[str]) -> list[str]:

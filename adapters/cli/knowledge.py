@@ -48,7 +48,7 @@ def search(
     context: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text.")],
     *,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many pieces.")] = 5,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many pieces.")] = 5,
     json: Json = False,
 ) -> int:
     """Find pieces that hold words of a text, the best first. Exit 1 when there are none."""

@@ -115,6 +115,7 @@ def _document(script: str, report: ParityReport) -> dict[str, Any]:
             "left": [boundary.label for boundary in difference.left],
             "right": [boundary.label for boundary in difference.right],
         },
+        "failure": report.failure,
         "findings": [
             {"executor": found.executor, "rule": found.rule, "message": found.message}
             for found in report.findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 from ...eventlog.errors import ConfigError
@@ -21,6 +22,6 @@ def seconds_of(text: str) -> float:
         length_s = float(number) * _UNITS_S[unit]
     except ValueError:
         length_s = 0.0
-    if length_s <= 0:
+    if not 0 < length_s < math.inf:
         raise ConfigError(f"a time is written 30s, 10m, 1h or 2d, not {text!r}")
     return length_s

@@ -83,7 +83,9 @@ class ReadableView:
     def __init__(self, screen: Screen, settings: Settings, *, detailed: bool) -> None:
         self._screen, self._settings, self._detailed = screen, settings, detailed
         self._run = self._path = ""
-        self._text: dict[tuple[str, str], str] = {}
+        self._text: dict[tuple[str, str, str], str] = {}
+        self._copies: dict[tuple[str, str], list[str]] = {}
+        self._labels: dict[str, str] = {}
         self._answered: set[str] = set()
 
     def begin(self, state: RunState) -> None:
@@ -121,7 +123,7 @@ class ReadableView:
 
     def _piece(self, event: Text | Reasoning) -> None:
         channel = event.type
-        place = (event.agent_path, channel)
+        place = (event.run_id, event.agent_path, channel)
         self._text[place] = self._text.get(place, "")[: event.offset] + event.text
         if self._streams(event, channel):
             self._screen.write(clean(event.text))
@@ -129,7 +131,7 @@ class ReadableView:
             self._reply_complete(event)
 
     def _reset(self, event: TextReset) -> None:
-        place = (event.agent_path, event.channel)
+        place = (event.run_id, event.agent_path, event.channel)
         kept = self._text.get(place, "")[: event.offset]
         self._text[place] = kept
         if self._streams(event, event.channel):
@@ -140,7 +142,7 @@ class ReadableView:
     def _reply_complete(self, event: Event) -> None:
         """What the model said in this step holds from now on."""
         for channel in ("reasoning", "text"):
-            text = self._text.pop((event.agent_path, channel), "")
+            text = self._text.pop((event.run_id, event.agent_path, channel), "")
             if not text:
                 continue
             if channel == "reasoning":
@@ -157,10 +159,25 @@ class ReadableView:
     # --- lines ------------------------------------------------------------------------------------------------------
 
     def _prefix(self, event: Event) -> list[Part]:
-        return [] if self._is_own(event) else [(f"[{one_line(event.agent_path)}] ", DIM)]
+        if self._is_own(event):
+            return []
+        above, slash, name = event.agent_path.rpartition("/")
+        label = self._labels.get(event.run_id, name) if event.agent == name else name
+        return [(f"[{one_line(f'{above}{slash}{label}')}] ", DIM)]
+
+    def _child(self, event: ChildStarted | ChildFinished) -> list[Part]:
+        """Copies of one agent are told apart: writer, writer#2."""
+        if isinstance(event, ChildFinished):
+            label = self._labels.get(event.child_run, "child")
+            return [(f"↳ {one_line(label)} {event.status}  {event.child_run}", DIM)]
+        copies = self._copies.setdefault((event.run_id, event.name), [])
+        copies.append(event.child_run)
+        label = event.name if len(copies) == 1 else f"{event.name}#{len(copies)}"
+        self._labels[event.child_run] = label
+        return [(f"↳ {one_line(label)} started  {event.child_run}", DIM)]
 
     def _line(self, event: Event) -> None:
-        parts = self._parts(event)
+        parts = self._child(event) if isinstance(event, ChildStarted | ChildFinished) else self._parts(event)
         if parts:
             asks = isinstance(event, ApprovalRequested) and event.approval_id not in self._answered
             self._screen.say(*self._prefix(event), *parts, important=asks)
@@ -185,7 +202,7 @@ class ReadableView:
                 return self._status(event)
             case _ if self._detailed:
                 return detail_parts(event)
-            case Context() | Budget() | MessageInjected() | Custom() | ChildStarted() | ChildFinished():
+            case Context() | Budget() | MessageInjected() | Custom():
                 return detail_parts(event)
             case RalphIteration() | RalphStop():
                 return detail_parts(event)

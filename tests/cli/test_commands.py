@@ -122,6 +122,7 @@ def test_no_arguments_show_the_help_and_exit_2() -> None:
         ["approvals", "approve", "ap", "--arguments", "[]"],
         ["approvals", "approve", "ap", "--result", "x"],
         ["approvals", "approve", "ap", "--outcome", "maybe"],
+        ["knowledge", "search", "x", "--limit", "100000000000000000000"],
         ["--namespace"],
     ],
     ids=" ".join,
@@ -131,6 +132,19 @@ def test_wrong_usage_exits_2_and_says_what_is_wrong(args: list[str]) -> None:
     assert result.exit_code == 2
     assert "Error: " in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_bytes_that_are_no_text_are_refused_and_named() -> None:
+    result = invoke("runs", "show", "caf\udce9")
+    assert result.exit_code == 2
+    assert result.stderr == "error: the argument 'caf\\udce9' is not text in UTF-8\n"
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-3s", "0", "soon", ""])
+def test_what_is_no_time_is_refused(time: str) -> None:
+    result = invoke("simulate", "--for", time)
+    assert result.exit_code == 2
+    assert "a time is written 30s" in result.stderr
 
 
 def test_a_mistyped_command_is_told_the_nearest() -> None:
