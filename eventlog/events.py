@@ -177,13 +177,14 @@ REPLY_APPROVALS = frozenset({"tool", "policy"})
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requested"):
-    """Somebody has to decide. `kind`: tool, policy, budget, takeover, unverifiable."""
+    """Somebody has to decide. `kind`: tool, policy, budget, takeover, unverifiable. `reason`: the rule that asks."""
 
     approval_id: str
     kind: str
     tool_name: str = ""
     arguments: dict[str, Json] = {}
     expires_at: float | None = None
+    reason: str = ""
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):

@@ -38,6 +38,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] = {}
     requested_at: float
     expires_at: float | None = None
+    reason: str = ""
     decision: Literal["approved", "rejected", "timed_out", "revoked"] | None = None
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     edited_arguments: dict[str, Any] | None = None
@@ -117,6 +118,7 @@ def _requested(event: ApprovalRequested, recorded: Recorded) -> ApprovalRow:
         arguments=event.arguments,
         requested_at=commit.at,
         expires_at=event.expires_at,
+        reason=event.reason,
     )
 
 

@@ -56,6 +56,8 @@ _KEPT = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE
 }
+_ADDED: dict[type[Event], tuple[str, ...]] = {ApprovalRequested: ("reason",)}
+"""Fields that later releases added: left out while empty, so that what was written before keeps its digest."""
 
 
 class Placed(msgspec.Struct):
@@ -221,7 +223,10 @@ def _place(places: _Places, run: _Run, event: Event) -> Placed | None:
 
 
 def _payload(event: Event) -> dict[str, Any]:
-    payload = {name: getattr(event, name) for name in _KEPT[type(event)]}
+    added = _ADDED.get(type(event), ())
+    payload = {
+        name: getattr(event, name) for name in _KEPT[type(event)] if name not in added or getattr(event, name)
+    }
     if isinstance(event, ToolResult):
         payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE}
     return payload

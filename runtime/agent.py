@@ -46,6 +46,7 @@ class AgentFields(TypedDict, total=False):
     planning_instructions: str
     budget_awareness: str | None
     hitl_tools: Iterable[str]
+    policy: Any
     emit_mcp_progress: bool
     injected_tool_args: Mapping[str, str]
     allow_parallel_subagents: bool

@@ -37,6 +37,7 @@ from pydantic import (
 from ..eventlog.errors import AgentConfigError, ConfigProblem
 from ..projections.messages import canonical_json, sha256_hex
 from .json_values import NotJson, as_json
+from .policy import Action as PolicyAction
 
 INTEGER_MAX = 2**53 - 1
 """What every reader of JSON holds exactly."""
@@ -186,6 +187,24 @@ class BreakerConfig(_Table):
     """How long it lets no call through; then one."""
 
 
+class PolicyRuleConfig(_Table):
+    """A rule: what becomes of calls whose tool's name and whose arguments all match these patterns."""
+
+    tool: Annotated[Text, Field(min_length=1)] = "*"
+    arguments: dict[Text, Text] = {}
+    """A pattern for each argument that counts."""
+    action: PolicyAction
+    reason: Text = ""
+    """Told to the model, or to who decides."""
+
+
+class PolicyConfig(_Table):
+    """What the agent's tools may be called with: deny > require_approval > allow > default."""
+
+    rules: tuple[PolicyRuleConfig, ...] = ()
+    default: PolicyAction = "allow"
+
+
 class ConcurrencyConfig(_Table):
     """How many runs of this agent may be driven at once, over all workers; null is no limit."""
 
@@ -209,6 +228,7 @@ class AgentConfig(_Table):
     planning_instructions: Text = ""
     budget_awareness: BudgetAwareness | None = None
     hitl_tools: Names = ()
+    policy: PolicyConfig | None = None
     emit_mcp_progress: StrictBool = True
     injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], Text] = {}
     allow_parallel_subagents: StrictBool = False
@@ -283,7 +303,7 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     Besides those: `concurrency`, so that no executor ignores the setting in silence.
     """
     needs = {
-        "approvals": config.hitl_tools or config.budgets,
+        "approvals": config.hitl_tools or config.budgets or _policy_asks(config.policy),
         "children": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
@@ -293,6 +313,11 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
         "progress": config.mcp_servers and config.emit_mcp_progress,
     }
     return frozenset(name for name, needed in needs.items() if needed)
+
+
+def _policy_asks(policy: PolicyConfig | None) -> bool:
+    actions = {policy.default, *(rule.action for rule in policy.rules)} if policy is not None else set()
+    return "require_approval" in actions
 
 
 # --- the output schema ------------------------------------------------------------------------------------------------

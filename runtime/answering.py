@@ -10,7 +10,7 @@ from typing import Any
 from ..eventlog.errors import ApprovalError
 from ..projections.run_state import ApprovalState, RunState
 from . import budgeting
-from .approving import outcome_of, token_problem
+from .approving import denial_of_edit, outcome_of, token_problem
 from .arguments import value_problem
 from .commands import Resolve
 from .json_values import NotJson, as_json
@@ -27,7 +27,7 @@ def check_answer(state: RunState, rules: Rules, answer: Resolve, now: float) -> 
     if approval.resolution is not None and answer.token:
         raise ApprovalError(f"{_told(approval)}: a resume token answers once")
     if approval.resolution is None and answer.arguments is not None:
-        _check_arguments(state, rules, approval, answer.arguments)
+        _check_arguments(state, rules, approval, answer, answer.arguments)
     check_answered(state, answer)
 
 
@@ -98,13 +98,16 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
 
 
 def _check_arguments(
-    state: RunState, rules: Rules, approval: ApprovalState, arguments: dict[str, object]
+    state: RunState, rules: Rules, approval: ApprovalState, answer: Resolve, arguments: dict[str, Any]
 ) -> None:
     """Other arguments are what the tool's schema allows, as the model's are."""
     name = approval.request.tool_name
     injected = next((each for each in arguments if each in rules.injected_tool_args), None)
     if injected is not None:
         raise ApprovalError(f"{injected!r} is an injected argument, which never reaches the tool {name!r}")
+    denial = denial_of_edit(rules, approval, answer)
+    if denial is not None:
+        raise ApprovalError(f"nobody can approve these arguments: {denial} denies them")
     tool = state.tools.get(name)
     problem = value_problem(arguments, tool.parameters) if tool is not None else None
     if problem is not None:

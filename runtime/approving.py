@@ -19,6 +19,8 @@ from ..eventlog.names import digest_of
 from ..projections.run_state import ApprovalState, CallState, RunState
 from . import timeouts
 from .commands import IssueToken, Resolve, RevokeTokens
+from .policy import verdict_on
+from .rules import Rules
 from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
@@ -37,8 +39,10 @@ def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
     return call.arguments
 
 
-def request_approval(turn: Turn, call: CallState, kind: str, expires_at: float | None) -> None:
-    """Ask people about a call."""
+def request_approval(
+    turn: Turn, call: CallState, kind: str, expires_at: float | None, reason: str = ""
+) -> None:
+    """Ask people about a call. `reason`: why, where the kind does not say it."""
     ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
     approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
     turn.add(
@@ -50,6 +54,7 @@ def request_approval(turn: Turn, call: CallState, kind: str, expires_at: float |
             tool_name=call.name,
             arguments=call.arguments,
             expires_at=expires_at,
+            reason=reason,
         )
     )
 
@@ -58,6 +63,8 @@ def resolve(turn: Turn, answer: Resolve) -> None:
     """Somebody answered."""
     approval = turn.state.approvals.get(answer.approval_id)
     if approval is None or not approval.pending or token_problem(approval, answer.token, turn.now):
+        return
+    if denial_of_edit(turn.rules, approval, answer):
         return
     _resolved(
         turn,
@@ -80,6 +87,14 @@ def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "su
     if approval.request.kind != "unverifiable" or answer.outcome is not None:
         return answer.outcome
     return "failed" if answer.decision == "rejected" else "retry"
+
+
+def denial_of_edit(rules: Rules, approval: ApprovalState, answer: Resolve) -> str | None:
+    """The rule of the policy that denies the arguments of an answer; nobody can approve what is denied."""
+    if answer.arguments is None:
+        return None
+    verdict = verdict_on(rules.policy, approval.request.tool_name, answer.arguments)
+    return verdict.why if verdict.action == "deny" else None
 
 
 def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:

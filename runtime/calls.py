@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,8 +29,16 @@ from .arguments import parse_arguments, split_arguments
 from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, WaitUntil
-from .rules import RETRYABLE_ATTEMPTS, backoff_s
+from .policy import verdict_on
+from .rules import RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
+
+
+class ApprovalNeeded(NamedTuple):
+    """What people are to be asked about a call: an approval of kind tool or policy, and the rule that wants it."""
+
+    kind: str
+    reason: str = ""
 
 
 def idempotency_key(state: RunState, call: CallState) -> str:
@@ -152,13 +161,27 @@ def recorded_result(
     return found[taken] if taken < len(found) else None
 
 
-def approval_needed(turn: Turn, call: CallState, settled: Container[str | None] = ()) -> str | None:
-    """The kind of approval that a call needs before it runs: tool, policy, or none. `settled`: see above."""
+def denied(rules: Rules, call: CallState) -> str | None:
+    """The rule of the policy that denies the call, in words."""
+    verdict = verdict_on(rules.policy, call.name, call.arguments)
+    return verdict.why if verdict.action == "deny" else None
+
+
+def approval_needed(
+    turn: Turn, call: CallState, settled: Container[str | None] = ()
+) -> ApprovalNeeded | None:
+    """The approval that a call needs before it runs, if any. `settled`: see above."""
     if not callable_(turn, call) or recorded_result(turn.state, call, settled) is not None:
         return None
+    verdict = verdict_on(turn.rules.policy, call.name, call.arguments)
+    if verdict.action == "deny":
+        return None
     if call.name in turn.rules.hitl_tools:
-        return "tool"
-    return "policy" if _tool(turn.state, call).effect in turn.rules.approved_effects else None
+        return ApprovalNeeded("tool")
+    if verdict.action == "require_approval":
+        return ApprovalNeeded("policy", verdict.why)
+    asked = _tool(turn.state, call).effect in turn.rules.approved_effects
+    return ApprovalNeeded("policy") if asked else None
 
 
 def emitted(turn: Turn, emitted: ToolEmitted) -> None:
@@ -305,6 +328,8 @@ def _settle(turn: Turn, call: CallState) -> None:
     problem = call_problem(turn.state, call)
     if problem is not None:
         _result(turn, call, status="error", error=problem)
+    elif (denial := denied(turn.rules, call)) is not None:
+        _result(turn, call, status="rejected", error=f"{denial} denies the call")
     elif (recorded := recorded_result(turn.state, call)) is not None:
         _result(
             turn,

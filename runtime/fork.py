@@ -32,7 +32,7 @@ from ..eventlog.ports import COMMIT_BYTES_MAX, NEW, CommitWrite, Log, Subject, T
 from ..projections.messages import canonical_json, sha256_hex
 from ..projections.run_state import CallState, RunState, fold_commit
 from .agent_config import AgentConfig
-from .calls import approval_needed, callable_, recorded_result
+from .calls import approval_needed, callable_, denied, recorded_result
 from .journal import DECISIONS_MAX, STALE_READ_S, restored
 from .owed import WATCH
 from .shared_history import History, Home, check, has_begun, take_over
@@ -278,7 +278,7 @@ def _planned_behind(origin: Origin, turn: Turn) -> Iterator[PlannedCall]:
 def _fate_of_new(turn: Turn, state: RunState, call: CallState) -> Fate:
     """Of a call that has no recorded result."""
     bare = Turn(state, turn.rules, turn.now)
-    if not callable_(bare, call):
+    if not callable_(bare, call) or denied(bare.rules, call) is not None:
         return "answered"
     return "run" if approval_needed(bare, call) is None else "asked"
 

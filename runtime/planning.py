@@ -14,6 +14,7 @@ from .arguments import parse_arguments, split_arguments
 from .calls import call_problem, startable
 from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
+from .policy import verdict_on
 from .request import PLANNER
 from .rules import Rules
 from .turn import Turn
@@ -77,7 +78,12 @@ def _problem(turn: Turn, call: CallState) -> str | None:
     if problem is not None:
         return problem
     pure = turn.state.tools[call.name].effect == "pure"
-    return None if pure and call.name not in turn.rules.hitl_tools else NOT_AVAILABLE
+    asks = call.name in turn.rules.hitl_tools or not _allowed(turn.rules, call)
+    return NOT_AVAILABLE if asks or not pure else None
+
+
+def _allowed(rules: Rules, call: CallState) -> bool:
+    return verdict_on(rules.policy, call.name, call.arguments).action == "allow"
 
 
 def replied(turn: Turn, reply: ModelReplied) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..eventlog.events import Effect, ForkTools, Submitted
+from .policy import Policy
 
 ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
 """What a fork asks about: its calls have keys of their own, so what was idempotent for its parent is done once more."""
@@ -85,6 +86,7 @@ class Rules(msgspec.Struct, frozen=True):
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[Effect] = frozenset()
     """Tools of these effects need an approval, whatever their name: so a fork asks again."""
+    policy: Policy = Policy()
     injected_tool_args: dict[str, str] = {}
     emit_mcp_progress: bool = True
     loop_threshold: int = 3
@@ -138,6 +140,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         max_tokens=config.get("max_tokens"),
         output_schema=config.get("output_schema"),
         hitl_tools=frozenset(config.get("hitl_tools") or ()),
+        policy=msgspec.convert(config.get("policy") or {}, Policy),
         injected_tool_args=dict(config.get("injected_tool_args") or {}),
         emit_mcp_progress=config.get("emit_mcp_progress", True),
         loop_threshold=config.get("loop_threshold", 3),

@@ -255,9 +255,9 @@ class _Copy:
             if call.id in self._requests:
                 turn.add(self._requests[call.id])
             return
-        kind = approval_needed(turn, call, self._finished)
-        if kind is not None:
-            request_approval(turn, call, kind, turn.now + APPROVAL_EXPIRY_S)
+        asks = approval_needed(turn, call, self._finished)
+        if asks is not None:
+            request_approval(turn, call, asks.kind, turn.now + APPROVAL_EXPIRY_S, asks.reason)
 
 
 def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:

@@ -75,9 +75,9 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
     )
     for request in reply.calls:
         called(turn, request)
-    approvals = [(c, kind) for c in state.calls.values() if (kind := approval_needed(turn, c)) is not None]
-    for call, kind in approvals:
-        request_approval(turn, call, kind, turn.now + APPROVAL_EXPIRY_S)
+    approvals = [(c, asks) for c in state.calls.values() if (asks := approval_needed(turn, c)) is not None]
+    for call, asks in approvals:
+        request_approval(turn, call, asks.kind, turn.now + APPROVAL_EXPIRY_S, asks.reason)
     if approvals:
         turn.add(Status(status="paused", reason="approval"))
 

@@ -280,6 +280,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("approval", row.approval_id),
         ("run", f"{row.run_id} ({row.agent_path}, step {row.step})"),
         ("kind", row.kind),
+        ("because", one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
         ("arguments", shown(row.arguments)),
         ("asked", moment(row.requested_at)),

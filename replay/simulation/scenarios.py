@@ -105,6 +105,19 @@ def edited(world: World) -> list[Job]:
 
 
 @scenario
+def policy(world: World) -> list[Job]:
+    """Calls that rules deny, and calls that rules want an approval for, one of which is edited."""
+    world.decide = decide_on
+    rules = [
+        {"tool": "dep*", "arguments": {"to": "w*"}, "action": "require_approval"},
+        {"tool": "send", "arguments": {"to": "x"}, "action": "deny", "reason": "x is closed"},
+    ]
+    first: list[Call] = [("deploy", {"to": "wrong"}), ("send", {"to": "x"}), ("send", {"to": "y"})]
+    replies = calls(*first), calls(("deploy", {"to": "b"})), says("done")
+    return [Job(an_agent(world, "policy", *replies, policy={"rules": rules}), "question")]
+
+
+@scenario
 def injection(world: World) -> list[Job]:
     """Messages while it runs."""
     replies = calls(("poke", {"text": "hurry"})), calls(("poke", {"text": "faster"})), says("done")

@@ -27,6 +27,8 @@ from foldlog.runtime.agent_config import (
     BudgetsConfig,
     ConcurrencyConfig,
     ContextConfig,
+    PolicyConfig,
+    PolicyRuleConfig,
     RetryConfig,
     capabilities_needed,
 )
@@ -153,6 +155,13 @@ def test_every_field_of_the_breaker_table_is_described_with_its_default() -> Non
     described = {names(row[0])[0]: row[2] for row in rows("configuration.md", "`breaker`")}
     defaults = BreakerConfig().model_dump(mode="json")
     assert described == {name: f"`{value}`" for name, value in defaults.items()}
+
+
+def test_every_field_of_a_policy_and_of_its_rules_is_described() -> None:
+    described = first_column("configuration.md", "`policy`")
+    rule = ["field of a rule", *PolicyRuleConfig.model_fields]
+    assert [name for name in described if name not in rule] == list(PolicyConfig.model_fields)
+    assert [name for name in described if name in rule] == rule[1:]
 
 
 def test_every_field_of_the_tables_of_later_releases_is_named() -> None:

@@ -208,3 +208,45 @@ async def test_a_token_that_is_expired_revoked_or_made_up_answers_nothing(
     await run.cancel("enough")
     with pytest.raises(ApprovalError, match="void"):
         await run.issue_token(approval)
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_policy_denies_asks_and_allows_by_name_and_arguments(place: Place, script: Script) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def deploy(env: str) -> str:
+        """Deploy."""
+        ran.append(env)
+        return f"deployed to {env}"
+
+    rules = [
+        {"tool": "dep*", "arguments": {"env": "prod*"}, "action": "require_approval", "reason": "be careful"},
+        {"tool": "deploy", "arguments": {"env": "prod-eu"}, "action": "deny", "reason": "frozen"},
+    ]
+    envs = ("prod-us", "prod-eu", "test")
+    model = script(calls(*[call("deploy", env, env=env) for env in envs]), says("done"))
+    agent = Agent("ops", model=model, tools=[deploy], policy={"rules": rules})
+    await place.open(agent)
+    run = await place.start(agent)
+    (approval,) = await asked(run)
+    request = (await run.state()).approvals[approval].request
+    assert (request.kind, request.tool_call_id) == ("policy", "prod-us")
+    assert request.reason == "policy rule 1 (tool 'dep*' with env 'prod*': be careful)"
+    assert ran == ["test"]
+    with pytest.raises(ApprovalError, match=r"policy rule 2 .*: frozen\) denies them"):
+        await run.resolve(approval, "approved", arguments={"env": "prod-eu"})
+    await run.resolve(approval, "approved", arguments={"env": "prod-de"})
+    await run.result(timeout_s=20)
+    assert ran == ["test", "prod-de"]
+    found = await results(place, run)
+    denied = found["prod-eu"]
+    assert (denied.metadata["status"], denied.metadata["approval_status"]) == ("rejected", "not_required")
+    assert denied.error == "policy rule 2 (tool 'deploy' with env 'prod-eu': frozen) denies the call"
+    fork = await place.fork(run, at=found["test"].revision, tools="run")
+    (again,) = await asked(fork)
+    await fork.resolve(again, "rejected")
+    await fork.result(timeout_s=20)
+    assert ran == ["test", "prod-de"]

@@ -32,6 +32,7 @@ MODELS = st.builds("{}:{}".format, NAMES, st.from_regex(r"[!-~]{1,30}", fullmatc
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 INJECTED = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", fullmatch=True)
 SECONDS = st.floats(0.001, 1e6)
+ACTIONS = st.sampled_from(["deny", "require_approval", "allow"])
 COUNTS = st.integers(1, 10**9)
 SCALARS = (
     st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -95,6 +96,19 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     ),
     "fallback_models": st.lists(MODELS, max_size=3, unique=True),
     "concurrency": st.fixed_dictionaries({}, optional={"runs_max": COUNTS}),
+    "policy": st.fixed_dictionaries(
+        {},
+        optional={
+            "default": ACTIONS,
+            "rules": st.lists(
+                st.fixed_dictionaries(
+                    {"action": ACTIONS},
+                    optional={"tool": NAMES, "arguments": st.dictionaries(NAMES, NAMES, max_size=2)},
+                ),
+                max_size=3,
+            ),
+        },
+    ),
     "loop_threshold": st.just(0) | st.integers(2, 100),
     "model_idle_timeout_s": SECONDS,
     "model_timeout_s": SECONDS,
@@ -380,6 +394,9 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
         ({"budget_awareness": "per-message"}, {"context"}),
         ({"budgets": {}}, {"approvals"}),
         ({"tools": ["x"], "hitl_tools": ["x"]}, {"approvals"}),
+        ({"policy": {"rules": [{"action": "deny"}]}}, set()),
+        ({"policy": {"rules": [{"action": "require_approval"}]}}, {"approvals"}),
+        ({"policy": {"default": "require_approval"}}, {"approvals"}),
         ({"allow_self_spawn": True}, {"children"}),
         ({"allow_parallel_subagents": True}, {"children"}),
         ({"mcp_servers": {"s": {}}}, {"progress"}),

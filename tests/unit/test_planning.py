@@ -20,6 +20,7 @@ from foldlog.runtime.commands import (
 from foldlog.runtime.decide import decide, pending
 from foldlog.runtime.effects import CallModel, CallTool
 from foldlog.runtime.planning import ROUNDS_MAX
+from foldlog.runtime.policy import Policy, PolicyRule
 from foldlog.runtime.request import PLANNER_INSTRUCTIONS, model_request
 from foldlog.runtime.rules import RetryRules, Rules
 
@@ -29,12 +30,19 @@ RULES = Rules(
     planning=True,
     planning_model="sim:p",
     hitl_tools=frozenset({"asks"}),
+    policy=Policy((PolicyRule("closed", action="require_approval"),)),
     retry=RetryRules(attempts=2),
 )
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 TOOLS = tuple(
     ToolSpec(name=name, description=name, parameters=PARAMETERS, effect=effect)  # type: ignore[arg-type]
-    for name, effect in (("look", "pure"), ("save", "idempotent"), ("send", "unsafe"), ("asks", "pure"))
+    for name, effect in (
+        ("look", "pure"),
+        ("save", "idempotent"),
+        ("send", "unsafe"),
+        ("asks", "pure"),
+        ("closed", "pure"),
+    )
 )
 SUBMITTED = Submitted(
     kind="agent",
@@ -147,7 +155,7 @@ def test_the_planner_goes_on_with_what_its_tools_answered() -> None:
     assert (request.round, request.history) == (2, 3)
 
 
-@pytest.mark.parametrize("name", ["save", "send", "asks"])
+@pytest.mark.parametrize("name", ["save", "send", "asks", "closed"])
 def test_a_tool_that_is_not_pure_or_needs_an_approval_is_not_available(name: str) -> None:
     story = Story(plans(name, "look"))
     assert story.types == ["planner_replied", "planner_tool_returned"]
