@@ -118,7 +118,7 @@ def test_the_planner_sees_the_prepared_history_and_all_tools_under_its_own_instr
     assert system.content.startswith(PLANNER_INSTRUCTIONS)
     assert "be brief" in system.content
     assert [message.content for message in rest] == ["before", "yes", "question"]
-    assert [tool.name for tool in request.tools] == ["look", "save", "send", "asks"]
+    assert [tool.name for tool in request.tools] == [tool.name for tool in TOOLS]
     assert (request.history, request.phase, request.round) == (3, "planner", 1)
 
 
