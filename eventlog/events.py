@@ -176,8 +176,15 @@ REPLY_APPROVALS = frozenset({"tool", "policy"})
 """Kinds of approval that clear a call before it runs, and stand in the commit of the model's reply (R10)."""
 
 
+QUESTION = "elicitation"
+"""The kind of approval by which a running call asks; `arguments` are `name`, `message`, `schema` (or null)."""
+
+
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requested"):
-    """Somebody has to decide. `kind`: tool, policy, budget, takeover, unverifiable. `reason`: the rule that asks."""
+    """Somebody has to decide. `kind`: tool, policy, elicitation, budget, takeover, unverifiable.
+
+    `reason`: the rule that wants it.
+    """
 
     approval_id: str
     kind: str

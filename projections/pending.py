@@ -66,7 +66,7 @@ def pending_of(state: RunState) -> Pending:
             PendingCall(
                 tool_call_id=call.id,
                 tool_name=call.name,
-                attempt=call.failures + 1,
+                attempt=call.attempt,
                 retry_at=call.retry_at,
                 children=tuple(child for child in call.children if child in state.open_children),
             )

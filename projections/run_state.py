@@ -16,6 +16,7 @@ import msgspec
 from ..eventlog.commits import ORIGIN, Commit, Head, Recorded, head_of
 from ..eventlog.errors import LogCorrupted
 from ..eventlog.events import (
+    QUESTION,
     TERMINAL_STATUSES,
     ApprovalRequested,
     ApprovalResolved,
@@ -120,6 +121,8 @@ class CallState(msgspec.Struct):
     orphaned: bool = False
     """Started by an owner that was replaced: only a decision may settle it (protocol rule 20)."""
     failures: int = 0
+    asks: int = 0
+    """Attempts that ended with a question."""
     retry_at: float | None = None
     emitted: int = 0
     """How many events of the call are stored; a re-run skips as many (contract.md section 6)."""
@@ -127,6 +130,11 @@ class CallState(msgspec.Struct):
     memos: dict[str, Any] = {}
     """Values of the call's named parts, by name."""
     result: ToolResult | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that is under way or next: 1, 2, ..."""
+        return self.failures + self.asks + 1
 
 
 class ModelCallState(msgspec.Struct):
@@ -486,9 +494,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case Memoized():
             _in_call(state, event.tool_call_id).memos[event.name] = event.value
         case ApprovalRequested():
-            state.approvals[event.approval_id] = ApprovalState(request=event)
-            if event.tool_call_id in state.calls:
-                state.calls[event.tool_call_id].approval_id = event.approval_id
+            _ask(state, event)
         case ApprovalResolved():
             _resolve(state, event)
         case ApprovalRevoked():
@@ -700,6 +706,15 @@ def _in_call(state: RunState, call_id: str | None) -> CallState:
 
 def _count_emitted(state: RunState, call_id: str | None) -> None:
     _in_call(state, call_id).emitted += 1
+
+
+def _ask(state: RunState, event: ApprovalRequested) -> None:
+    state.approvals[event.approval_id] = ApprovalState(request=event)
+    call = _in_call(state, event.tool_call_id)
+    call.approval_id = event.approval_id
+    if event.kind == QUESTION:  # which ended an attempt
+        call.asks += 1
+        call.started, call.retry_at = 0, None
 
 
 def _resolve(state: RunState, event: ApprovalResolved) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ..eventlog.events import (
+    QUESTION,
+    ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
     CancelRequested,
@@ -72,6 +74,7 @@ from ..runtime.commands import (
     Resume,
     RevokeTokens,
     TimerDue,
+    ToolAsked,
     ToolEmitted,
     ToolReturned,
     ToolsResolved,
@@ -142,6 +145,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return EvaluationReturned(
                 name=event.name, ordinal=event.ordinal, value=event.value, error=event.error
             )
+        case ApprovalRequested(kind=kind) if kind == QUESTION:
+            return _asked(state, event)
         case ApprovalResolved():
             return _resolved(event)
         case TokenIssued():
@@ -324,7 +329,7 @@ def _attempt_failed(state: RunState, event: ToolAttemptFailed, now: float) -> To
         attempt=event.attempt,
         status="error",
         error=event.error,
-        retryable=event.attempt >= tries,
+        retryable=(call.failures + 1 if call is not None else event.attempt) >= tries,
         retry_after_s=max(_LEAST_S, event.retry_at - now),  # the tool may have asked for it
         started_at=now,
         completed_at=now,
@@ -351,6 +356,18 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
     )
 
 
+def _asked(state: RunState, event: ApprovalRequested) -> ToolAsked:
+    call = state.calls.get(event.tool_call_id or "")
+    return ToolAsked(
+        step=event.step or 0,
+        call_id=event.tool_call_id or "",
+        attempt=call.attempt if call is not None else 0,
+        name=str(event.arguments.get("name", "")),
+        message=str(event.arguments.get("message", "")),
+        form=event.arguments.get("schema"),
+    )
+
+
 def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
     """Whether the call has its result without a run of its tool."""
     if call.raw_arguments is not None or call.name not in state.tools:
@@ -358,6 +375,8 @@ def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
     approval = state.approvals.get(call.approval_id or "")
     resolution = approval.resolution if approval is not None else None
     if approval is None or resolution is None:
+        return False
+    if approval.request.kind == QUESTION:
         return False
     if approval.request.kind == "unverifiable":
         return resolution.outcome != "retry"

@@ -10,12 +10,13 @@ from .local import LocalExecutor
 from .registry import Registry
 from .runtime import RunHandle, RunResult, Runtime
 from .swarm import Swarm
-from .toolport import ChildFailed, Retryable, ToolFailed
+from .toolport import Answer, ChildFailed, Retryable, ToolFailed
 from .tools import tool
 
 __all__ = [
     "CAPABILITIES",
     "Agent",
+    "Answer",
     "ArtifactRef",
     "ChildFailed",
     "Custom",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..eventlog.errors import ApprovalError
+from ..eventlog.events import QUESTION
 from ..projections.run_state import ApprovalState, RunState
 from . import budgeting
 from .approving import denial_of_edit, outcome_of, token_problem
@@ -26,7 +27,9 @@ def check_answer(state: RunState, rules: Rules, answer: Resolve, now: float) -> 
         raise ApprovalError(f"{problem}; ask for a new one")
     if approval.resolution is not None and answer.token:
         raise ApprovalError(f"{_told(approval)}: a resume token answers once")
-    if approval.resolution is None and answer.arguments is not None:
+    if approval.resolution is None and approval.request.kind == QUESTION:
+        _check_content(approval, answer)
+    elif approval.resolution is None and answer.arguments is not None:
         _check_arguments(state, rules, approval, answer, answer.arguments)
     check_answered(state, answer)
 
@@ -95,6 +98,20 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
         raise ApprovalError("a call that was started cannot be given other arguments")
     if kind == "unverifiable" and answer.decision == "approved" and answer.outcome is None:
         raise ApprovalError("say what became of the call: outcome retry, succeeded (with a result) or failed")
+
+
+def _check_content(approval: ApprovalState, answer: Resolve) -> None:
+    """What is said to a question is what its form wants."""
+    form = approval.request.arguments.get("schema")
+    if answer.decision != "approved":
+        return
+    if form is None:
+        if answer.arguments is not None:
+            raise ApprovalError("the question has no form: approve or reject it, with a note")
+        return
+    problem = value_problem(answer.arguments or {}, form)
+    if problem is not None:
+        raise ApprovalError(f"the answer does not fit the form of the question: {problem}")
 
 
 def _check_arguments(

@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 from ..eventlog.events import (
+    QUESTION,
+    REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
     Status,
@@ -21,9 +23,11 @@ from . import timeouts
 from .commands import IssueToken, Resolve, RevokeTokens
 from .policy import verdict_on
 from .rules import Rules
+from .toolport import Answer, AnswerAction
 from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
+_ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline", "timed_out": "cancel"}
 
 
 def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
@@ -32,6 +36,7 @@ def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
         resolution = approval.resolution
         if (
             approval.request.tool_call_id == call.id
+            and approval.request.kind != QUESTION
             and resolution is not None
             and resolution.arguments is not None
         ):
@@ -40,9 +45,15 @@ def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
 
 
 def request_approval(
-    turn: Turn, call: CallState, kind: str, expires_at: float | None, reason: str = ""
+    turn: Turn,
+    call: CallState,
+    kind: str,
+    expires_at: float | None,
+    reason: str = "",
+    *,
+    arguments: dict[str, object] | None = None,
 ) -> None:
-    """Ask people about a call. `reason`: why, where the kind does not say it."""
+    """Ask people about a call. `reason`: why, where the kind does not say it; `arguments`: if not those of the call."""
     ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
     approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
     turn.add(
@@ -52,7 +63,7 @@ def request_approval(
             approval_id=approval_id,
             kind=kind,
             tool_name=call.name,
-            arguments=call.arguments,
+            arguments=call.arguments if arguments is None else arguments,
             expires_at=expires_at,
             reason=reason,
         )
@@ -91,10 +102,25 @@ def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "su
 
 def denial_of_edit(rules: Rules, approval: ApprovalState, answer: Resolve) -> str | None:
     """The rule of the policy that denies the arguments of an answer; nobody can approve what is denied."""
-    if answer.arguments is None:
+    if answer.arguments is None or approval.request.kind not in REPLY_APPROVALS:
         return None
     verdict = verdict_on(rules.policy, approval.request.tool_name, answer.arguments)
     return verdict.why if verdict.action == "deny" else None
+
+
+def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:
+    """What people answered to the questions of a call, by the questions' names."""
+    found: dict[str, Answer] = {}
+    for approval in state.approvals.values():
+        request, resolution = approval.request, approval.resolution
+        if request.kind == QUESTION and request.tool_call_id == call.id and resolution is not None:
+            found[str(request.arguments["name"])] = Answer(
+                action=_ACTIONS[resolution.decision],
+                content=resolution.arguments,
+                note=resolution.note,
+                by=resolution.by,
+            )
+    return found
 
 
 def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:
@@ -148,10 +174,10 @@ def timer_due(turn: Turn, timer_id: str) -> None:
 
 
 def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:
-    """The approval of kind tool; one of kind unverifiable is recovery, and no part of the record."""
+    """The approval of kind tool or policy; recovery and questions are no part of the record."""
     for approval in reversed(turn.state.approvals.values()):
         request, resolution = approval.request, approval.resolution
-        if request.tool_call_id == call.id and request.kind != "unverifiable" and resolution is not None:
+        if request.tool_call_id == call.id and request.kind in REPLY_APPROVALS and resolution is not None:
             edited = {"edited_arguments": resolution.arguments} if resolution.arguments is not None else {}
             return {"approval_status": resolution.decision, "approval_id": request.approval_id, **edited}
     return {"approval_status": "not_required"}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..eventlog.events import (
+    QUESTION,
     ApprovalResolved,
     ChildFinished,
     ChildStarted,
@@ -27,10 +28,10 @@ from ..projections.run_state import CallState, RunState, recording_key
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
 from .asking import is_quota_used_up
-from .commands import ChildEnded, ChildSpawned, MemoMade, ToolEmitted, ToolReturned
+from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, WaitUntil
 from .policy import verdict_on
-from .rules import RETRYABLE_ATTEMPTS, Rules, backoff_s
+from .rules import APPROVAL_EXPIRY_S, RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 
@@ -85,6 +86,8 @@ def _cleared(state: RunState, call: CallState) -> bool:
     if approval is None:
         return True
     resolution = approval.resolution
+    if approval.request.kind == QUESTION:
+        return resolution is not None
     if resolution is None or resolution.decision != "approved":
         return False
     return approval.request.kind != "unverifiable" or resolution.outcome == "retry"
@@ -94,7 +97,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
     """The calls to run now, and the wait for those that are tried again later."""
     ready = [c for c in startable(state, state.calls, now) if _tool(state, c).effect != "unsafe" or c.started]
     waits = [c.retry_at for c in state.calls.values() if c.result is None and c.retry_at and c.retry_at > now]
-    starts = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.failures + 1) for c in ready)
+    starts = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.attempt) for c in ready)
     return starts + ((WaitUntil(min(waits)),) if waits else ())
 
 
@@ -105,7 +108,7 @@ def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     calls = [
         c for c in startable(state, state.calls, now) if _tool(state, c).effect == "unsafe" and not c.started
     ]
-    return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.failures + 1) for c in calls)
+    return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.attempt) for c in calls)
 
 
 def called(turn: Turn, request: CallRequest) -> None:
@@ -200,6 +203,21 @@ def memoized(turn: Turn, made: MemoMade) -> None:
         turn.add(Memoized(step=turn.state.step, tool_call_id=call.id, name=made.name, value=made.value))
 
 
+def asked(turn: Turn, question: ToolAsked) -> None:
+    """An attempt ended with a question: people answer it, and the call runs again."""
+    call = _open_call(turn, question.step, question.call_id)
+    if call is None or call.orphaned or question.attempt != call.attempt:
+        return
+    arguments: dict[str, object] = {
+        "name": question.name,
+        "message": question.message,
+        "schema": question.form,
+    }
+    request_approval(turn, call, QUESTION, turn.now + APPROVAL_EXPIRY_S, arguments=arguments)
+    if turn.state.paused is None:
+        turn.add(Status(status="paused", reason="approval"))
+
+
 def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
     call = turn.state.calls.get(call_id) if step == turn.state.step and turn.state.step_open else None
     return call if call is not None and call.result is None else None
@@ -210,7 +228,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
     call = _open_call(turn, returned.step, returned.call_id)
     if call is None or call.orphaned or call.name not in turn.state.tools:
         return
-    if returned.attempt != call.failures + 1:  # that attempt's outcome is stored already
+    if returned.attempt != call.attempt:  # that attempt's outcome is stored already
         return
     if returned.status != "success" and not returned.breaker and _retries(turn, call, returned):
         wait_s = returned.retry_after_s or backoff_s(turn.rules.retry, call.failures + 1, call.id)
@@ -218,7 +236,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
             ToolAttemptFailed(
                 step=turn.state.step,
                 tool_call_id=call.id,
-                attempt=call.failures + 1,
+                attempt=call.attempt,
                 error=returned.error or "",
                 retry_at=turn.now + wait_s,
             )
@@ -342,6 +360,8 @@ def _settle(turn: Turn, call: CallState) -> None:
     approval = turn.state.approvals.get(call.approval_id or "")
     if approval is None or approval.resolution is None or call.result is not None:
         return
+    if approval.request.kind == QUESTION:  # the tool reads the answer, whatever it is
+        return
     resolution, note = approval.resolution, approval.resolution.note
     if resolution.decision == "timed_out":
         _result(turn, call, status="timed_out", error="nobody approved the call in time")
@@ -391,7 +411,7 @@ def _result(
                 "started_at": begun,
                 "completed_at": ended,
                 "execution_time_ms": duration_ms,
-                "attempt": call.failures + 1,
+                "attempt": call.attempt,
                 "idempotency_key": idempotency_key(turn.state, call),
                 **approval_metadata(turn, call),
                 **({"injected_args": call.injected_args} if call.injected_args else {}),

@@ -79,6 +79,20 @@ class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
 
 
+class ToolAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt ended with a question to people, whose answer the next attempt finds under `name`.
+
+    `form` is the JSON Schema of the answer's content; null for one that has none.
+    """
+
+    step: int
+    call_id: str
+    attempt: int
+    name: str
+    message: str
+    form: dict[str, Any] | None = None
+
+
 class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
     """A running call has the value of a named part."""
 
@@ -225,6 +239,7 @@ Command = (
     | ToolEmitted
     | MemoMade
     | ToolReturned
+    | ToolAsked
     | ChildSpawned
     | ChildEnded
     | EvaluationReturned

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, Submitted
-from .json_values import NotJson, StructT, as_json, as_stored
-from .toolport import ToolFailed
+from .agent_config import check_output_schema
+from .json_values import NotJson, StructT, as_json, as_stored, sound
+from .toolport import Answer, Asked, ToolFailed
 
 if TYPE_CHECKING:
     from ..eventlog.ports import Artifacts
@@ -38,7 +39,17 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     idempotency_key: str
     memos: Mapping[str, Any] = {}
+    answers: Mapping[str, Answer] = {}
+    may_ask: bool = True
     emit_progress: bool = True
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a call asks: under which name, in which words, with which form."""
+
+    name: str
+    message: str
+    form: dict[str, Any] | None
 
 
 class ToolContext:
@@ -65,6 +76,9 @@ class ToolContext:
         self._stored_memos, self._remember = call.memos, remember
         self._memos: dict[str, asyncio.Task[Any]] = {}
         self._artifacts = artifacts
+        self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
+        self.question: Question | None = None
+        """What the attempt asked, and ended with. For executors."""
         self.evidence: list[ArtifactRef] = []
         """The artifacts that this attempt stored, in their order."""
 
@@ -120,6 +134,28 @@ class ToolContext:
         await self._remember(name, plain)
         return plain
 
+    def answer(self, name: str) -> Answer | None:
+        """The answer to the question of this name, if there is one already; asks nobody."""
+        return copy.deepcopy(self._answers.get(name))
+
+    async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
+        """Ask people something, and get their answer.
+
+        While there is no answer the attempt ends here, the run waits without a worker, and the call is run again from
+        its beginning with the answer at hand: what stands before is done again, unless it is in a `memo`. Questions of
+        a call are told apart by `name`, or by their order. `schema` is the JSON Schema of an object, as a form; without
+        one the answer is a yes or a no. Raises `ToolFailed` for a schema that is none, and in a planner.
+        """
+        key = sound(name) or f"question-{self._asked}"
+        self._asked += 1
+        if key in self._answers:
+            return copy.deepcopy(self._answers[key])
+        if not self._may_ask:
+            raise ToolFailed("questions are not available while planning")
+        if self.question is None:
+            self.question = Question(key, sound(message), _form(schema))
+        raise Asked
+
     async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
         """Store bytes under their digest and name them in the call's result (`metadata.evidence`).
 
@@ -147,6 +183,17 @@ def _stored(what: str, value: StructT) -> StructT:
         return as_stored(value)
     except NotJson as error:
         raise ToolFailed(f"{what} cannot be stored: {error}") from None
+
+
+def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    try:
+        form: dict[str, Any] = as_json(dict(schema))
+        check_output_schema(form)
+    except ValueError as error:  # NotJson is one
+        raise ToolFailed(f"the form of a question is a JSON Schema: {error}") from None
+    return form
 
 
 def _forwarded(event: Event, agent_path: str) -> Event:

@@ -49,6 +49,7 @@ from .commands import (
     RevokeTokens,
     Tick,
     TimerDue,
+    ToolAsked,
     ToolEmitted,
     ToolReturned,
     ToolsResolved,
@@ -128,6 +129,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             calls.memoized(turn, command)
         case ToolReturned():
             calls.returned(turn, command)
+        case ToolAsked():
+            calls.asked(turn, command)
         case ChildSpawned(call_id=None):
             coordinate.node_started(turn, command)
         case ChildSpawned():

@@ -515,7 +515,7 @@ class Driver:
                 )
             case CallTool():
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
-                return call is not None and call.result is None and effect.attempt == call.failures + 1
+                return call is not None and call.result is None and effect.attempt == call.attempt
             case Prepare() | WaitUntil() | RunNode() | Evaluate() | Expire():
                 return False
 

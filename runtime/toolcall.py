@@ -11,16 +11,16 @@ import msgspec
 
 from ..eventlog.events import Event
 from ..projections.run_state import CallState
-from .approving import effective_arguments
+from .approving import answers_to, effective_arguments
 from .breakers import Breaker, Refused, tool_breaker
 from .calls import idempotency_key
-from .commands import MemoMade, ToolEmitted, ToolReturned
+from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import CallFacts, ToolContext
 from .effects import CallTool
 from .json_values import sound
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
-from .toolport import InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
+from .toolport import Asked, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
 
 if TYPE_CHECKING:
     from .drive import Driver
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.tool")
 
 
-async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolReturned:
+async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolReturned | ToolAsked:
     """Perform one attempt. Never raises but for cancellation: every failure is a command."""
     clock, spec = driver.clock, driver.state.tools[call.name]
     veil = Veil(driver.host.registry.secrets, call.name)
@@ -59,6 +59,10 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         retryable, retry_after_s, message = True, error.after_s, str(error)
     except ToolFailed as error:
         result, message, misused = error.result, str(error), isinstance(error, InvalidArguments)
+    except (Asked, BaseExceptionGroup) as error:
+        if context.question is None and not isinstance(error, (Asked, ExceptionGroup)):
+            raise
+        message = _describe(error)
     except Exception as error:
         logger.info("tool %s failed", call.name, exc_info=not veil.used)
         message = _describe(error)
@@ -66,6 +70,15 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         context.close(cancelled=cancelled or status == "timed_out")
         driver.children.leave(call.id)
     await driver.children.settle(call.id)
+    if context.question is not None and status != "timed_out":  # what came of it is not the call's result
+        return ToolAsked(
+            step=effect.step,
+            call_id=call.id,
+            attempt=effect.attempt,
+            name=context.question.name,
+            message=veil.hide(context.question.message),
+            form=veil.hide(context.question.form),
+        )
     return ToolReturned(
         step=effect.step,
         call_id=call.id,
@@ -104,9 +117,9 @@ def refused_call(effect: CallTool, refused: Refused, now: float) -> ToolReturned
     )
 
 
-async def tell_breaker(breaker: Breaker, returned: ToolReturned, run: str) -> None:
+async def tell_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run: str) -> None:
     """Count what became of a call; one with wrong arguments says nothing of the tool."""
-    if returned.status == "success":
+    if isinstance(returned, ToolAsked) or returned.status == "success":
         await breaker.worked()
     elif not returned.misused:
         await breaker.failed(returned.status, run)
@@ -156,6 +169,8 @@ def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> T
         tool_name=call.name,
         idempotency_key=idempotency_key(state, call),
         memos=call.memos,
+        answers=answers_to(state, call),
+        may_ask=bool(effect.step),
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
     start_child = driver.children.starter(call.id)

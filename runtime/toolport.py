@@ -7,7 +7,9 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import Effect, Event, ToolSchema, ToolSpec
@@ -52,6 +54,30 @@ class ChildFailed(ToolFailed):
         self.status, self.run_id = status, run_id
 
 
+AnswerAction = Literal["accept", "decline", "cancel"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What people say to a question of a tool: approved (`accept`), rejected (`decline`), or nobody did (`cancel`).
+
+    `content` is what an accepted form holds, null without one.
+    """
+
+    action: AnswerAction
+    content: dict[str, Any] | None = None
+    note: str = ""
+    by: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether somebody said yes."""
+        return self.action == "accept"
+
+
+class Asked(BaseException):
+    """Ends an attempt whose question waits for an answer. Not to be caught, like a cancellation."""
+
+
 class ToolContextPort(Protocol):
     """What a running tool call may do besides returning (see `runtime.context.ToolContext`)."""
 
@@ -71,6 +97,18 @@ class ToolContextPort(Protocol):
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the call is; never blocks."""
+        ...
+
+    async def memo(self, name: str, make: Callable[[], Any]) -> Any:
+        """The value of a named part of the call, made once."""
+        ...
+
+    def answer(self, name: str) -> Answer | None:
+        """The answer to the question of this name, if there is one already."""
+        ...
+
+    async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
+        """The answer of people; ends the attempt while there is none."""
         ...
 
 
@@ -126,6 +164,8 @@ class ToolSourceUnavailable(FoldlogError):
 ToolFunction = Callable[..., Any | Awaitable[Any]]
 
 __all__ = [
+    "Answer",
+    "Asked",
     "ChildFailed",
     "Effect",
     "Retryable",

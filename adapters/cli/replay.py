@@ -256,7 +256,7 @@ def point_document(point: Point) -> dict[str, Any]:
                 "id": call.id,
                 "name": call.name,
                 "arguments": call.arguments,
-                "attempt": call.failures + 1,
+                "attempt": call.attempt,
                 "status": "open" if call.result is None else call.result.metadata.get("status", ""),
             }
             for call in state.calls.values()

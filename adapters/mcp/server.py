@@ -7,14 +7,15 @@ not: `ConnectionLost` goes to the caller, who knows the tool's effect.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult, InputRequiredResult, Tool
 
 from ...runtime.toolport import ToolSourceUnavailable
 from .config import ServerConfig
-from .session import ConnectFailed, ConnectionLost, Era, Session
+from .session import NOTHING_GIVEN, ConnectFailed, ConnectionLost, Elicit, Era, Given, Session
 from .wire import Report
 
 RECONNECT_DELAYS_S = (0.0, 0.2, 1.0)
@@ -55,14 +56,23 @@ class Server:
             self._retire(session)
             return (await self._connected()).tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        report: Report,
+        *,
+        given: Given = NOTHING_GIVEN,
+        elicit: Elicit | None = None,
+    ) -> CallToolResult | InputRequiredResult:
         """Call a tool by the server's name for it, reconnecting if need be.
 
         Raises `ConnectionLost`, `ToolSourceUnavailable`, and what `Session.call` raises.
         """
+        once = functools.partial(self._call_once, tool, arguments, report, given, elicit)
         for delay_s in RECONNECT_DELAYS_S:
             try:
-                return await self._call_once(tool, arguments, report)
+                return await once()
             except ToolSourceUnavailable:
                 if self._closed:
                     raise
@@ -70,7 +80,7 @@ class Server:
                 if lost.sent:
                     raise
             await asyncio.sleep(delay_s)
-        return await self._call_once(tool, arguments, report)
+        return await once()
 
     async def aclose(self) -> None:
         """End all connections. Bounded; safe to repeat."""
@@ -81,10 +91,17 @@ class Server:
     def _sessions(self) -> list[Session]:
         return [*self._retired, *filter(None, (self._session,))]
 
-    async def _call_once(self, tool: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
+    async def _call_once(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        report: Report,
+        given: Given,
+        elicit: Elicit | None,
+    ) -> CallToolResult | InputRequiredResult:
         session = await self._connected()
         try:
-            return await session.call(tool, arguments, report)
+            return await session.call(tool, arguments, report, given=given, elicit=elicit)
         except ConnectionLost as lost:
             if not lost.sent:
                 self._retire(session)

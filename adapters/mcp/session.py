@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import anyio
 from mcp import Client, MCPError
-from mcp_types import CallToolResult, Implementation, RequestParamsMeta, Tool
+from mcp.client.session import ClientRequestContext
+from mcp_types import (
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    InputRequiredResult,
+    InputResponses,
+    RequestParamsMeta,
+    Tool,
+)
 
 from .config import ServerConfig, StdioServer
 from .stdio import ServerProcess, stdio_transport
@@ -24,6 +35,18 @@ from .wire import Report, Transport, Wire
 
 logger = logging.getLogger(__name__)
 
+Elicit = Callable[[ElicitRequestParams], Awaitable[ElicitResult | ErrorData]]
+"""Says what to answer to a question that a server asks during a call."""
+
+
+class Given(NamedTuple):
+    """What a call carries besides its arguments: the answers to what the server asked, and the state it asked with."""
+
+    responses: InputResponses | None = None
+    state: str | None = None
+
+
+NOTHING_GIVEN = Given()
 Era = Literal["auto", "legacy"]
 """How the handshake begins: by asking what the server speaks, or as servers before 2026 expect it."""
 
@@ -56,6 +79,7 @@ class Session:
         self.tools: list[Tool] = []
         self._config = config
         self._calls = 0
+        self._elicits: list[Elicit] = []
         self._retired = False
         self._leave = asyncio.Event()
         self._entered = asyncio.Event()
@@ -118,16 +142,34 @@ class Session:
                 return tools
         raise ConnectFailed(f"its list of tools has more than {_PAGES_MAX} pages")
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report) -> CallToolResult:
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        report: Report,
+        *,
+        given: Given = NOTHING_GIVEN,
+        elicit: Elicit | None = None,
+    ) -> CallToolResult | InputRequiredResult:
         """Call a tool; all progress that precedes the result on the wire is reported before this returns.
+
+        The answer may be that input is required, which is `given` with the next call; `elicit` says what to answer to a
+        server of before 2026 that asks within the call.
 
         Raises `ConnectionLost`, `MCPError` for an error that the server answered, and what else the SDK raises for an
         answer that breaks the protocol. Cancelling tells the server.
         """
-        with self._in_use(), self._wire.call(report) as call:
+        with self._in_use(), self._asked_by(elicit), self._wire.call(report) as call:
             try:
                 meta = cast("RequestParamsMeta", {"progressToken": call.token})
-                return await self._connected.call_tool(tool, dict(arguments), meta=meta)
+                return await self._connected.session.call_tool(
+                    tool,
+                    dict(arguments),
+                    input_responses=given.responses,
+                    request_state=given.state,
+                    meta=meta,
+                    allow_input_required=True,
+                )
             except Exception as error:
                 known = delivery(error) if isinstance(error, MCPError) else None
                 if known in ("unsent", "lost"):
@@ -156,6 +198,28 @@ class Session:
             logger.warning("a connection to an MCP server does not end; it is left alone")
 
     @contextmanager
+    def _asked_by(self, elicit: Elicit | None) -> Iterator[None]:
+        """Whom a question during a call is for."""
+        if elicit is None:
+            yield
+            return
+        self._elicits.append(elicit)
+        try:
+            yield
+        finally:
+            self._elicits.remove(elicit)
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        """A server of before 2026 asks; it does not say in which call."""
+        del context
+        if len(self._elicits) != 1:
+            logger.warning("an MCP server asks during %d calls: told `cancel`", len(self._elicits))
+            return ElicitResult(action="cancel")
+        return await self._elicits[0](params)
+
+    @contextmanager
     def _in_use(self) -> Iterator[None]:
         self._calls += 1
         try:
@@ -176,7 +240,9 @@ class Session:
         info = Implementation(name="foldlog", version=version("foldlog"))
         try:
             transport = self._wire.over(await self._transport())
-            async with Client(transport, mode=era, cache=None, client_info=info) as client:
+            async with Client(
+                transport, mode=era, cache=None, client_info=info, elicitation_callback=self._elicit
+            ) as client:
                 self._client = client
                 self._entered.set()
                 await self._leave.wait()

@@ -8,14 +8,15 @@ from typing import Any
 
 import anyio
 from mcp import MCPError
-from mcp_types import CallToolResult, Tool, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 
 from ...eventlog.events import Effect, ToolSpec
 from ...runtime.toolport import Retryable, ToolContextPort, ToolFailed, ToolSourceUnavailable, ToolTimedOut
 from .config import ServerConfig
+from .elicitation import Conversation, Interruption
 from .results import outcome
 from .server import Server
-from .session import ConnectionLost
+from .session import ConnectionLost, Given
 
 
 class McpTool:
@@ -42,8 +43,20 @@ class McpTool:
         raise ToolTimedOut(self._timeout_s)
 
     async def _answer(self, arguments: Mapping[str, Any], context: ToolContextPort) -> CallToolResult:
+        again = self.spec.effect != "unsafe"
+
+        async def send(given: Given) -> CallToolResult | InputRequiredResult:
+            asked = Interruption(context, self._server, again=again)
+            return await asked.over(
+                self._server.call(
+                    self._tool.name, arguments, context.progress, given=given, elicit=asked.elicit
+                )
+            )
+
         try:
-            return await self._server.call(self._tool.name, arguments, context.progress)
+            return await Conversation(context, send, again=again).hold()
+        except ToolFailed:
+            raise
         except ToolSourceUnavailable as unavailable:
             raise self._lost(f"{unavailable}; the call was not sent") from None
         except ConnectionLost as lost:

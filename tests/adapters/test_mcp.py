@@ -20,7 +20,7 @@ from foldlog.adapters.mcp.names import tool_names
 from foldlog.adapters.mcp.processes import ProcessFamily, is_alive
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Event, ToolSpec
-from foldlog.runtime.toolport import Retryable, ToolFailed, ToolSourceUnavailable, ToolTimedOut
+from foldlog.runtime.toolport import Answer, Asked, Retryable, ToolFailed, ToolSourceUnavailable, ToolTimedOut
 
 FAKES = Path(__file__).parents[1] / "fakes"
 SDK, RAW = str(FAKES / "mcp_server.py"), str(FAKES / "raw_mcp_server.py")
@@ -40,6 +40,9 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: list[tuple[float, float | None, str]] = []
         self.first = asyncio.Event()
+        self.memos: dict[str, Any] = {}
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[tuple[str, str, Any]] = []
 
     def emit(self, event: Event) -> None:
         raise AssertionError("MCP tools emit nothing")
@@ -47,6 +50,20 @@ class Recorder:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         self.seen.append((done, total, message))
         self.first.set()
+
+    async def memo(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self.memos:
+            self.memos[name] = await make()
+        return self.memos[name]
+
+    def answer(self, name: str) -> Answer | None:
+        return self.answers.get(name)
+
+    async def ask(self, message: str, schema: Any = None, *, name: str = "") -> Answer:
+        if name not in self.answers:
+            self.asked.append((name, message, schema))
+            raise Asked
+        return self.answers[name]
 
 
 @contextmanager
@@ -364,7 +381,6 @@ async def test_an_answer_becomes_a_string_json_or_blocks(
     [
         ("boom", "bad input"),
         ("weather", "Field required"),
-        ("confirmed", "elicitation"),
         ("unknown", "Unknown tool: unknown"),
     ],
 )

@@ -1,0 +1,183 @@
+"""Questions of running tools: the attempt ends, people answer a form, and the call is run again with the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from foldlog.eventlog.errors import ApprovalError
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, tool
+from foldlog.runtime.toolport import ToolFailed
+
+from tests.replay.scenarios import ShiftedClock
+from tests.runtime.conftest import Place, call, calls, names, says
+from tests.runtime.test_approvals import asked, parked, results
+
+Script = Callable[..., str]
+FORM = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+class Travel:
+    """A tool that asks where to go and whether really; `done` is what its body did, each time it ran."""
+
+    def __init__(self, script: Script, **options: Any) -> None:
+        self.done: list[str] = []
+        done = self.done
+
+        @tool(**options)
+        async def travel(ctx: ToolContext) -> str:
+            """Travel."""
+            done.append("ran")
+            await ctx.memo("ticket", lambda: done.append("bought a ticket"))
+            ctx.progress(len(done))
+            where = await ctx.ask("Where to?", FORM)
+            if not where.accepted:
+                return f"stayed: {where.action}, {where.note}"
+            really = await ctx.ask(f"Really {(where.content or {})['city']}?", name="really")
+            return f"{(where.content or {})['city']}: {really.action} by {really.by}"
+
+        @tool
+        async def other() -> str:
+            """Do something else."""
+            done.append("other")
+            return "other"
+
+        turn = calls(call("travel", "t"), call("other", "o"))
+        self.agent = Agent("traveller", model=script(turn, says("done")), tools=[travel, other])
+
+
+async def question(run: RunHandle[Any]) -> str:
+    """The id of the one question that is pending, once the run has parked for it."""
+    await parked(run)
+    (approval,) = (await run.state()).pending_approvals
+    assert approval.request.kind == "elicitation"
+    return approval.request.approval_id
+
+
+@pytest.mark.parametrize("effect", ["pure", "unsafe"])
+async def test_a_call_that_asks_waits_without_a_worker_and_goes_on_with_the_answers(
+    place: Place, script: Script, effect: str
+) -> None:
+    travel = Travel(script, effect=effect)
+    await place.open(travel.agent)
+    run = await place.start(travel.agent)
+    where = await question(run)
+    state = await run.state()
+    assert (state.owner, state.status) == (None, "paused")
+    assert state.approvals[where].request.arguments == {
+        "name": "question-0",
+        "message": "Where to?",
+        "schema": FORM,
+    }
+    for wrong in (None, {"city": 7}, {"town": "Rome"}):
+        with pytest.raises(ApprovalError, match="does not fit the form"):
+            await run.resolve(where, "approved", arguments=wrong)
+    await run.resolve(where, "approved", arguments={"city": "Rome"}, by="ann")
+    async with asyncio.timeout(20):
+        journal = await run._journal()
+        await journal.follow_until(lambda state: len(state.approvals) == 2 and state.parked is not None)
+    really = await question(run)
+    with pytest.raises(ApprovalError, match="has no form"):
+        await run.resolve(really, "approved", arguments={"city": "Rome"})
+    await run.resolve(really, "approved", by="bob")
+    assert (await run.result(timeout_s=20)).output == "done"
+    found = (await results(place, run))["t"]
+    assert (found.result, found.metadata["attempt"]) == ("Rome: accept by bob", 3)
+    assert "edited_arguments" not in found.metadata
+    assert found.metadata["approval_status"] == "not_required"
+    assert sorted(travel.done) == ["bought a ticket", "other", "ran", "ran", "ran"]
+    seen = names(await place.events(run))
+    assert [n for n in seen if "paused" in n or "resumed" in n] == ["status(paused)", "status(resumed)"] * 2
+    assert seen.count("mcp_progress") == 1
+
+
+async def test_who_declines_and_who_says_nothing_is_told_apart(script: Script) -> None:
+    travel, clock = Travel(script), ShiftedClock()
+    log, registry = MemoryLog(clock=clock), Registry(agents=[travel.agent])
+    declined = silent = ""
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(travel.agent, "question")
+        await run.resolve(await question(run), "rejected", note="not today")
+        await run.result(timeout_s=20)
+        declined = (await run.history())[2].content
+        waiting = await runtime.start(travel.agent, "question")
+        silent = waiting.run_id
+        await question(waiting)
+    clock.ahead_s = 8 * 24 * 3600.0
+    async with Runtime.open(log=log, registry=registry) as later:
+        await later.drive(silent)
+        await later.get_run(silent).result(timeout_s=20)
+        assert (await later.get_run(silent).history())[2].content == "stayed: cancel, "
+    assert declined == "stayed: decline, not today"
+
+
+async def test_a_question_is_asked_once_beside_a_call_that_still_runs(place: Place, script: Script) -> None:
+    """The run is not parked when the answer comes, and the same driver runs the call again."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def slow() -> str:
+        """Take a while."""
+        entered.set()
+        await go.wait()
+        return "slow"
+
+    @tool(effect="pure")
+    async def curious(ctx: ToolContext) -> str:
+        """Ask."""
+        return (await ctx.ask("Sure?")).action
+
+    turn = calls(call("slow", "s"), call("curious", "q"))
+    agent = Agent("asker", model=script(turn, says("done")), tools=[slow, curious])
+    await place.open(agent)
+    run = await place.start(agent)
+    await entered.wait()
+    async with asyncio.timeout(20):
+        async for event in run.stream():
+            if event.type == "approval_requested":
+                await run.resolve(event.approval_id, "approved")
+            if event.type == "approval_resolved":
+                break
+        async for event in run.stream(detailed=True):
+            if event.type == "tool_result":
+                assert (event.tool_call_id, event.result) == ("q", "accept")
+                break
+    go.set()
+    await run.result(timeout_s=20)
+    assert names(await place.events(run)).count("approval_requested") == 1
+
+
+async def test_a_form_that_is_no_schema_fails_the_call(script: Script) -> None:
+    @tool(effect="pure")
+    async def clumsy(ctx: ToolContext) -> str:
+        """Ask badly."""
+        return (await ctx.ask("?", {"type": "nonsense"})).action
+
+    agent = Agent("asker", model=script(calls(call("clumsy")), says("done")), tools=[clumsy])
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=20)
+        assert "the form of a question is a JSON Schema" in (await run.history())[2].content
+
+
+async def test_whatever_a_tool_makes_of_the_end_of_its_attempt_the_question_stands(script: Script) -> None:
+    @tool(effect="pure")
+    async def stubborn(ctx: ToolContext) -> str:
+        """Ask, in a group of tasks."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(ctx.ask("Sure?"))
+        except BaseExceptionGroup:
+            raise ToolFailed("caught") from None
+        return asking.result().action
+
+    agent = Agent("asker", model=script(calls(call("stubborn")), says("done")), tools=[stubborn])
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        (approval,) = await asked(run)
+        await run.resolve(approval, "approved")
+        await run.result(timeout_s=20)
+        assert (await run.history())[2].content == "accept"
