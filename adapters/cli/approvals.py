@@ -11,6 +11,8 @@ from .exits import OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...projections.approvals import ApprovalRow
     from ...runtime import Runtime
 
@@ -230,7 +232,6 @@ async def _revoke(settings: Settings, approval_id: str, by: str) -> int:
 async def _list(settings: Settings, run: str | None, *, every: bool, json: bool) -> int:
     import msgspec
 
-    from .escaping import shown
     from .opening import opened
     from .terminal import Screen
 
@@ -244,7 +245,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         screen.say("no approvals" if every else "nothing waits for an answer")
         return OK
     screen.table(
-        ("approval", "run", "agent", "kind", "tool", "decision", "arguments"),
+        ("approval", "run", "agent", "kind", "tool", "decision", "about"),
         [
             (
                 (row.approval_id, "bold"),
@@ -253,7 +254,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
                 row.kind,
                 row.tool_name,
                 (row.decision or "pending", "yellow" if row.decision is None else "dim"),
-                shown(row.arguments),
+                _about(row),
             )
             for row in rows
         ],
@@ -264,6 +265,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
 async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
     import msgspec
 
+    from ...eventlog.events import QUESTION
     from .escaping import one_line, shown
     from .opening import opened
     from .terminal import Screen
@@ -282,24 +284,50 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("kind", row.kind),
         ("because", one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
-        ("arguments", shown(row.arguments)),
+        *_asked(row),
         ("asked", moment(row.requested_at)),
         ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
         ("tokens", str(row.tokens) if row.tokens and row.decision is None else ""),
         ("decision", row.decision or "pending"),
         ("outcome", row.outcome or ""),
-        ("edited", shown(row.edited_arguments) if row.edited_arguments is not None else ""),
+        (
+            "answered" if row.kind == QUESTION else "edited",
+            shown(row.edited_arguments) if row.edited_arguments is not None else "",
+        ),
         ("by", one_line(row.by)),
         ("note", one_line(row.note)),
     ]
     for name, value in lines:
         if value:
-            screen.tell((f"{name:<10}", "dim"), value)
+            screen.tell((f"{name:<10} ", "dim"), value)
     if row.decision is None:
         screen.tell("")
-        for answer in answers_to(settings, row.approval_id, row.kind):
+        for answer in answers_to(settings, row.approval_id, row.kind, row.arguments):
             screen.tell(answer)
     return OK
+
+
+def _about(row: ApprovalRow) -> str:
+    """What it is about, in a line."""
+    from ...eventlog.events import QUESTION
+    from .escaping import one_line, shown
+
+    return one_line(str(row.arguments.get("message"))) if row.kind == QUESTION else shown(row.arguments)
+
+
+def _asked(row: ApprovalRow) -> Iterator[tuple[str, str]]:
+    """What it is about: the arguments of a call, or a question with its form."""
+    from ...eventlog.events import QUESTION
+    from .escaping import one_line, shown
+    from .forms import form_lines
+
+    if row.kind != QUESTION:
+        yield "arguments", shown(row.arguments)
+        return
+    yield "question", one_line(str(row.arguments.get("message", "")))
+    form = row.arguments.get("schema")
+    for number, line in enumerate(form_lines(form) if isinstance(form, dict) else ()):
+        yield "" if number else "form", one_line(line)
 
 
 async def _find(runtime: Runtime, approval_id: str) -> ApprovalRow:

@@ -6,9 +6,13 @@ when it holds, since a pipe cannot take a piece back. Everything else goes to st
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ...eventlog.events import (
+    QUESTION,
     ApprovalRequested,
     ApprovalResolved,
     Budget,
@@ -38,6 +42,7 @@ from ...eventlog.events import (
 )
 from ...projections.run_state import RunState
 from .escaping import clean, one_line, shown
+from .forms import answer_template
 from .settings import Settings
 from .terminal import Part, Screen
 
@@ -224,12 +229,16 @@ class ReadableView:
             return [(f"? {one_line(event.tool_name or event.kind)} waited for an answer", ASK)]
         lost = event.kind == "unverifiable"
         what = "was started, and nobody knows what became of it" if lost else "waits for an approval"
-        answers = answers_to(self._settings, event.approval_id, event.kind)
+        if event.kind == QUESTION:
+            what = "waits for an answer"
+        answers = answers_to(self._settings, event.approval_id, event.kind, event.arguments)
+        asks = event.kind == QUESTION
         return [
             ("? ", ASK),
             (one_line(event.tool_name or event.kind), f"bold {ASK}"),
             " ",
-            self._cut(event.arguments),
+            one_line(str(event.arguments.get("message"))) if asks else self._cut(event.arguments),
+            *([f" ({one_line(event.reason)})"] if event.reason else []),
             (f" {what}; answer it with", ASK),
             *(f"\n    {answer}" for answer in answers),
         ]
@@ -285,11 +294,16 @@ def tokens(usage: TokenUsage) -> str:
     return f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
 
 
-def answers_to(settings: Settings, approval_id: str, kind: str) -> list[str]:
-    """The commands that answer an approval of this kind."""
+def answers_to(
+    settings: Settings, approval_id: str, kind: str, arguments: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """The commands that answer an approval of this kind, about these arguments."""
     approve_it = settings.command("approvals", "approve", approval_id)
     if kind == "unverifiable":
         return [f"{approve_it} --outcome {outcome}" for outcome in ("retry", "succeeded", "failed")]
+    form = arguments.get("schema") if kind == QUESTION else None
+    if isinstance(form, Mapping):
+        approve_it = f"{approve_it} --arguments {shlex.quote(answer_template(form))}"
     return [approve_it, settings.command("approvals", "reject", approval_id)]
 
 

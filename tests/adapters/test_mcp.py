@@ -708,3 +708,72 @@ async def test_the_server_of_the_demo_reports_twice_and_finds_something(fresh: M
         context = Recorder()
         assert "Log" in await call(source, "search", context, query="logs")
         assert [(done, total) for done, total, _ in context.seen] == [(1, 2), (2, 2)]
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+KEY = "k" * 32
+YES = Answer(action="accept", content={"approve": True})
+
+
+async def question(source: McpTools, context: Recorder) -> str:
+    """The name of the question that ends a call of `confirmed`."""
+    with pytest.raises(Asked):
+        await call(source, "confirmed", context)
+    name, message, form = context.asked[-1]
+    assert (message, form["required"]) == ("Really?", ["approve"])
+    return name
+
+
+async def test_a_question_of_a_server_ends_the_attempt_and_the_next_one_carries_the_answer(
+    fresh: McpToolSource, entry: dict[str, Any]
+):
+    async with opened(fresh, {**entry, "effects": {"confirmed": "idempotent"}}) as source:
+        for answer, told in (
+            (YES, "True"),
+            (Answer(action="accept", content={"approve": False}), "False"),
+        ):
+            context = Recorder()
+            context.answers[await question(source, context)] = answer
+            assert await call(source, "confirmed", context) == told
+        context = Recorder()
+        context.answers[await question(source, context)] = Answer(action="decline")
+        assert "declin" in str(await failure(source, "confirmed", context))
+
+
+@pytest.mark.parametrize(("effect", "key"), [("unsafe", KEY), ("idempotent", KEY), ("idempotent", "")])
+async def test_an_answer_reaches_a_server_that_was_restarted_meanwhile(effect: str, key: str):
+    context = Recorder()
+    entry = {**STDIO, "env": {"FAKE_MCP_KEY": key}, "effects": {"confirmed": effect}}
+    for asks in (True, False):
+        factory = McpToolSource(idle_s=0)
+        async with opened(factory, entry) as source:
+            if asks:
+                context.answers[await question(source, context)] = YES
+                context.memos = {name: dict(value) for name, value in context.memos.items()}
+            else:
+                assert await call(source, "confirmed", context) == "True"
+        await factory.aclose()
+    assert len(context.asked) == 1
+
+
+async def test_a_server_that_lost_its_state_is_not_called_anew_for_an_unsafe_tool():
+    context = Recorder()
+    for asks in (True, False):
+        factory = McpToolSource(idle_s=0)
+        async with opened(factory, STDIO) as source:
+            if asks:
+                context.answers[await question(source, context)] = YES
+            else:
+                assert "MCP error" in str(await failure(source, "confirmed", context))
+        await factory.aclose()
+
+
+async def test_a_server_of_before_2026_that_asks_within_an_unsafe_call_is_told_that_nobody_answers():
+    factory = McpToolSource(idle_s=0)
+    with http_server("legacy-http") as (url, _):
+        async with opened(factory, {"url": url}) as source:
+            context = Recorder()
+            assert "cancel" in str(await failure(source, "confirmed", context))
+            assert context.asked == []
+        await factory.aclose()

@@ -14,6 +14,7 @@ import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
@@ -134,7 +135,9 @@ def tools_that_act(server: MCPServer) -> None:
 
 
 def sdk_server() -> MCPServer:
-    server = MCPServer("fake", log_level="ERROR")
+    key = os.environ.get("FAKE_MCP_KEY")  # without one, no other process knows the state of a question
+    security = RequestStateSecurity(keys=[key.encode()], ttl=3600) if key else None
+    server = MCPServer("fake", log_level="ERROR", request_state_security=security)
     tools_that_report(server)
     tools_that_answer(server)
     tools_that_act(server)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,3 +183,26 @@ async def test_whatever_a_tool_makes_of_the_end_of_its_attempt_the_question_stan
         await run.resolve(approval, "approved")
         await run.result(timeout_s=20)
         assert (await run.history())[2].content == "accept"
+
+
+async def test_a_question_of_an_mcp_server_is_an_approval_with_a_form(script: Script) -> None:
+    """Every process, and the server, are gone between the question and the answer."""
+    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "env": {"FAKE_MCP_KEY": "k" * 32}}
+    model = script(calls(call("mcp__srv__confirmed")), says("done"))
+    agent = Agent("careful", model=model, mcp_servers={"srv": entry})
+    log = MemoryLog()
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        approval = await question(run)
+    async with Runtime.open(log=log) as passing:
+        request = (await passing.get_run(run.run_id).state()).approvals[approval].request
+        assert (request.tool_name, request.arguments["message"]) == ("mcp__srv__confirmed", "Really?")
+        assert request.arguments["schema"]["properties"]["approve"]["type"] == "boolean"
+        with pytest.raises(ApprovalError, match="does not fit the form"):
+            await passing.get_run(run.run_id).resolve(approval, "approved", arguments={"approve": "maybe"})
+        await passing.get_run(run.run_id).resolve(approval, "approved", arguments={"approve": True})
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as later:
+        await later.drive(run.run_id)
+        await later.get_run(run.run_id).result(timeout_s=30)
+        assert (await later.get_run(run.run_id).history())[2].content == "True"
