@@ -375,7 +375,11 @@ class _Call:
     def see(self, event: Event) -> None:
         """A later event of the call's run."""
         match event:
-            case ToolAttemptFailed() | ApprovalResolved(outcome="retry"):
+            case (
+                ToolAttemptFailed()
+                | ApprovalResolved(outcome="retry")
+                | ApprovalRequested(kind="elicitation")
+            ):
                 self.allowed += 1
             case Claimed():
                 self.allowed += self._repeatable

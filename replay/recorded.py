@@ -23,6 +23,8 @@ import msgspec
 
 from ..eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
 from ..eventlog.events import (
+    QUESTION,
+    ApprovalRequested,
     ChildStarted,
     Custom,
     Event,
@@ -245,10 +247,16 @@ def _calls(events: list[Event]) -> Iterator[tuple[tuple[str, int | None, int], C
         own = [e for e in events if (e.step or 0, e.tool_call_id) == (event.step, event.tool_call_id)]
         results = [e for e in map(_as_result, own) if e is not None and e.agent_path == path]
         shown = tuple(
-            e for e in own if isinstance(e, McpProgress | Custom | ChildStarted) or e.agent_path != path
+            e
+            for e in own
+            if isinstance(e, McpProgress | Custom | ChildStarted) or e.agent_path != path or _is_question(e)
         )
         if results:
             yield (path, event.step, index), Called(call=event, shown=shown, result=results[-1])
+
+
+def _is_question(event: Event) -> bool:
+    return isinstance(event, ApprovalRequested) and event.kind == QUESTION
 
 
 def _asked_for(events: list[Event]) -> Iterator[ToolCall]:
@@ -460,6 +468,9 @@ class RecordedTool:
     async def _show(self, called: Called, event: Event, context: Any) -> None:
         inner = event.agent_path[len(called.call.agent_path) + 1 :]
         match event:
+            case ApprovalRequested() if not inner:
+                asked = event.arguments
+                await context.ask(asked["message"], asked["schema"], name=asked["name"])
             case _ if inner:
                 context.emit(msgspec.structs.replace(event, agent_path=inner))
             case McpProgress():

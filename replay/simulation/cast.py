@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -109,17 +109,23 @@ def _model(world: World) -> Model:
     return model
 
 
-def an_agent(world: World, name: str, *replies: Reply, **fields: Any) -> Agent[Any]:
-    """An agent of the world whose model says this, with all tools."""
+def an_agent(
+    world: World, name: str, *replies: Reply, extra: Sequence[Tool] = (), **fields: Any
+) -> Agent[Any]:
+    """An agent of the world whose model says this, with all tools, and some that few have."""
     a_model(world, name, *replies)
-    agent: Agent[Any] = Agent(name, model=f"{PROVIDER}:{name}", tools=TOOLS, **fields)
+    agent: Agent[Any] = Agent(name, model=f"{PROVIDER}:{name}", tools=[*TOOLS, *extra], **fields)
     world.agents.append(agent)
     return agent
 
 
 def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
-    """People approve `deploy`, edit what goes to `wrong`, reject what goes to `nowhere`, and raise budgets."""
+    """People approve `deploy`, edit what goes to `wrong`, reject what goes to `nowhere`, answer, and raise budgets."""
     match asked.arguments:
+        case {"message": "nowhere?"}:
+            return Decision(decision="rejected", note="not there")
+        case {"message": message, "schema": {"type": _}}:
+            return Decision(arguments={"word": f"answer to {message}"})
         case {"budget": _}:
             return Decision(arguments={"raise": 1000})
         case {"to": "nowhere"}:
@@ -191,6 +197,27 @@ async def deploy(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
     await asyncio.sleep(0.1)
     WORLD.get().effects.append(("deploy", ctx.idempotency_key))
     return "sent"
+
+
+@tool(effect="idempotent")
+async def inquire(about: str, ctx: ToolContext) -> str:
+    """Ask people two things, then act on it."""
+    ctx.progress(1, 2)
+    await asyncio.sleep(0.1)
+    form = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+    answers = [await ctx.ask(question, form) for question in (f"{about}?", f"really {about}?")]
+    WORLD.get().effects.append(("inquire", ctx.idempotency_key))
+    await asyncio.sleep(0.1)
+    return ", ".join(f"{answer.action} {answer.content}" for answer in answers)
+
+
+@tool(effect="unsafe")
+async def order(what: str, ctx: ToolContext) -> str:
+    """Ask people, then act on it, once."""
+    answer = await ctx.ask(f"{what}?")
+    await asyncio.sleep(0.1)
+    WORLD.get().effects.append(("order", ctx.idempotency_key))
+    return answer.action
 
 
 @tool(effect="pure")

@@ -18,6 +18,8 @@ from ...eventlog.commits import Chain, Commit, digest_of_bytes
 from ...eventlog.errors import FoldlogError
 from ...eventlog.events import (
     OBSERVABLE,
+    QUESTION,
+    ApprovalRequested,
     ApprovalResolved,
     CancelRequested,
     ChildReturned,
@@ -153,8 +155,9 @@ def _starts(world: World) -> Iterator[str]:
         events = [event for event in world.events_of(run) if event.tool_call_id == call]
         started = sum(isinstance(event, ToolStarted) for event in events)
         retries = sum(isinstance(event, ApprovalResolved) and event.outcome == "retry" for event in events)
+        asked = sum(isinstance(event, ApprovalRequested) and event.kind == QUESTION for event in events)
         times = sum((start.run, start.call) == (run, call) for start in world.starts)
-        if times > min(started, 1 + retries):
+        if times > min(started, 1 + retries + asked):
             yield f"P4 unsafe {call} of {run} was started {times} times"
 
 

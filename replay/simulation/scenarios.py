@@ -21,7 +21,7 @@ import msgspec
 
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
-from .cast import Call, a_model, a_scene, an_agent, calls, decide_on, says
+from .cast import Call, a_model, a_scene, an_agent, calls, decide_on, inquire, order, says
 from .world import Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -115,6 +115,25 @@ def policy(world: World) -> list[Job]:
     first: list[Call] = [("deploy", {"to": "wrong"}), ("send", {"to": "x"}), ("send", {"to": "y"})]
     replies = calls(*first), calls(("deploy", {"to": "b"})), says("done")
     return [Job(an_agent(world, "policy", *replies, policy={"rules": rules}), "question")]
+
+
+@scenario
+def questions(world: World) -> list[Job]:
+    """Calls that ask people, beside one that needs nobody, in a run and in a run within a call."""
+    world.decide = decide_on
+    asks: Call = ("inquire", {"about": "a"})
+    an_agent(world, "inner", calls(asks), says("inner answer"), extra=[inquire])
+    first = calls(asks, ("look", {"at": "b"}), ("inquire", {"about": "nowhere"}))
+    replies = first, calls(("delegate", {"to": "inner"})), says("done")
+    return [Job(an_agent(world, "questions", *replies, extra=[inquire]), "question")]
+
+
+@scenario(compared=False)
+def unsafe_questions(world: World) -> list[Job]:
+    """Calls that ask people and must not act twice; one that is lost is asked about, and not asked any more."""
+    world.decide = decide_on
+    replies = calls(("order", {"what": "a"}), ("order", {"what": "nowhere"})), says("done")
+    return [Job(an_agent(world, "unsafe_questions", *replies, extra=[order]), "question")]
 
 
 @scenario

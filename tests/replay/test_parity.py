@@ -11,10 +11,12 @@ import pytest
 from foldlog.eventlog import ConfigError, MemoryLog, UnsupportedByExecutor
 from foldlog.eventlog.faults import CrashAt, LostAck
 from foldlog.replay import load_trace
+from foldlog.replay.canonical import canonical
 from foldlog.replay.fault_spec import describe, parse_faults
 from foldlog.replay.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
 from foldlog.replay.parity import ParityViolation, assert_parity, check_parity
-from foldlog.runtime import CAPABILITIES, Agent, Registry, tool
+from foldlog.replay.recorded import rerun
+from foldlog.runtime import CAPABILITIES, Agent, Registry, ToolContext, tool
 
 from .executors import (
     DropsProgress,
@@ -77,6 +79,28 @@ async def test_an_approval_is_answered_alike_whatever_the_answer(decision: Any) 
     )
     assert report.equal, report.render()
     assert list(report.inputs) == inputs
+
+
+async def test_questions_of_tools_are_answered_alike_and_a_recording_asks_them_again() -> None:
+    form = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+    @tool
+    async def travel(ctx: ToolContext) -> str:
+        """Travel."""
+        ctx.progress(1)
+        answer = await ctx.ask("Where to?", form)
+        return f"{answer.action} {answer.content} {(await ctx.ask('Sure?')).action}"
+
+    agent = Agent("helper", model="openai:gpt-4o", tools=[travel])
+    inputs = [
+        Answer(call="1.0", kind="elicitation", arguments={"city": "Rome"}),
+        Answer(call="1.0", kind="elicitation", ordinal=1, decision="rejected"),
+    ]
+    report = await check_parity(agent, "question", script=[calls(call("travel")), says("ok")], inputs=inputs)
+    assert report.equal, report.render()
+    assert list(report.inputs) == inputs
+    again = await rerun(report.traces["local"])
+    assert canonical(again).digest == canonical(report.traces["durable"]).digest
 
 
 async def test_an_approval_without_an_answer_is_asked_for_by_its_place() -> None:
