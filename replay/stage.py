@@ -269,11 +269,15 @@ class _Stage:
                 f"{where}, tool {asked.tool_name!r}, has no answer: add Answer(call={where.call!r}{run}) to the inputs"
             )
         answer = answers[0] if answers else Answer(call=where.call, kind=asked.kind, outcome="retry")
-        with contextlib.suppress(ApprovalError):  # the run was cancelled meanwhile
+        try:
             if answer.decision == "timed_out":
                 await self._expire(asked)
             else:
                 await self._resolve(asked, answer)
+        except ApprovalError as error:
+            state = await self._runtime.get_run(asked.run_id).state()
+            if not state.over and state.approvals[asked.approval_id].pending:
+                raise ConfigError(f"{where}: the answer of the inputs is refused: {error}") from error
 
     async def _resolve(self, asked: ApprovalRequested, answer: Answer) -> None:
         decision = answer.decision

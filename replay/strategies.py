@@ -12,7 +12,7 @@ example prints as something that can be pasted into a test. Needs the extra `fol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from .parity import ParityReport, check_parity
 from .trace import Trace
 
 Turn = dict[str, Any]
+Decision = Literal["approved", "rejected", "timed_out"]
 Outcome = Literal["returns", "fails", "recovers"]
 WORDS = ("one", "two", "three")
 """What texts and arguments are made of: few words, so that rounds repeat and shrunk examples are readable."""
@@ -178,10 +179,20 @@ def toolboxes(
 
 def calls(names: Iterable[str]) -> st.SearchStrategy[Turn]:
     """A tool call without its id; some have arguments that are no JSON, or name a tool that does not exist."""
-    fitting = st.builds(lambda name, text: {"name": name, "arguments": {"text": text}}, _name(names), words)
+    fitting = _name(names).flatmap(lambda name: _fitting(name, names))
     clumsy = st.builds(lambda name: {"name": name, "arguments": "{no json"}, _name(names))
     unknown = st.builds(lambda text: {"name": "nobody", "arguments": {"text": text}}, words)
     return _mostly(fitting, clumsy, unknown)
+
+
+def _fitting(name: str, names: Iterable[str]) -> st.SearchStrategy[Turn]:
+    """A call whose arguments fit: by the tool's schema if the tools are given (texts only), else a `text`."""
+    known = names.get(name) if isinstance(names, Mapping) else None
+    properties = (
+        known.spec.parameters.get("properties", {}) if known is not None else {"text": {"type": "string"}}
+    )
+    texts_of = {key: words for key, schema in properties.items() if schema.get("type") == "string"}
+    return st.fixed_dictionaries({"name": st.just(name), "arguments": st.fixed_dictionaries(texts_of)})
 
 
 def _mostly(usual: st.SearchStrategy[Any], *others: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -233,9 +244,9 @@ def scripts(
 ) -> tuple[Turn, ...]:
     """Rounds of tool calls, then `answers` final ones: a run that is told something after its answer needs another.
 
-    `names`: of the tools that may be called, or the `tools` of an agent.
+    `names`: of the tools that may be called, or the `tools` of an agent, whose schemas the arguments then fit.
     """
-    known = list(names)
+    known = names if isinstance(names, Mapping) else list(names)
     rounds = draw(st.sampled_from([*range(1, rounds_max + 1), 0]))
     every = [draw(turns(known, number + 1)) for number in range(rounds)]
     last = [draw(turns(known, rounds + number + 1, final=True)) for number in range(answers)]
@@ -282,23 +293,26 @@ def pauses(steps: int) -> st.SearchStrategy[tuple[Pause, ...]]:
 def approvals(draw: st.DrawFn, script: Sequence[Turn], approved: Iterable[str]) -> tuple[Answer, ...]:
     """An answer for each call of a tool that needs an approval: approved, with other arguments, rejected, timed out."""
     needing = set(approved)
-    found: list[Answer] = []
+    found: list[tuple[Answer, dict[str, Any]]] = []
     for step, turn in enumerate(script, start=1):
         for index, asked in enumerate(turn.get("tool_calls", ())):
             if asked["name"] in needing and isinstance(asked["arguments"], dict):
-                found.append(
-                    Answer(
-                        call=f"{step}.{index}",
-                        decision=draw(st.sampled_from(["approved", "approved", "rejected", "timed_out"])),
-                    )
-                )
+                decision: Decision = draw(st.sampled_from(["approved", "approved", "rejected", "timed_out"]))
+                found.append((Answer(call=f"{step}.{index}", decision=decision), asked["arguments"]))
     edited = [
-        msgspec.structs.replace(each, arguments={"text": draw(words)})
+        msgspec.structs.replace(each, arguments=draw(_other_words(asked)))
         if each.decision == "approved" and draw(st.booleans())
         else each
-        for each in found
+        for each, asked in found
     ]
     return tuple(edited)
+
+
+def _other_words(arguments: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """The same arguments with other texts, so that they fit where those did."""
+    return st.fixed_dictionaries(
+        {name: words if isinstance(value, str) else st.just(value) for name, value in arguments.items()}
+    )
 
 
 def cancels(after_max: int = 30) -> st.SearchStrategy[Cancel]:

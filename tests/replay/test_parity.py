@@ -350,3 +350,11 @@ async def test_an_executor_of_a_plugin_is_found_by_its_entry_point(monkeypatch: 
     )
     report = await check_parity(AGENT, "question", script=TWO_CALLS, executors=("local", "own"))
     assert report.equal, report.render()
+
+
+async def test_an_answer_that_is_refused_is_told_by_its_place() -> None:
+    inputs = [Answer(call="1.0", arguments={"where": 3})]
+    with pytest.raises(ConfigError, match=r"of call 1\.0: the answer of the inputs is refused"):
+        await check_parity(
+            AGENT, "question", script=[calls(call("deploy", to="x")), says("ok")], inputs=inputs, timeout_s=20
+        )

@@ -105,7 +105,7 @@ async def test_hundreds_of_scripts_are_equal_on_a_real_server(
     assert report.equal, report.render()
 
 
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=40)
 @given(swarm_scenarios(), faults(operations_max=90))
 def test_swarms_are_equal_on_both_executors_whatever_befalls_the_worker(
     scenario: SwarmScenario, planned: tuple[Fault, ...]
@@ -114,7 +114,7 @@ def test_swarms_are_equal_on_both_executors_whatever_befalls_the_worker(
     assert report.equal, report.render()
 
 
-@settings(EXAMPLES, max_examples=25)
+@settings(EXAMPLES, max_examples=12)
 @given(swarm_scenarios())
 def test_a_recorded_swarm_runs_again_without_models_tools_and_functions(scenario: SwarmScenario) -> None:
     async def again() -> Comparison:
