@@ -1,0 +1,44 @@
+"""A question's form as people read it, and the answer that they fill in, which fits it where nothing is left open."""
+
+import json
+from typing import Any
+
+import pytest
+from foldlog.adapters.cli.forms import answer_template, form_lines
+from foldlog.runtime.arguments import value_problem
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "guests": {"type": "integer", "title": "Guests", "description": "how many come"},
+        "room": {"enum": ["red", "blue"]},
+        "menu": {"oneOf": [{"const": "a", "title": "Fish"}, {"const": "b", "title": "Meat"}]},
+        "outside": {"type": "boolean", "default": False},
+        "mail": {"type": "string", "format": "email"},
+    },
+    "required": ["guests", "room", "menu", "outside"],
+}
+
+
+def test_each_thing_that_is_asked_has_a_line() -> None:
+    assert list(form_lines(FORM)) == [
+        "guests: integer, required (Guests - how many come)",
+        'room: one of "red", "blue", required',
+        'menu: one of "a", "b", required',
+        "outside: boolean, required, default false",
+        "mail: string (email), optional",
+    ]
+
+
+def test_what_is_to_be_filled_in_has_all_that_is_required_and_fits_the_form() -> None:
+    template = answer_template(FORM)
+    assert json.loads(template) == {"guests": 0, "room": "red", "menu": "a", "outside": False}
+    assert value_problem(json.loads(template), FORM) is None
+
+
+@pytest.mark.parametrize(
+    "form", [{}, {"properties": None}, {"properties": {"x": True}}, {"properties": {"x": {"oneOf": [7]}}}]
+)
+def test_a_form_of_an_odd_shape_is_shown_all_the_same(form: dict[str, Any]) -> None:
+    assert len(list(form_lines(form))) == len(form.get("properties") or ())
+    assert isinstance(json.loads(answer_template(form)), dict)
