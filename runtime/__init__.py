@@ -7,6 +7,7 @@ from .durable import DurableExecutor, Worker
 from .executor import CAPABILITIES, Executor
 from .fork import ForkPlan, PlannedCall
 from .local import LocalExecutor
+from .ralph import RalphLoop
 from .registry import Registry
 from .runtime import RunHandle, RunResult, Runtime
 from .swarm import Swarm
@@ -25,6 +26,7 @@ __all__ = [
     "ForkPlan",
     "LocalExecutor",
     "PlannedCall",
+    "RalphLoop",
     "Registry",
     "Retryable",
     "RunHandle",

@@ -24,6 +24,13 @@ def test_a_link_within_the_repository_leads_to_a_file_and_its_heading(document: 
         assert anchor in anchors(target), f"{name_of(target)} has no heading for #{anchor}"
 
 
+def test_the_readme_names_every_how_to_page_once() -> None:
+    named = [link.target for link in links(ROOT / "README.md") if link.target.startswith("docs/how-to/")]
+    contents = (ROOT / "README.md").read_text().partition("## Documentation")[2]
+    pages = sorted(f"docs/how-to/{page.name}" for page in (ROOT / "docs/how-to").glob("*.md"))
+    assert sorted(page for page in set(named) for _ in range(contents.count(f"({page})"))) == pages
+
+
 def test_every_document_is_reached_from_the_readme() -> None:
     reached, todo = set[Path](), [ROOT / "README.md"]
     while todo:

@@ -21,7 +21,7 @@ from foldlog.eventlog import (
     UnsupportedByExecutor,
 )
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.runtime import CAPABILITIES, Agent, Registry, Runtime, tool
+from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, tool
 
 from .conftest import Place, call, calls, says
 
@@ -87,6 +87,41 @@ async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
         with pytest.raises(UnsupportedByExecutor) as refusal:
             await runtime.start(agent, "question", executor="lacking", **options)
         assert (refusal.value.feature, refusal.value.executor) == (missing, "lacking")
+
+
+@pytest.mark.parametrize(
+    ("missing", "fields"),
+    [
+        ("children", {}),
+        ("approvals", {"hitl_tools": ["search"]}),
+        ("planning", {"planning_enabled": True}),
+        ("memory", {"memory": {"scope": "session"}}),
+        ("context", {"context": {"mode": "pilot"}}),
+        ("fallback", {"fallback_models": ["scripted:b"]}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["swarm", "loop", "loop in a swarm"])
+async def test_what_a_member_needs_is_refused_before_the_first_event(
+    script: Script, kind: str, missing: str, fields: dict[str, Any]
+) -> None:
+    member = Agent("helper", model=script(says("x")), tools=[search], **fields)
+    loop = RalphLoop(member, name="loop")
+    runnable = {"swarm": Swarm([member], "helper"), "loop": loop, "loop in a swarm": Swarm([loop], "loop")}[
+        kind
+    ]
+    async with Runtime.open(
+        log=MemoryLog(), registry=Registry(agents=[runnable]), executors={"lacking": Lacking(missing)}
+    ) as runtime:
+        with pytest.raises(UnsupportedByExecutor) as refusal:
+            await runtime.start(runnable, "question", executor="lacking")
+        assert (refusal.value.feature, refusal.value.executor) == (missing, "lacking")
+        assert await runtime.list_runs() == []
+
+
+@pytest.mark.parametrize("executor", ["local", "durable"])
+async def test_the_executors_that_are_shipped_lack_nothing(executor: str) -> None:
+    async with Runtime.open("memory://") as runtime:
+        assert runtime.executor(executor).capabilities == CAPABILITIES
 
 
 async def test_details_of_an_executor_that_has_none_are_refused_before_anything_is_shown(
