@@ -206,3 +206,23 @@ async def test_a_question_of_an_mcp_server_is_an_approval_with_a_form(script: Sc
         await later.drive(run.run_id)
         await later.get_run(run.run_id).result(timeout_s=30)
         assert (await later.get_run(run.run_id).history())[2].content == "True"
+
+
+async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(script: Script) -> None:
+    """Its rounds run in tasks of their own, so that they can be stored; the end of time reaches them all the same."""
+    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "timeout_s": 1.0}
+    turns = [
+        calls(call("mcp__srv__slow", "a")),
+        calls(call("mcp__srv__wait_until_slow_is_cancelled", "b")),
+        says("done"),
+    ]
+    agent = Agent("patient", model=script(*turns), mcp_servers={"srv": entry})
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=30)
+        told = [event async for event in run.stream(detailed=True) if event.type == "tool_result"]
+    assert [(event.metadata["status"], event.result) for event in told] == [
+        ("timed_out", None),
+        ("success", "cancelled"),
+    ]
