@@ -14,11 +14,12 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from . import cancel_latency, draft_latency, durable_run
+from . import cancel_latency, draft_latency, durable_run, long_run
 
 WALL_RATIO_MAX = 1.6
 CPU_RATIO_MAX = 4.0
 FIRST_TOKEN_MS_MAX = 2.0
+LONG_RUN_RATIO_MAX = 1.2
 
 
 def main() -> None:
@@ -33,14 +34,25 @@ def main() -> None:
         drafts = uvloop.run(draft_latency.measure())
     with console.status("cancelling a blocked tool"):
         cancels = asyncio.run(cancel_latency.measure())
-    console.print(_table(run, drafts, cancels))
+    with console.status("a run of two thousand steps"):
+        steps = uvloop.run(long_run.measure())
+    console.print(_table(run, drafts, cancels, steps))
     if options.json:
-        figures: dict[str, Any] = {"machine": _machine(), "run": run, "drafts": drafts, "cancels": cancels}
+        figures: dict[str, Any] = {
+            "machine": _machine(),
+            "run": run,
+            "drafts": drafts,
+            "cancels": cancels,
+            "long_run": steps,
+        }
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
 
 
 def _table(
-    run: durable_run.Figures, drafts: draft_latency.Latencies, cancels: cancel_latency.Latencies
+    run: durable_run.Figures,
+    drafts: draft_latency.Latencies,
+    cancels: cancel_latency.Latencies,
+    steps: long_run.Figures,
 ) -> Table:
     table = Table(title="foldlog, everything synced to disk")
     for column in ("figure", "measured", "spread", "target"):
@@ -72,6 +84,11 @@ def _table(
     table.add_row(
         "cancel to the tool's end, ms", f"{cancels.tool_median_ms:.1f}", _spread(sorted(cancels.tool_ms)), ""
     )
+    table.add_row("last 200 of 2,000 steps / first 200, wall", f"{steps.wall_ratio:.2f}", "", "")
+    table.add_row(
+        "last 200 of 2,000 steps / first 200, CPU", f"{steps.cpu_ratio:.2f}", "", f"<= {LONG_RUN_RATIO_MAX}"
+    )
+    table.add_row("a load with the snapshot / without", f"{steps.load_ratio:.3f}", "", "")
     return table
 
 

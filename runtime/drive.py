@@ -330,11 +330,27 @@ class Driver:
     def _launch(self) -> None:
         end = timeouts.expiry(self.state, self.journal.rules)
         effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
-        for effect in effects if end is None else (*effects, end):
+        effects = effects if end is None else (*effects, end)
+        self._forget_all_but(effects)
+        for effect in effects:
             if effect not in self._tasks:
                 self._performing += 1
                 task = self._tasks[effect] = asyncio.create_task(self._perform(effect))
                 task.add_done_callback(self._performed)
+
+    def _forget_all_but(self, wanted: Sequence[Effect]) -> None:
+        """Let go of what earlier steps left, so that a run does not take more memory with each of its steps."""
+        step = self.state.step
+        for effect, task in [*self._tasks.items()]:
+            if (
+                isinstance(effect, CallModel | CallTool | Expire)
+                and effect.step < step
+                and effect not in wanted
+            ):
+                if task.done():
+                    del self._tasks[effect]
+                elif isinstance(effect, Expire):
+                    task.cancel()
 
     def _performed(self, task: asyncio.Task[None]) -> None:
         """An effect ends in a command. One that raises instead stops the drive, which would wait for it for ever."""
