@@ -1,12 +1,8 @@
 """An agent whose model is too busy: a fallback model answers, and nobody who reads the stream can tell.
 
-The second one has circuit breakers besides: behind an open one the fallback, of another provider, is asked at once.
-
 foldlog run examples.dispatcher:agent "A van is late"
-foldlog run examples.dispatcher:registry --agent guarded "A van is late"
 """
 
-from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.runtime import Agent, Registry, tool
 
 
@@ -24,12 +20,4 @@ agent = Agent(
     tools=[find_van],
     retry={"attempts": 2, "base_s": 0.05},
 )
-guarded = Agent(
-    "guarded",
-    model="scripted:examples/dispatcher_busy.json",
-    fallback_models=["spare:examples/dispatcher_spare.json"],
-    tools=[find_van],
-    retry={"attempts": 2, "base_s": 0.05},
-    breaker={"failures": 2, "open_s": 60.0},
-)
-registry = Registry(agents=[agent, guarded], providers={"spare": ScriptedProvider()})
+registry = Registry(agents=[agent])
