@@ -11,6 +11,8 @@ from .errors import ConfigError
 from .ports import Subject
 
 SHARDS_MAX = 256
+SNAPSHOTS_SUFFIX = "_snapshots"
+"""What the names of streams end in that hold no more than a cache."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
 _Kind = Literal["run", "lane", "key", "breaker"]

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from ..names import SNAPSHOTS_SUFFIX
 from .high_water import Head
 
 ANSWER_TIMEOUT_S = 5.0
@@ -57,7 +58,10 @@ async def activity(port: int) -> Activity:
 
 
 async def heads(port: int) -> dict[str, Head]:
-    """Where each stream ends, by name; streams in memory are left out. Raises `NoAnswer`."""
+    """Where each stream ends, by name; streams in memory and those of snapshots, which are no loss, are left out.
+
+    Raises `NoAnswer`.
+    """
     answer = await _get(port, "/jsz?accounts=1&streams=1&config=1", _JetStream)
     return {
         stream.name: Head(
@@ -65,7 +69,7 @@ async def heads(port: int) -> dict[str, Head]:
         )
         for account in answer.account_details
         for stream in account.stream_detail
-        if stream.config.storage == "file"
+        if stream.config.storage == "file" and not stream.name.endswith(SNAPSHOTS_SUFFIX)
     }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ..names import SHARDS_MAX, check_name, digest_of, parse_subject_token, subject_token
+from ..names import SHARDS_MAX, SNAPSHOTS_SUFFIX, check_name, digest_of, parse_subject_token, subject_token
 from ..ports import Family, Lease, Selector, Shard, Subject, Timer, Wakeup
 
 SHARDS_KEY = "foldlog.shards"
@@ -30,7 +30,7 @@ class Layout:
         self.leases = f"FL_{namespace}_leases"
         self.drafts = f"FL_{namespace}_drafts"
         self.artifacts = f"FL_{namespace}_artifacts"
-        self.snapshots = f"FL_{namespace}_snapshots"
+        self.snapshots = f"FL_{namespace}{SNAPSHOTS_SUFFIX}"
         self.died = f"died.{namespace}".encode()
         self.subject = lru_cache(maxsize=16_384)(self._subject)
 

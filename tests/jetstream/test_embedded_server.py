@@ -492,10 +492,11 @@ async def test_a_server_that_comes_back_without_its_tail_is_kept_from_its_client
         await ensure_server(directory)
 
 
-async def test_deleted_streams_messages_and_streams_in_memory_are_no_loss(directory: Path):
+async def test_deleted_streams_messages_snapshots_and_streams_in_memory_are_no_loss(directory: Path):
     info = await ensure_server(directory)
     await store_messages(info.url, 5, "GONE")
     await store_messages(info.url, 5, "PURGED")
+    await store_messages(info.url, 5, "FL_default_snapshots")
     async with connected(info.url) as connection:
         js = connection.jetstream()
         await js.add_stream(name="MEMORY", subjects=["m"], storage="memory")
