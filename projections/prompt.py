@@ -15,6 +15,9 @@ from .tokens import message_tokens
 SUMMARY_PREFIX = "Summary of what was said before:\n\n"
 """How the message begins that stands for what was cut."""
 
+HEAD_CHARACTERS, TAIL_CHARACTERS = 2000, 1000
+"""What a model sees of a tool result that is offloaded."""
+
 Range = tuple[int, int]
 """First index and the index behind the last."""
 
@@ -38,6 +41,18 @@ def knowledge_block(items: Any) -> str:
         for item in known
     ]
     return "<knowledge>\n" + "\n\n".join(pieces) + "\n</knowledge>" if pieces else ""
+
+
+def shortened(text: str, artifact_id: str) -> str:
+    """The head and the tail of a text that is stored as an artifact, with how to read the rest."""
+    left_out = max(0, len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS)
+    if not left_out:
+        return text
+    pointer = (
+        f"[{left_out} of {len(text)} characters are left out here; "
+        f'retrieve_artifact(id="{artifact_id}", offset={HEAD_CHARACTERS}) reads on]'
+    )
+    return f"{text[:HEAD_CHARACTERS]}\n{pointer}\n{text[-TAIL_CHARACTERS:]}"
 
 
 def budget_line(used: int, window: int) -> str:

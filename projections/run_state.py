@@ -83,6 +83,7 @@ from .prompt import (
     kept_indices,
     knowledge_block,
     plan_block,
+    shortened,
     summary_message,
     system_message,
     with_line,
@@ -218,6 +219,8 @@ class ContextState(msgspec.Struct):
     tokens: int = 0
     """What the next request takes: as the provider counted, and an estimate of what came since."""
     tool_tokens: int = 0
+    messages: int = 0
+    """How many messages the conversation has had, those that were cut among them."""
     has_input: bool = True
     """Whether the run's own input is still part of the prompt."""
     summary: str = ""
@@ -772,20 +775,29 @@ def answer_text(result: ToolResult | None) -> str:
         return "aborted"
     if not result.success:
         return f"error: {result.error}"
-    return result.result if isinstance(result.result, str) else canonical_json(result.result).decode()
+    text, offloaded = result_text(result.result), result.metadata.get("offloaded_artifact_id")
+    return shortened(text, offloaded) if isinstance(offloaded, str) else text
+
+
+def result_text(result: object) -> str:
+    """A result as text: JSON, unless it is text already."""
+    return result if isinstance(result, str) else canonical_json(result).decode()
 
 
 def _add_message(state: RunState, message: Message) -> None:
     state.messages.append(message)
     state.context.tokens += message_tokens(message)
+    state.context.messages += 1
     state.messages_digest = chain(state.messages_digest, message, state.call_places)
 
 
 def _set_messages(state: RunState, messages: list[Message]) -> None:
     """Another history: the chain begins anew."""
+    count = state.context.messages + max(0, len(messages) - len(state.messages))
     state.messages, state.messages_digest, state.context.tokens = [], "", state.context.tool_tokens
     for message in messages:
         _add_message(state, message)
+    state.context.messages = count
 
 
 def _give_back(state: RunState, message: Message, reported: int = 0) -> None:

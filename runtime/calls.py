@@ -30,6 +30,7 @@ from .arguments import parse_arguments, split_arguments
 from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, WaitUntil
+from .offloading import artifact_id
 from .policy import verdict_on
 from .rules import APPROVAL_EXPIRY_S, RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
@@ -397,6 +398,7 @@ def _result(
     begun = turn.now if started_at is None else started_at
     ended = turn.now if completed_at is None else completed_at
     duration_ms = round(max(0.0, ended - begun) * 1000, 3)
+    offloaded = artifact_id(turn.state, turn.rules, call.name, result) if status == "success" else None
     turn.add(
         ToolResult(
             step=turn.state.step,
@@ -415,6 +417,7 @@ def _result(
                 "idempotency_key": idempotency_key(turn.state, call),
                 **approval_metadata(turn, call),
                 **({"injected_args": call.injected_args} if call.injected_args else {}),
+                **({"offloaded_artifact_id": offloaded} if offloaded else {}),
                 **details,
             },
         )

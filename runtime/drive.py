@@ -40,6 +40,7 @@ from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, Run
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
 from .modelcall import call_model
+from .offloading import with_retrieval
 from .snapshots import GRACE_S, SNAPSHOT_EVENTS, SnapshotTaker
 from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
@@ -189,7 +190,8 @@ class Driver:
                 take(turn, PreparationFailed(error_type="config_error", message=str(error)))
 
     def _python_tools(self) -> dict[str, Tool]:
-        return dict(self.host.registry.resolve(self.host.agent(self.state.agent)))
+        tools = self.host.registry.resolve(self.host.agent(self.state.agent))
+        return with_retrieval(tools, self.journal.rules, self.host.log.artifacts)
 
     def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
         rules = self.journal.rules

@@ -7,6 +7,7 @@ approvers, injectors, submitters (protocol.md section A).
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -41,6 +42,7 @@ from ..eventlog.ports import (
 )
 from ..projections.run_state import RunState, fold_commit
 from ..projections.snapshot import decode_state
+from . import offloading
 from .rules import Rules, rules_of_run
 
 P = ParamSpec("P")
@@ -220,6 +222,9 @@ class Journal:
         return True
 
     async def _spill(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        for event in events:
+            if isinstance(event, ToolResult):
+                await self._persist(functools.partial(offloading.store, event, self.log.artifacts))
         return await self._persist(lambda: spill(events, self.log.artifacts))
 
     def write(

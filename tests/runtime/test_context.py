@@ -118,21 +118,21 @@ async def test_each_message_says_how_full_the_window_is(place: Place, script: Sc
 
 
 async def test_a_full_window_ends_the_run_without_another_call(place: Place, script: Script) -> None:
-    usage = {"input_tokens": 80, "output_tokens": 5}
+    usage = {"input_tokens": 800, "output_tokens": 5}
     turns = [{**turn, "usage": usage} for turn in looks(3)]
     agent = Agent(
         "helper",
         model=script(*turns),
         tools=[search],
         budget_awareness="limit:70",
-        context={"window_tokens": 100, "overflow": "truncate"},
+        context={"window_tokens": 1000, "overflow": "truncate"},
         output_type=int,
     )
     await place.open(agent)
     run = await place.start(agent)
     result = await run.result(timeout_s=10)
     assert result.reason == "budget_limit"
-    assert result.output == "Stopped: the context budget of 70% is used up (87/100 tokens)."
+    assert result.output == "Stopped: the context budget of 70% is used up (807/1000 tokens)."
     found = names(await place.events(run))
     assert found[-4:] == ["step(completed)", "budget", "text", "status(completed)"]
     assert found.count("context") == 1

@@ -1,0 +1,86 @@
+"""Large tool results: stored beside the log, shown to the model by their head and tail, read on by a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..eventlog.events import ToolSpec
+from ..eventlog.ports import Artifacts
+from ..projections.messages import sha256_hex
+from ..projections.run_state import RunState, result_text
+from .rules import Rules
+from .toolport import Tool, ToolContextPort, ToolFailed
+
+if TYPE_CHECKING:
+    from ..eventlog.events import ToolResult
+
+RETRIEVE = "retrieve_artifact"
+SOURCE = "context"
+LIMIT_MAX = 16_000
+"""How many characters are read at most at once."""
+SOONER = 8
+"""Into a long conversation, results are offloaded at so small a part of the usual size."""
+
+
+def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -> str | None:
+    """Under which id a successful result is offloaded; null for one that is small, or of an agent that keeps all."""
+    context, tool = rules.context, state.tools.get(tool_name)
+    if not context.windows or (tool is not None and tool.source == SOURCE):
+        return None
+    data = result_text(result).encode(errors="replace")
+    many = context.offload_at_messages
+    sooner = many is not None and state.context.messages >= many
+    return sha256_hex(data) if len(data) > context.artifact_bytes_min // (SOONER if sooner else 1) else None
+
+
+async def store(event: ToolResult, artifacts: Artifacts) -> None:
+    """Put the text of an offloaded result where it is read from. Raises `LogUnavailable`."""
+    if "offloaded_artifact_id" in event.metadata:
+        await artifacts.put(result_text(event.result).encode(errors="replace"))
+
+
+class Retrieval:
+    """The tool by which a model reads on in what was offloaded."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+
+    @property
+    def spec(self) -> ToolSpec:
+        """It only reads."""
+        properties = {
+            "id": {"type": "string", "description": "the artifact's id, as the shortened result names it"},
+            "offset": {"type": "integer", "minimum": 0, "description": "the first character, from 0"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "description": "how many"},
+        }
+        return ToolSpec(
+            name=RETRIEVE,
+            description="Read a part of a tool result that was too long to be shown whole.",
+            parameters={"type": "object", "properties": properties, "required": ["id"]},
+            effect="pure",
+            lock=None,
+            source=SOURCE,
+        )
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> str:
+        """The characters from `offset` on, at most `limit`. Raises `ToolFailed`."""
+        name, offset = arguments.get("id"), arguments.get("offset", 0)
+        limit = arguments.get("limit", LIMIT_MAX)
+        if not isinstance(name, str) or not _is_count(offset) or not _is_count(limit):
+            raise ToolFailed("give id as text, offset and limit as whole numbers")
+        try:
+            text = (await self._artifacts.get(name)).decode(errors="replace")
+        except KeyError:
+            raise ToolFailed(f"there is no artifact {name!r}") from None
+        end = min(offset + min(limit, LIMIT_MAX), len(text))
+        return f"{text[offset:end]}\n[characters {min(offset, len(text))} to {end} of {len(text)}]"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def with_retrieval(tools: Mapping[str, Tool], rules: Rules, artifacts: Artifacts) -> dict[str, Tool]:
+    """The tools of an agent, with that by which it reads on; one of its own of that name goes before."""
+    return {RETRIEVE: Retrieval(artifacts), **tools} if rules.context.windows else dict(tools)

@@ -1,0 +1,87 @@
+"""Large tool results are shown in part and read on from the artifacts, on both executors and both logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from foldlog.projections.messages import sha256_hex
+from foldlog.replay import load_trace, rerun
+from foldlog.runtime import Agent, tool
+
+from .conftest import Place, call, calls, says
+
+pytestmark = pytest.mark.anyio
+Script = Callable[..., str]
+TEXT = "".join(f"line {n}\n" for n in range(2000))
+ID = sha256_hex(TEXT.encode())
+
+
+@tool(effect="pure")
+async def read() -> str:
+    """Read much."""
+    return TEXT
+
+
+async def test_a_large_result_is_shown_in_part_and_can_be_read_on(place: Place, script: Script) -> None:
+    agent = Agent(
+        "helper",
+        model=script(
+            calls(call("read")),
+            calls(
+                call("retrieve_artifact", "a", id=ID, offset=2000, limit=20),
+                call("retrieve_artifact", "b", id="nothing"),
+                call("retrieve_artifact", "c", id=ID, offset=-1),
+            ),
+            says("done"),
+        ),
+        tools=[read],
+        context={"artifact_bytes_min": 4000},
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    assert (await run.result(timeout_s=10)).output == "done"
+    results = [e for e in await place.events(run) if e.type == "tool_result"]
+    assert (results[0].result, results[0].metadata["offloaded_artifact_id"]) == (TEXT, ID)
+    answers = [message.content for message in await run.history() if message.role == "tool"]
+    assert answers[0].startswith(TEXT[:2000])
+    assert answers[0].endswith(TEXT[-1000:])
+    assert f'retrieve_artifact(id="{ID}", offset=2000)' in answers[0]
+    assert answers[1] == f"{TEXT[2000:2020]}\n[characters 2000 to 2020 of {len(TEXT)}]"
+    assert answers[2] == "error: there is no artifact 'nothing'"
+    assert answers[3].startswith("error: ")
+    recorded = await load_trace(place.log, run.run_id)
+    again = await rerun(recorded)
+    assert [e.digest for e in again.events if e.type == "model_requested"] == [
+        e.digest for e in recorded.events if e.type == "model_requested"
+    ]
+
+
+async def test_into_a_long_conversation_results_are_offloaded_sooner(place: Place, script: Script) -> None:
+    @tool(effect="pure")
+    async def some(n: int) -> str:
+        """Read some."""
+        return "x" * 5000
+
+    turns = [calls(call("some", f"c{n}", n=n)) for n in range(3)]
+    agent = Agent(
+        "helper",
+        model=script(*turns, says("done")),
+        tools=[some],
+        context={"artifact_bytes_min": 8000, "offload_at_messages": 4, "overflow": "none"},
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=10)
+    shown = [len(message.content) for message in await run.history() if message.role == "tool"]
+    assert shown[:2] == [5000, 5000]
+    assert shown[2] < 3500
+
+
+async def test_an_agent_without_a_context_table_is_shown_everything(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(calls(call("read")), says("done")), tools=[read])
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=10)
+    assert [message.content for message in await run.history() if message.role == "tool"] == [TEXT]
+    assert list((await run.state()).tools) == ["read"]
