@@ -57,7 +57,8 @@ class Root(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As the library does it, with the global options brought to the front."""
-        _check_text(args)
+        if "apply-patch" not in args:  # which says so in the words of its own language
+            _check_text(args)
         return super().parse_args(ctx, hoisted(args))
 
     def main(

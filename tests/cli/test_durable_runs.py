@@ -83,7 +83,7 @@ def test_an_approval_parks_the_run_and_the_answer_wakes_a_worker(project: Projec
     assert project.run("approvals", "list", "--json").document == []
     late = project.run("approvals", "reject", approval)
     assert late.code == 1
-    assert "was approved by Ada already" in late.error
+    assert "was approved with other arguments by Ada already" in late.error
 
 
 def test_a_killed_worker_is_replaced_and_the_timeline_tells(project: Project, start: Start) -> None:
