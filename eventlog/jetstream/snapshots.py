@@ -10,7 +10,7 @@ import asyncio
 import msgspec
 
 from ..commits import digest_of_bytes
-from .artifacts import CHUNK_BYTES, HEADER_ROOM_BYTES
+from .artifacts import CHUNK_BYTES, CHUNKS_IN_FLIGHT, HEADER_ROOM_BYTES
 from .layout import Layout
 from .streams import read_all, store
 from .wire import Wire
@@ -32,19 +32,17 @@ class JetStreamSnapshots:
         """Keep this for the run, in place of what was kept before. Raises `LogUnavailable`."""
         name = digest_of_bytes(data)[:_NAME_DIGITS]
         size = min(CHUNK_BYTES, self._wire.payload_bytes_max - HEADER_ROOM_BYTES)
-        chunks = [data[at : at + size] for at in range(0, max(1, len(data)), size)]
-        subjects = [self._layout.snapshot(run, name, index, len(chunks)) for index in range(len(chunks))]
-        positions = await asyncio.gather(
-            *(store(self._wire, subject, chunk) for subject, chunk in zip(subjects, chunks, strict=True))
-        )
-        await self._wire.api(
-            f"STREAM.PURGE.{self._layout.snapshots}",
-            {
-                "filter": self._layout.snapshots_of(run).decode(),
-                "seq": min(positions),
-            },  # those before this one
-            _Purged,
-        )
+        cuts = range(0, max(1, len(data)), size)
+        chunks = [
+            (self._layout.snapshot(run, name, index, len(cuts)), data[at : at + size])
+            for index, at in enumerate(cuts)
+        ]
+        positions: list[int] = []
+        for first in range(0, len(chunks), CHUNKS_IN_FLIGHT):
+            some = chunks[first : first + CHUNKS_IN_FLIGHT]
+            positions += await asyncio.gather(*(store(self._wire, subject, part) for subject, part in some))
+        before = {"filter": self._layout.snapshots_of(run).decode(), "seq": min(positions)}
+        await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", before, _Purged)
 
     async def get(self, run: str) -> bytes | None:
         """The newest that is whole. Raises `LogUnavailable`."""

@@ -18,6 +18,7 @@ from foldlog.eventlog import CommitWrite, Delivery, Log, Write
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Runtime, Worker
 from foldlog.runtime.drive import Host
+from foldlog.runtime.snapshots import snapshot_setting
 
 from tests.processes import workshop
 
@@ -77,7 +78,13 @@ async def work(order: dict[str, Any]) -> None:
     opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
     async with opening as log:
         registry = workshop.serving(order["serves"])
-        host = Host(log=lethal(log), registry=registry, worker=order["name"], lease_s=lease_s)
+        host = Host(
+            log=lethal(log),
+            registry=registry,
+            worker=order["name"],
+            lease_s=lease_s,
+            snapshot_events=snapshot_setting(),
+        )
         worker = ReadyWorker(host, grace_s=order["grace_s"])
         worker.ready = order["name"]
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

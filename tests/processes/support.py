@@ -155,7 +155,11 @@ class Place:
                 "url": self.url,
                 "namespace": self.namespace,
                 "name": name,
-                "environment": {"WORKSHOP": str(self.directory), **environment},
+                "environment": {
+                    "WORKSHOP": str(self.directory),
+                    "FOLDLOG_SNAPSHOT_EVENTS": "5",  # so few that runs are taken over from snapshots
+                    **environment,
+                },
                 **order,
             }
         )
