@@ -52,6 +52,7 @@ from ..projections.messages import Message, canonical_json, chain, sha256_hex
 from ..projections.run_state import RunState, apply
 from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
+from ..runtime.context import ArtifactRef
 from ..runtime.kinds import runnable_of
 from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
 from ..runtime.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
@@ -457,6 +458,8 @@ class RecordedTool:
         for event in called.shown:
             await self._show(called, event, context)
         result = called.result
+        evidence = result.metadata.get("evidence", ())
+        context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
         if result.success:
             return result.result
         if result.metadata.get("status") == "timed_out":

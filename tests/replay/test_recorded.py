@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 from foldlog.eventlog import ConfigError, MemoryLog, RunFailed
 from foldlog.eventlog.embedded import EphemeralServer
-from foldlog.replay import Trace, canonical, check_trace, compare, to_jsonl
+from foldlog.replay import Trace, canonical, check_trace, compare, load_trace, to_jsonl
 from foldlog.replay.inputs import Answer
 from foldlog.replay.parity import check_parity
 from foldlog.replay.recorded import RecordedProvider, Recording, rerun
 from foldlog.replay.strategies import traces
-from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
 from hypothesis import HealthCheck, given, settings
 
 from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says
@@ -187,3 +188,21 @@ async def test_what_people_decided_is_decided_again(decision: str) -> None:
 def test_any_trace_is_the_same_again(trace: Trace) -> None:
     again = asyncio.run(rerun(Recording(trace)))
     assert compare(trace, again).equal, compare(trace, again).first_difference
+
+
+async def test_the_artifacts_of_a_recorded_call_are_those_of_the_call_again(tmp_path: Path) -> None:
+    @tool(effect="idempotent")
+    async def keep(text: str, context: ToolContext) -> str:
+        """Keep a text."""
+        return (await context.artifact(text.encode(), "text/plain")).id
+
+    path = tmp_path / "keeper.json"
+    turn = {"tool_calls": [{"id": "1", "name": "keep", "arguments": {"text": "x"}}]}
+    path.write_text(json.dumps({"turns": [turn, {"text": "kept"}]}))
+    agent = Agent("keeper", model=f"scripted:{path}", tools=[keep])
+    log = MemoryLog()
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=10)
+        recorded = await load_trace(log, run.run_id)
+    assert compare(recorded, await rerun(recorded, agent=agent)).equal
