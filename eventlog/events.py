@@ -566,6 +566,12 @@ class OutputMade(Event, frozen=True, kw_only=True, tag="output_made"):
     output: str
 
 
+class ChildReady(Event, frozen=True, kw_only=True, tag="child_ready"):
+    """What the run is parked on, at or below this child, can go on."""
+
+    child_run: str
+
+
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer_fired"):
     """The timer that the run waited for is due."""
 
@@ -719,6 +725,7 @@ Engine = (
     | ChildReturned
     | Evaluated
     | OutputMade
+    | ChildReady
     | TimerFired
     | MessageQueued
     | PauseRequested

@@ -64,8 +64,9 @@ NEW = At(0)
 class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An obligation to look at a run, never data.
 
-    `cause` is the lowest revision of the run, `lane_cause` of its lane, that a reader must have seen to judge it
-    (protocol.md section C). `kind`: wake, timer (`ref` is the timer id), child (`ref` is the child run).
+    `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, that a reader must
+    have seen to judge it (protocol.md section C). `kind`: wake, timer (`ref` is the timer id), child (`ref` is the
+    child run).
     """
 
     shard: int
@@ -75,6 +76,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Literal["wake", "timer", "child"] = "wake"
     cause: int = 0
     lane_cause: int = 0
+    root_cause: int = 0
     ref: str = ""
 
 

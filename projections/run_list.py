@@ -16,6 +16,7 @@ from ..eventlog.events import (
     Budget,
     CancelRequested,
     ChildFinished,
+    ChildReady,
     ChildReturned,
     ChildStarted,
     Claimed,
@@ -216,6 +217,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             | MessageInjected()
             | ChildStarted()
             | ChildFinished()
+            | ChildReady()
             | ChildReturned()
             | Evaluated()
             | Memoized()

@@ -25,6 +25,7 @@ from ..eventlog.events import (
     Budget,
     CancelRequested,
     ChildFinished,
+    ChildReady,
     ChildReturned,
     ChildStarted,
     Claimed,
@@ -283,6 +284,8 @@ class RunState(msgspec.Struct):
     open_children: dict[str, str | None] = {}
     """Child runs that are not over, with the call each belongs to."""
     child_count: int = 0
+    child_wakes: int = 0
+    """How often the run was woken from below: the wake-up of a child may cover it since then."""
     nodes: list[NodeState] = []
     """The child runs without a tool call, in the order of their start."""
     evaluations: dict[str, list[Evaluated]] = {}
@@ -537,6 +540,9 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             for node in state.nodes:
                 if node.child_run == event.child_run:
                     node.status, node.ended_at = event.status, at
+        case ChildReady():
+            state.parked = None
+            state.child_wakes += 1
         case ChildReturned():
             state.inner_usage = state.inner_usage + event.usage
             state.inner_cost_usd = plus_cost(state.inner_cost_usd, event.cost_usd)
@@ -725,7 +731,7 @@ def _resolve(state: RunState, event: ApprovalResolved) -> None:
     if approval is None or not approval.pending:
         return
     approval.resolution = event
-    if state.parked is not None and state.parked.reason in {"approval", "unverifiable", "budget"}:
+    if state.parked is not None and state.parked.reason in {"approval", "unverifiable", "budget", "child"}:
         state.parked = None
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)

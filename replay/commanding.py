@@ -16,6 +16,7 @@ from ..eventlog.events import (
     ApprovalRevoked,
     CancelRequested,
     ChildFinished,
+    ChildReady,
     ChildReturned,
     ChildStarted,
     Claimed,
@@ -29,6 +30,7 @@ from ..eventlog.events import (
     MemoryHydrated,
     MessageQueued,
     ModelFailed,
+    Parked,
     PauseRequested,
     PlannerCall,
     PlannerReplied,
@@ -54,6 +56,7 @@ from ..projections.run_state import CallState, RunState
 from ..runtime.approving import APPROVAL_TIMER
 from ..runtime.calls import call_problem
 from ..runtime.commands import (
+    BelowReady,
     Cancel,
     ChildEnded,
     ChildSpawned,
@@ -66,6 +69,7 @@ from ..runtime.commands import (
     MemoMade,
     ModelCallFailed,
     ModelReplied,
+    ParkForChildren,
     Pause,
     PreparationFailed,
     RefreshTools,
@@ -139,6 +143,10 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
                 name=event.name,
                 kind=event.kind,
             )
+        case Parked(reason="child"):
+            return ParkForChildren()
+        case ChildReady():
+            return BelowReady(event.child_run)
         case ChildReturned() | ChildFinished():
             return _child_ended(events)
         case Evaluated():

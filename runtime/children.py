@@ -17,13 +17,13 @@ from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
 from ..projections.run_state import RunState
 from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
-from .effects import RunNode
+from .effects import CallTool, Effect, RunNode
 from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
-from .owed import news_or_timer
 from .rules import fork_policy
 from .submission import CHILD, open_turn, submitted_event
 from .toolport import ChildFailed
+from .waking import until_ready
 
 if TYPE_CHECKING:
     from .drive import Driver, Host
@@ -47,6 +47,8 @@ class ChildRuns:
         """The calls of what was said of children, and is not known to be stored."""
         self._running: dict[str, list[asyncio.Future[str]]] = {}
         """What drives the children of each call."""
+        self._resting: set[str] = set()
+        """Children that wait for people, or for a time."""
 
     def starter(self, call_id: str) -> Callable[[Runnable, str], Awaitable[str]]:
         """What a call's context runs children with; it counts them, so that a re-run finds the ones it had.
@@ -194,11 +196,37 @@ class ChildRuns:
                 mine = False
                 await driver.drive()
                 continue
-            due = None if journal.state.runnable else await news_or_timer(journal)
-            if journal.state.runnable or due is not None:
+            cause = None if journal.state.runnable else await self._until_ready(journal)
+            if journal.state.runnable or cause is not None:
                 await self._must_own_parent()
                 driver = self._new_driver(driver.host, journal)
-                mine = await driver.claim(*([due] if due is not None else []))
+                mine = await driver.claim(*([cause] if cause is not None else []))
+
+    @property
+    def rest(self) -> bool:
+        """Whether there are children that wait themselves."""
+        return bool(self._resting)
+
+    async def _until_ready(self, journal: Journal) -> Command | None:
+        run = journal.subject.id
+        self._resting.add(run)
+        self._driver.child_waits()
+        try:
+            return await until_ready(journal)
+        finally:
+            self._resting.discard(run)
+
+    def waits(self, effect: Effect) -> bool:
+        """Whether all that an effect is doing is to wait for children that wait themselves."""
+        state = self._driver.state
+        if isinstance(effect, RunNode):
+            place = (effect.name, effect.ordinal)
+            return any((n.name, n.ordinal) == place and n.child_run in self._resting for n in state.nodes)
+        if not isinstance(effect, CallTool) or effect.call_id not in state.calls:
+            return False
+        going_on = sum(1 for running in self._running.get(effect.call_id, ()) if not running.done())
+        children = [run for run in state.calls[effect.call_id].children if run in self._resting]
+        return 0 < going_on == len(children)
 
     def _new_driver(self, host: Host, journal: Journal) -> Driver:
         driver = type(self._driver)(host, journal)

@@ -143,6 +143,16 @@ class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
     """What it came to; null in logs of before that was stored."""
 
 
+class ParkForChildren(msgspec.Struct, frozen=True):
+    """Everything that is going on in the run waits for children that wait themselves."""
+
+
+class BelowReady(msgspec.Struct, frozen=True):
+    """What the run is parked on, at or below this child, can go on."""
+
+    child_run: str
+
+
 class EvaluationReturned(msgspec.Struct, frozen=True, kw_only=True):
     """A function that the configuration names gave a value, or failed."""
 
@@ -242,6 +252,8 @@ Command = (
     | ToolAsked
     | ChildSpawned
     | ChildEnded
+    | ParkForChildren
+    | BelowReady
     | EvaluationReturned
     | TimerDue
     | Tick

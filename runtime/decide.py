@@ -25,9 +25,11 @@ from . import (
     refreshing,
     steps,
     timeouts,
+    waiting,
 )
 from .calls import unsafe_starts
 from .commands import (
+    BelowReady,
     Cancel,
     ChildEnded,
     ChildSpawned,
@@ -40,6 +42,7 @@ from .commands import (
     MemoMade,
     ModelCallFailed,
     ModelReplied,
+    ParkForChildren,
     Pause,
     PreparationFailed,
     RefreshTools,
@@ -137,6 +140,10 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             calls.child_spawned(turn, command)
         case ChildEnded():
             calls.child_ended(turn, command)
+        case ParkForChildren():
+            waiting.park(turn)
+        case BelowReady():
+            waiting.ready(turn, command.child_run)
         case EvaluationReturned():
             coordinate.evaluated(turn, command)
         case TimerDue():

@@ -29,6 +29,7 @@ from .commands import (
     EvaluationReturned,
     Expired,
     ModelReplied,
+    ParkForChildren,
     PreparationFailed,
     Release,
     Tick,
@@ -70,6 +71,8 @@ class Host(msgspec.Struct, kw_only=True):
     lease_s: float = 10.0
     snapshot_events: int = SNAPSHOT_EVENTS
     """How many events lie between two snapshots of a run that is driven here; 0 for none."""
+    park_after_s: float | None = None
+    """How long a run may wait for children that wait themselves until it parks and frees its place; null: for ever."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
 
@@ -104,6 +107,7 @@ class Driver:
         self._performing = 0
         self._services: list[asyncio.Task[None]] = []
         self._snapshots = SnapshotTaker(journal, host.snapshot_events)
+        self._parking: asyncio.Task[None] | None = None
         self._told_position = 0
         self._releasing: str | None = None
         self._broken: BaseException | None = None
@@ -148,6 +152,19 @@ class Driver:
     def lease_in_force(self) -> int:
         """The number of the lease, 0 for none: the same number means that it was never let go in between."""
         return self.lease_number if self.clock.monotonic() < self.lease_deadline else 0
+
+    def child_waits(self) -> None:
+        """A child waits for people or time. Once there is nothing else to wait for, the run needs no worker."""
+        if self.host.park_after_s is not None and self._parking is None:
+            self._parking = asyncio.create_task(self._park_when_idle(self.host.park_after_s))
+            self._services.append(self._parking)
+
+    async def _park_when_idle(self, after_s: float) -> None:
+        await self.clock.sleep(after_s)
+        self._parking = None
+        going_on = [effect for effect, task in self._tasks.items() if not task.done()]
+        if going_on and not self._inbox and all(self.children.waits(effect) for effect in going_on):
+            self.post(ParkForChildren())
 
     def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
@@ -359,6 +376,8 @@ class Driver:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = self._broken or error
             self._ring()
+        elif self.children.rest:
+            self.child_waits()
 
     async def _perform(self, effect: Effect) -> None:
         try:

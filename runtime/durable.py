@@ -20,7 +20,7 @@ from ..eventlog.names import run_subject
 from ..eventlog.ports import Delivery, Lease, Log, Subject, Wakeup, WakeWrite, Write
 from ..projections.run_state import RunState
 from .approving import APPROVAL_TIMER
-from .commands import ChildEnded, Command, PreparationFailed, TimerDue
+from .commands import Command, PreparationFailed, TimerDue
 from .drive import Driver, Ending, Host
 from .executor import BUILT
 from .heart import Heart
@@ -28,6 +28,8 @@ from .journal import Journal, at_head_of_lane, join_lane
 from .mourning import mourn
 from .owed import pay_owed, wakeup_for
 from .submission import CHILD, open_turn
+from .waiting import is_parked_on_child
+from .waking import family_of, pay_owed_below, ready_below
 
 if TYPE_CHECKING:
     from .runnable import Runnable
@@ -44,6 +46,8 @@ UNSERVED_DELAY_S = 0.5
 """A worker that lacks a tool leaves the run to others so many times, five seconds in all, before it says so."""
 CORRUPT_DELAY_S = 30.0
 RELEASE_S_MAX = 5.0
+PARK_AFTER_S = 5.0
+"""A family in which everybody waits for people or time gives its place in the worker back after so long."""
 
 T = TypeVar("T")
 
@@ -125,7 +129,15 @@ class DurableExecutor:
 class Worker:
     """One worker process: serves its registry's agents, at most `concurrency` runs at a time."""
 
-    def __init__(self, host: Host, *, concurrency: int = 100, grace_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        host: Host,
+        *,
+        concurrency: int = 100,
+        grace_s: float = 30.0,
+        park_after_s: float | None = PARK_AFTER_S,
+    ) -> None:
+        host = msgspec.structs.replace(host, park_after_s=park_after_s)
         self._host, self._log = host, host.log
         self._heart = Heart(host)
         self._room = asyncio.Semaphore(concurrency)
@@ -227,16 +239,16 @@ class Worker:
         new = delivery.attempt == 1 and wakeup.cause < self._host.snapshot_events
         while True:
             try:
-                state = await journal.load(short=new)
+                woken = journal
+                journal, verdict = await self._loaded(journal, delivery, short=new)
             except LogCorrupted as error:
                 logger.warning("left to others: %s", error)
                 return "nak", CORRUPT_DELAY_S
-            unjudgeable = self._unjudgeable(state, delivery)
-            if unjudgeable is not None:
-                return unjudgeable
-            cause = await self._cause(journal, wakeup)
-            if not state.runnable and cause is None:
-                await pay_owed(self._log, journal)
+            if verdict is not None:
+                return verdict
+            cause = await self._cause(journal, wakeup, woken.state.head.position)
+            if not journal.state.runnable and cause is None:
+                await pay_owed_below(self._log, journal)
                 return "ack", 0.0
             turn_of_lane = await self._lane(journal, wakeup)
             if turn_of_lane is None:
@@ -247,20 +259,35 @@ class Worker:
             if others is not None:
                 return others
             ending = await self._drive(delivery, journal, cause)
-            if ending in {"over", "parked"}:
-                await pay_owed(self._log, journal)
-                return "ack", 0.0
-            if ending is not None:
-                return "nak", 0.0 if ending == "released" else STALE_DELAY_S
+            if ending is None or is_parked_on_child(journal.state):
+                continue  # a conflict; or something below may have become ready meanwhile
+            return await self._rested(journal, ending)
 
-    def _unjudgeable(self, state: RunState, delivery: Delivery) -> Verdict | None:
+    async def _rested(self, journal: Journal, ending: Ending) -> Verdict:
+        """What becomes of the wake-up of a run that this worker drives no more (rule 15)."""
+        if ending in {"over", "parked"}:
+            await pay_owed(self._log, journal)
+            return "ack", 0.0
+        return "nak", 0.0 if ending == "released" else STALE_DELAY_S
+
+    async def _loaded(
+        self, journal: Journal, delivery: Delivery, *, short: bool
+    ) -> tuple[Journal, Verdict | None]:
+        """The run to be judged: the one that is woken, or the root that drives it; or what can be said at once."""
+        state = await journal.load(short=short)
+        verdict = self._unjudgeable(journal, delivery)
+        if verdict is None and state.submitted is not None and state.submitted.executor == CHILD:
+            return await self._root_of(journal, delivery.wakeup)
+        return journal, verdict
+
+    def _unjudgeable(self, journal: Journal, delivery: Delivery) -> Verdict | None:
         """Rule 10: a read older than the wake-up's cause decides nothing; nor does one of a newer vocabulary."""
+        state = journal.state
+        of_this_run = journal.subject.id == delivery.wakeup.run
         if not state.exists and delivery.attempt > ORPHAN_ATTEMPTS_MAX:
             return "ack", 0.0
-        if not state.exists or state.head.rev < delivery.wakeup.cause:
+        if not state.exists or (of_this_run and state.head.rev < delivery.wakeup.cause):
             return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
-        if state.submitted is not None and state.submitted.executor == CHILD:
-            return "ack", 0.0  # rule 19: the wake-up or watch of its root covers it
         if state.unknown_type is not None and not state.over:
             logger.warning(
                 "run %s holds an event %r of a newer version: left to others", state.run, state.unknown_type
@@ -268,25 +295,31 @@ class Worker:
             return "nak", CORRUPT_DELAY_S
         return None
 
-    async def _cause(self, journal: Journal, wakeup: Wakeup) -> Command | None:
-        """What came from outside the run, as a command for its claim (rule 11); None when it is moot."""
+    async def _root_of(self, child: Journal, wakeup: Wakeup) -> tuple[Journal, Verdict | None]:
+        """The root of a run that is woken: who drives the root drives all below it (rule 19).
+
+        The root has a wake-up or watch of its own, unless it waits for a child, or was woken by one.
+        """
+        subject = child.subject
+        root = Journal(self._log, run_subject(subject.shard, subject.root, subject.root), wait_for_log=True)
+        root.adopt((await family_of(child))[subject.root].state)
+        if root.state.head.rev < wakeup.root_cause:
+            return root, ("nak", STALE_DELAY_S)
+        if root.state.over or not (is_parked_on_child(root.state) or root.state.child_wakes):
+            return root, ("ack", 0.0)
+        return root, None
+
+    async def _cause(self, journal: Journal, wakeup: Wakeup, seen: int) -> Command | None:
+        """What came from outside the run, as a command for its claim (rule 11); None when it is moot.
+
+        `seen` is the position up to which the run that is woken was read.
+        """
         state = journal.state
         if state.over:
             return None
-        if wakeup.kind == "timer":
-            parked = state.parked
-            retry = parked is not None and parked.reason == "timer" and parked.timer_id == wakeup.ref
-            expired = any(
-                APPROVAL_TIMER + a.request.approval_id == wakeup.ref for a in state.pending_approvals
-            )
-            return TimerDue(wakeup.ref) if retry or expired else None
-        if wakeup.kind == "child" and wakeup.ref in state.open_children:
-            child = Journal(self._log, run_subject(wakeup.shard, wakeup.root, wakeup.ref), wait_for_log=True)
-            terminal = (await child.load()).terminal
-            if terminal is not None and state.parked is not None and state.parked.reason == "child":
-                status = {"completed": "completed", "cancelled": "cancelled"}.get(terminal.status, "error")
-                return ChildEnded(child_run=wakeup.ref, status=status)  # type: ignore[arg-type] # one of three words
-        return None
+        if wakeup.kind == "timer" and wakeup.run == state.run and _is_due(state, wakeup.ref):
+            return TimerDue(wakeup.ref)
+        return await ready_below(journal, seen) if is_parked_on_child(state) else None
 
     async def _is_driven(self, state: RunState) -> bool:
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
@@ -335,6 +368,13 @@ class Worker:
         except NotRegistered as error:
             return str(error)
         return None
+
+
+def _is_due(state: RunState, timer_id: str) -> bool:
+    """Whether the run waits for the timer that is due."""
+    parked = state.parked
+    retry = parked is not None and parked.reason == "timer" and parked.timer_id == timer_id
+    return retry or any(APPROVAL_TIMER + a.request.approval_id == timer_id for a in state.pending_approvals)
 
 
 __all__ = ["DurableExecutor", "Worker"]

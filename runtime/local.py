@@ -13,14 +13,15 @@ import msgspec
 from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.events import LaneEntry, Submitted
 from ..eventlog.ports import Lease, Subject, TimerWrite, Write
-from .commands import TimerDue
+from .commands import BelowReady, TimerDue
 from .drive import Driver, Host
 from .executor import BUILT
 from .heart import Heart
 from .journal import OUTAGE_POLL_S, STALE_READ_S, Journal, at_head_of_lane, join_lane, read_lane
 from .mourning import mourn
-from .owed import news_or_timer, pay_owed, watch_timer
+from .owed import pay_owed, watch_timer
 from .submission import open_turn
+from .waking import until_ready
 
 if TYPE_CHECKING:
     from .runnable import Runnable
@@ -153,7 +154,7 @@ class LocalExecutor:
 
     async def _claim_when_runnable(self, journal: Journal, host: Host, *, take_over: bool) -> Driver | None:
         """Wait for this run's turn and claim it; None when it is over or somebody else drives it."""
-        due: TimerDue | None = None
+        due: TimerDue | BelowReady | None = None
         while True:
             state = journal.state
             if state.over:
@@ -169,7 +170,7 @@ class LocalExecutor:
                 if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
                 continue
-            due = await news_or_timer(journal) if not state.runnable else None
+            due = await until_ready(journal) if not state.runnable else None
 
     async def _is_abandoned(self, journal: Journal) -> bool:
         """Wait until the owner is gone: its connection ended, or its lease. False: something else happened first."""

@@ -26,6 +26,7 @@ class WakeupsSuite(Suite):
             kind="child",
             cause=7,
             lane_cause=3,
+            root_cause=4,
             ref="child-1",
         )
         plain = wakeup_for(agent)

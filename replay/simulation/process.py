@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LEASE_S = 10.0
 SNAPSHOT_EVENTS = 5
 """So few that every run is loaded from snapshots."""
+PARK_AFTER_S = 0.2
+"""Sooner than people answer, so that families park and are woken again."""
 GRACE_S = 2.0
 """How long a worker that is asked to leave lets its runs go on."""
 
@@ -195,7 +197,7 @@ class Process:
         """Be a worker, of the agents that there are when it gets to run."""
 
         async def serve() -> None:
-            self.worker = Worker(self.host, grace_s=GRACE_S)
+            self.worker = Worker(self.host, grace_s=GRACE_S, park_after_s=PARK_AFTER_S)
             await self.worker.serve()
 
         self.spawn(serve())
