@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ..eventlog.commits import Chain
 from ..eventlog.errors import LogUnavailable
 from ..eventlog.ports import Family, Log
-from ..py import load_family
+from ..projections.run_state import fold_commit
 from .commands import BelowReady, TimerDue
-from .journal import REFUSALS_MAX, STALE_READ_S, Journal, through_outages
+from .journal import REFUSALS_MAX, STALE_READ_S, Journal, restored, through_outages
 from .owed import news_or_timer, owed_timers, pay_owed
 from .waiting import is_parked_on_child
 
@@ -52,12 +53,23 @@ async def family_of(journal: Journal, seen: int = 0) -> dict[str, Journal]:
     """
     subject, log = journal.subject, journal.log
     for _ in range(REFUSALS_MAX):
-        family = await load_family(log, subject.shard, subject.root)
+        family = await _read(journal)
         newest = max((each.state.head.position for each in family.values()), default=0)
         if newest >= max(seen, journal.state.head.position):
             return family
         await log.clock.sleep(STALE_READ_S)
     raise LogUnavailable(f"the family of run {subject.root} cannot be seen as far as it is known")
+
+
+async def _read(journal: Journal) -> dict[str, Journal]:
+    """Every run of the family, by one read, so that none is older than another."""
+    log, chain, journals = journal.log, Chain(), dict[str, Journal]()
+    async for stored in log.events.read(Family(journal.subject.shard, journal.subject.root)):
+        each = journals.setdefault(stored.subject.id, Journal(log, stored.subject, wait_for_log=True))
+        fold_commit(each.state, await restored(chain.verify(stored), log))
+    for each in journals.values():
+        each.adopt(each.state)
+    return journals
 
 
 async def _family_news(journal: Journal) -> BelowReady | None:
