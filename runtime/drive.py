@@ -300,7 +300,7 @@ class Driver:
             await self._fail("payload_too_large", str(error))
             return
         if not stored:
-            self._inbox[:0] = posted
+            self._inbox[:0] = self._without_parking(posted)
             return
         for future in waiting:
             if not future.done():
@@ -342,7 +342,14 @@ class Driver:
             count = len(self._inbox)
             await self.clock.sleep(0)
         posted, self._inbox = self._inbox, []
-        return posted
+        return posted if len(posted) == 1 else self._without_parking(posted)
+
+    def _without_parking(self, posted: list[Posted]) -> list[Posted]:
+        """Something else happened: whether there is nothing but waiting is judged anew."""
+        kept = [each for each in posted if not isinstance(each.command, ParkForChildren)]
+        if len(kept) < len(posted):
+            self.child_waits()
+        return kept
 
     # --- effects ------------------------------------------------------------------------------------------------------
 

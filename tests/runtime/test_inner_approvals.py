@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from foldlog.eventlog import Log
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.approvals import ApprovalRow
-from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, tool
+from foldlog.projections.run_state import RunState
+from foldlog.replay import check_trace, load_trace, replay
+from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, Worker, tool
+from foldlog.runtime.drive import Host
+from foldlog.runtime.journal import Journal
 
 from tests.replay.scenarios import ShiftedClock
 from tests.runtime.conftest import Place, call, calls, says, when
@@ -148,3 +153,31 @@ async def test_nodes_of_a_swarm_and_copies_of_an_agent_ask_as_agents_do(script: 
             await runtime.get_run(row.run_id).resolve(row.approval_id, "approved")
             assert (await run.result(timeout_s=20)).output == "done"
     assert ran == ["node", "copy"]
+
+
+async def test_a_family_that_waits_for_a_person_holds_no_worker(log: Log, script: Script) -> None:
+    family = Family(script)
+    registry = Registry(agents=[family.outer])
+    waiting = Worker(Host(log=log, registry=registry, worker="waiting"), concurrency=1, park_after_s=0.0)
+    serving = asyncio.create_task(waiting.serve())
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(family.outer, "question", executor="durable")
+        await runtime.watch(run.run_id, _until(runtime, run.run_id, lambda state: state.parked is not None))
+        state = await run.state()
+        assert (state.parked and state.parked.reason, state.owner, state.paused) == ("child", None, None)
+        row = await one(runtime, "tool")
+        await runtime.get_run(row.run_id).resolve(row.approval_id, "approved")
+        question = await one(runtime, "elicitation")
+        await runtime.get_run(question.run_id).resolve(question.approval_id, "approved")
+        assert (await run.result(timeout_s=20)).output == "done"
+        trace = await load_trace(log, run.run_id)
+    waiting.stop()
+    await asyncio.wait_for(serving, 10)
+    assert family.ran == ["web accept"]
+    assert (check_trace(trace), replay(trace).divergence) == ([], None)
+
+
+async def _until(runtime: Runtime, run_id: str, done: Callable[[RunState], bool]) -> None:
+    journal = Journal(runtime.log, await runtime.locate(run_id), wait_for_log=True)
+    await journal.load()
+    await journal.follow_until(done)
