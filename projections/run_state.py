@@ -241,6 +241,18 @@ class SpentState(msgspec.Struct):
     """By how much operators have raised which ceiling, as decimals."""
 
 
+TODO_SOURCE = "todo"
+"""The source of the tools that keep a run's list of things to do."""
+
+
+class Todo(msgspec.Struct):
+    """Something to do."""
+
+    id: str
+    text: str
+    done: bool = False
+
+
 class RunState(msgspec.Struct):
     """All that is known about a run. `head` says up to where."""
 
@@ -296,6 +308,8 @@ class RunState(msgspec.Struct):
     """What the children that are over used, with all below them."""
     inner_cost_usd: str | None = "0"
     queue: list[str] = []
+    todos: list[Todo] = []
+    """What the run has noted that is to be done, oldest first."""
     hydrated: bool = False
     """Whether the run was told of earlier ones already."""
     knowledge: str = ""
@@ -417,6 +431,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
         case ToolResult():
             call = _in_call(state, event.tool_call_id)
             call.result, call.started, call.orphaned = event, 0, False
+            _keep_todos(state, call, event)
             if "recorded_from" in event.metadata:
                 state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
         case Step(status="started"):
@@ -882,3 +897,16 @@ def _hydrate(state: RunState, event: MemoryHydrated) -> None:
     had = bool(state.messages) and state.messages[0].role == "system"
     state.history_count += len(remembered)
     _set_messages(state, [*state.messages[:had], *remembered, *state.messages[had:]])
+
+
+def _keep_todos(state: RunState, call: CallState, event: ToolResult) -> None:
+    tool = state.tools.get(call.name)
+    if not event.success or tool is None or tool.source != TODO_SOURCE:
+        return
+    arguments = event.metadata.get("edited_arguments", call.arguments)
+    told = arguments if isinstance(arguments, dict) else {}
+    if call.name == "add_todo":
+        state.todos.append(Todo(id=f"{state.step}.{call.index}", text=str(told.get("text", ""))))
+    elif call.name == "complete_todo":
+        for todo in state.todos:
+            todo.done = todo.done or todo.id == told.get("id")

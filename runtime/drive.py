@@ -43,6 +43,7 @@ from .json_values import as_json, sound
 from .modelcall import call_model
 from .offloading import with_retrieval
 from .snapshots import GRACE_S, SNAPSHOT_EVENTS, SnapshotTaker
+from .todo import of_run
 from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
 from .tools import expose
@@ -208,7 +209,8 @@ class Driver:
 
     def _python_tools(self) -> dict[str, Tool]:
         tools = self.host.registry.resolve(self.host.agent(self.state.agent))
-        return with_retrieval(tools, self.journal.rules, self.host.log.artifacts)
+        own = of_run(tools, lambda: self.state)
+        return with_retrieval(own, self.journal.rules, self.host.log.artifacts)
 
     def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
         rules = self.journal.rules

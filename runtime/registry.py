@@ -35,6 +35,7 @@ from .prices import NoPrices, PriceBook
 from .runnable import Runnable, all_members, is_runnable
 from .secrets import SecretSource
 from .subagents import subagent_tools
+from .todo import TODO_TOOLS
 from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
 from .tools import check_injected
@@ -133,7 +134,7 @@ class Registry:
     def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
         registered = self._agents.get(agent.name)
         own = registered.tools if isinstance(registered, Agent) else {}
-        return {**self._tools, **own, **agent.tools}
+        return {**TODO_TOOLS, **self._tools, **own, **agent.tools}
 
     def problems(self, agent: Agent[Any]) -> list[ConfigProblem]:
         """Everything for which this process could not run the agent: tools, injected arguments, models. Never raises.

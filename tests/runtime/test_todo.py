@@ -1,0 +1,44 @@
+"""A list of things to do that is what the log says of it, on both executors and both logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from foldlog.replay import load_trace, rerun
+from foldlog.runtime import Agent
+
+from .conftest import Place, call, calls, says
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_is_noted_and_done_is_part_of_the_run(place: Place, script: Callable[..., str]) -> None:
+    agent = Agent(
+        "helper",
+        model=script(
+            calls(call("add_todo", "a", text="buy milk"), call("add_todo", "b", text="call Ann")),
+            calls(call("complete_todo", "c", id="1.1"), call("complete_todo", "d", id="9.9")),
+            calls(call("get_todo", "e")),
+            says("done"),
+        ),
+        tools=["add_todo", "complete_todo", "get_todo"],
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    assert (await run.result(timeout_s=10)).output == "done"
+    todos = (await run.state()).todos
+    assert [(todo.id, todo.text, todo.done) for todo in todos] == [
+        ("1.0", "buy milk", False),
+        ("1.1", "call Ann", True),
+    ]
+    results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
+    assert results["e"].result == [
+        {"id": "1.0", "text": "buy milk", "done": False},
+        {"id": "1.1", "text": "call Ann", "done": True},
+    ]
+    assert "known: 1.0, 1.1" in (results["d"].error or "")
+    again = await rerun(await load_trace(place.log, run.run_id))
+    assert [e.result for e in again.events if e.type == "tool_result"] == [
+        results[name].result for name in "abcde"
+    ]
