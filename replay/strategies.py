@@ -32,6 +32,7 @@ from ..eventlog.faults import (
     plan_of,
 )
 from ..runtime import Agent, Retryable, ToolContext, ToolFailed, tool
+from ..runtime.subagents import PARALLEL
 from ..runtime.toolport import Tool
 from .inputs import Answer, Cancel, Input, Message, Pause
 from .parity import ParityReport, check_parity
@@ -42,6 +43,8 @@ Decision = Literal["approved", "rejected", "timed_out"]
 Outcome = Literal["returns", "fails", "recovers"]
 WORDS = ("one", "two", "three")
 """What texts and arguments are made of: few words, so that rounds repeat and shrunk examples are readable."""
+TASK = "dig up"
+"""How the task of each sub-agent begins."""
 FAST_RETRY = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
 CALLS_MAX = 3
 SUMMARIES_MAX = 20
@@ -52,7 +55,8 @@ OPERATIONS_MAX = 60
 class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A tool: what it does before it ends (`progress` notifications, a custom event, letting others run), and how.
 
-    `recovers`: its first attempt asks to be tried again. `asks`: the name of an agent that it runs as a child.
+    `recovers`: its first attempt asks to be tried again. `keeps`: it stores an artifact, and a part of it is done once.
+    `asks`: the name of an agent that it runs as a child.
     """
 
     name: str
@@ -61,6 +65,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     progress: int = 0
     emits: bool = False
     yields: int = 0
+    keeps: bool = False
     outcome: Outcome = "returns"
     asks: str | None = None
 
@@ -72,6 +77,9 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
         async def planned(text: str, ctx: ToolContext) -> str:
             """Do as planned."""
             await plan.show(ctx, text)
+            if plan.keeps:
+                kept = await ctx.artifact(text.encode(), "text/plain")
+                text = await ctx.memo("kept", lambda: f"{text} ({kept.id[:8]})")
             if plan.asks is not None:
                 return await ctx.run(known[plan.asks], text)
             if plan.outcome == "fails":
@@ -106,6 +114,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The tools that need an approval."""
     planner: tuple[Turn, ...] | None = None
     """What the planner says; null for an agent without one."""
+    subagents: tuple[Turn, ...] | None = None
+    """What each sub-agent says; null for an agent that may have none."""
     fallbacks: tuple[str, ...] = ()
     """Models that are asked, with the same script, when the agent's own has failed too often."""
     context: dict[str, Any] | None = None
@@ -118,7 +128,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """As `check_parity` takes it."""
         planner = {} if self.planner is None else {"planner": list(self.planner)}
         phases = {"summaries": [{"text": "In short."}] * SUMMARIES_MAX, **planner}
-        return {"turns": list(self.turns), "agents": {"inner": list(self.inner_turns)}, **phases}
+        scene = {"input": TASK, "turns": list(self.subagents or ()), **phases}
+        agents = {"inner": list(self.inner_turns)}
+        return {"turns": list(self.turns), "agents": agents, "scenes": [scene], **phases}
 
     def agent(self) -> Agent[Any]:
         """The agent, with an agent `inner` for the tools that ask one."""
@@ -130,6 +142,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_steps,
             retry=FAST_RETRY,
             planning_enabled=self.planner is not None,
+            allow_parallel_subagents=self.subagents is not None,
             fallback_models=self.fallbacks,
             context=self.context,
             budget_awareness=self.awareness,
@@ -148,6 +161,10 @@ texts = st.lists(words, min_size=1, max_size=3)
 """A text in the pieces it is streamed in."""
 
 
+jobs = st.lists(st.builds(lambda word: {"task": f"{TASK} {word}"}, words), min_size=1, max_size=4)
+"""Jobs of one `parallel_subagents` call; four are more than an agent may start at once."""
+
+
 def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolPlan]:
     """Tools of this name, of every effect and outcome; unsafe ones do not recover, as nobody tries them again."""
     effects: st.SearchStrategy[Effect] = st.sampled_from(["pure", "unsafe", "idempotent", "unsafe"])
@@ -164,6 +181,7 @@ def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolP
         progress=st.sampled_from([0, 1, 2, 2]),
         emits=st.booleans(),
         yields=st.integers(0, 3),
+        keeps=st.booleans(),
         outcome=st.sampled_from(["returns", "returns", "fails", "recovers"]),
         asks=st.just(asks),
     ).map(consistent)
@@ -187,6 +205,8 @@ def calls(names: Iterable[str]) -> st.SearchStrategy[Turn]:
 
 def _fitting(name: str, names: Iterable[str]) -> st.SearchStrategy[Turn]:
     """A call whose arguments fit: by the tool's schema if the tools are given (texts only), else a `text`."""
+    if name == PARALLEL:
+        return st.builds(lambda jobs: {"name": PARALLEL, "arguments": {"jobs": jobs}}, jobs)
     known = names.get(name) if isinstance(names, Mapping) else None
     properties = (
         known.spec.parameters.get("properties", {}) if known is not None else {"text": {"type": "string"}}
@@ -347,7 +367,8 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
     tools, inner = draw(toolboxes(asks="inner")), draw(toolboxes(("gamma",)))
     names = [plan.name for plan in tools]
     approved = draw(st.sampled_from([(), ("alpha",), ("beta",)]))
-    script = draw(scripts(names, answers=4))
+    subagents = draw(st.none() | scripts(names[:2], rounds_max=1))
+    script = draw(scripts([*names, *([] if subagents is None else [PARALLEL])], answers=4))
     fallbacks = draw(st.sampled_from([(), (), ("openai:spare",)]))
     if fallbacks:
         script = tuple(_outlasting(turn, FAST_RETRY["attempts"]) for turn in script)
@@ -360,6 +381,8 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         said.append(draw(cancels()))
     context, awareness = draw(contexts())
     budgets = draw(st.sampled_from([None, None, {"max_tokens": 12}, {"step": {"max_tokens": 6}}]))
+    if subagents is not None:  # they would ask for more, each at a place of its own
+        budgets = None
     if budgets is not None:
         said.append(Answer(call="", kind="budget", arguments={"raise": 1000}))
     return Scenario(
@@ -371,6 +394,7 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         approved=approved,
         max_steps=draw(st.sampled_from([10, 10, 10, 2])),
         planner=draw(st.none() | scripts(names, rounds_max=2)),
+        subagents=subagents,
         fallbacks=fallbacks,
         context=context,
         awareness=awareness,
