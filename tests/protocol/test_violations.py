@@ -547,6 +547,7 @@ def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
         return await drives(self, delivery, journal, cause)
 
     patch.setattr(durable, "pay_owed", pay)
+    patch.setattr(durable, "pay_owed_below", pay)
     patch.setattr(Worker, "_drive", remember)
 
 
