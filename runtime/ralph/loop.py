@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
@@ -72,6 +72,17 @@ class RalphConfig(pydantic.BaseModel):
     scorers: tuple[Annotated[StrictStr, pydantic.Field(pattern="^[A-Za-z_][A-Za-z0-9_-]{0,63}$")], ...] = ()
     reflects: bool = False
     stop: Stop = Stop()
+
+    @pydantic.model_validator(mode="after")
+    def _ends(self) -> Self:
+        stop = self.stop
+        if stop.score_threshold and not self.scorers:
+            raise ValueError("stop: score_threshold: there are no scorers, so it is never met")
+        if not (stop.max_iterations or stop.timeout_s or stop.max_cost_usd):
+            raise ValueError(
+                "stop: nothing is sure to end the loop: set max_iterations, timeout_s or max_cost_usd"
+            )
+        return self
 
 
 class RalphLoop:

@@ -218,6 +218,8 @@ def test_a_configuration_comes_back_as_it_was() -> None:
         (lambda: RalphLoop(Agent("a"), reflect="more"), "reflect: 'more' is no function"),  # type: ignore[arg-type]
         (lambda: RalphLoop.from_config({"name": "a"}), "'runnable' is required"),
         (lambda: RalphLoop(Agent("a"), name="a b"), "name"),
+        (lambda: RalphLoop(Agent("a"), stop=Stop(score_threshold=0.5)), "there are no scorers"),
+        (lambda: RalphLoop(Agent("a"), stop=Stop(max_iterations=0)), "nothing is sure to end the loop"),
         (lambda: RalphLoop(Agent("a"), scorers={"reflect": quality}), "'reflect' is the name"),
         (lambda: RalphLoop("a"), "no agent, swarm or loop"),  # type: ignore[arg-type] # what it is about
     ],
