@@ -110,6 +110,9 @@ class Journal:
         try:
             if not await self._persist(lambda: self._fold_tail(state)):
                 return None
+            newest = await self._persist(lambda: self.log.events.head(self.subject))
+            if newest is None or newest.position != state.head.position:
+                return None  # one that cannot be read, behind all that can, shows only to who counts from the first
         except LogCorrupted:  # who reads everything finds out what is damaged
             return None
         self.snapshot_rev = rev

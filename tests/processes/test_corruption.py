@@ -79,7 +79,8 @@ def flip(server: EphemeralServer, commit: Stored) -> None:
 async def test_a_byte_flipped_while_the_server_was_down_is_found(
     place: Place, server: EphemeralServer, number: int
 ):
-    await place.worker()
+    # Who loads a run from its snapshot does not read what stands before it.
+    await place.worker(FOLDLOG_SNAPSHOT_EVENTS="5" if number == -1 else "0")
     run = await place.runtime.start(workshop.walker, "question", executor="durable")
     await run.result(timeout_s=PATIENCE_S)
     stored_commits = await commits(place, run)
