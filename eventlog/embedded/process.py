@@ -89,8 +89,8 @@ class ServerProcess:
         except OSError as cause:
             raise DirectoryUnusable.because(layout.directory, cause) from cause
         with log:
-            child = _start(binary, layout.config, log.fileno(), lock)
-            return cls(child, layout, log.tell())
+            offset_bytes = log.seek(0, os.SEEK_END)  # before it starts: it writes with the same file position
+            return cls(_start(binary, layout.config, log.fileno(), lock), layout, offset_bytes)
 
     @property
     def pid(self) -> int:
