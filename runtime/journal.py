@@ -111,7 +111,9 @@ class Journal:
             if not await self._persist(lambda: self._fold_tail(state)):
                 return None
             newest = await self._persist(lambda: self.log.events.head(self.subject))
-            if newest is None or newest.position != state.head.position:
+            if newest is not None and newest.position > state.head.position:  # stored meanwhile
+                await self._persist(lambda: self._fold_onto(state, lambda _: None))
+            if newest is None or newest.position > state.head.position:
                 return None  # one that cannot be read, behind all that can, shows only to who counts from the first
         except LogCorrupted:  # who reads everything finds out what is damaged
             return None
