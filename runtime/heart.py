@@ -68,7 +68,7 @@ class Heart:
         away = False
         while True:
             await self._host.log.clock.sleep(OUTAGE_POLL_S if away else self._host.lease_s / BEATS_PER_LEASE)
-            heard = [await self._beat(beating) for beating in list(self._beating.values())]
+            heard = await asyncio.gather(*map(self._beat, self._beating.values()))
             if not all(heard) and not away:
                 logger.warning("the log is away: the leases of %d runs are not renewed", len(heard))
             away = not all(heard)
@@ -77,12 +77,12 @@ class Heart:
         """Say once more that the drive is running; whether the log heard it."""
         since = self._host.log.clock.monotonic()
         try:
+            await self._host.log.leases.vouch(self._lease(beating), self._host.lease_s)
             if beating.token:
                 await self._host.log.wakeups.extend(beating.token)
             else:
                 due_at = self._host.log.clock.now() + self._host.lease_s
                 await self._host.log.timers.set(watch_timer(beating.driver.journal, due_at))
-            await self._host.log.leases.vouch(self._lease(beating), self._host.lease_s)
         except LogUnavailable:
             return False
         beating.driver.renewed(since)

@@ -33,7 +33,7 @@ GONE_AFTER_S = 0.03
 """How long a worker's connection may be gone before the server tells of it."""
 SECOND_LOOK_S = 0.05
 """How long after that whoever hears it looks once more: a worker that was only cut off is back by then."""
-GRACE_S = 2.0
+GRACE_S = 5.0
 """How long, after this process itself was disconnected, others get to come back before they count as dead."""
 
 _DISCONNECTS = b"$SYS.ACCOUNT.*.DISCONNECT"
