@@ -27,33 +27,18 @@ from ..eventlog.clock import Clock, SystemClock
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import TokenUsage
 from ..runtime.models import (
-    AuthenticationFailed,
+    MODEL_ERRORS,
     CallDelta,
-    ContextOverflow,
     Delta,
     Finished,
     InvalidRequest,
     ModelError,
     ModelRequest,
-    QuotaExceeded,
-    RateLimited,
     ReasoningDelta,
     TextDelta,
-    TransientModelError,
 )
 from .strict_tables import StrictTable
 
-_ERRORS: dict[str, type[ModelError]] = {
-    kind.error_type: kind
-    for kind in (
-        TransientModelError,
-        RateLimited,
-        ContextOverflow,
-        QuotaExceeded,
-        AuthenticationFailed,
-        InvalidRequest,
-    )
-}
 Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]
 Pieces = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -278,6 +263,6 @@ def _turns(turns: Sequence[Any], where: str) -> tuple[Turn, ...]:
 
 def _failure(error: ScriptedError, where: str) -> ModelError:
     retry_after_s = None if error.retry_after_ms is None else error.retry_after_ms / 1000
-    return _ERRORS[error.type](
+    return MODEL_ERRORS[error.type](
         f"{where}: {error.type} error, as the script says", retry_after_s=retry_after_s
     )

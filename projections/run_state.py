@@ -350,6 +350,14 @@ class RunState(msgspec.Struct):
         """Stored, not parked, not over: somebody should drive it (its lane aside)."""
         return self.exists and not self.over and self.parked is None
 
+    def nodes_of(self, name: str) -> list[NodeState]:
+        """The child runs without a tool call that have this name, by their ordinals."""
+        return [node for node in self.nodes if node.name == name]
+
+    def node(self, name: str, ordinal: int) -> NodeState | None:
+        """The `ordinal`-th of them, if it was started."""
+        return next(iter(self.nodes_of(name)[ordinal:]), None)
+
     @property
     def kind(self) -> str:
         """What it is a run of: agent, swarm, ralph; empty before it exists."""
@@ -544,7 +552,7 @@ def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:  # 
             state.open_children[event.child_run] = event.tool_call_id
             state.child_count += 1
             if event.tool_call_id is None:
-                ordinal = sum(1 for node in state.nodes if node.name == event.name)
+                ordinal = len(state.nodes_of(event.name))
                 state.nodes.append(
                     NodeState(child_run=event.child_run, name=event.name, ordinal=ordinal, started_at=at)
                 )

@@ -179,7 +179,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
 
 def _child_ordinal(state: RunState, event: ChildStarted) -> int:
     if event.tool_call_id is None:
-        return sum(1 for node in state.nodes if node.name == event.name)
+        return len(state.nodes_of(event.name))
     call = state.calls.get(event.tool_call_id)
     return len(call.children) if call is not None else 0
 

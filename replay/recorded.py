@@ -57,18 +57,13 @@ from ..runtime.kinds import runnable_of
 from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
 from ..runtime.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
 from ..runtime.models import (
-    AuthenticationFailed,
+    MODEL_ERRORS,
     CallDelta,
-    CircuitOpen,
-    ContextOverflow,
     Delta,
     Finished,
     InvalidRequest,
-    ModelError,
     ModelProvider,
     ModelRequest,
-    QuotaExceeded,
-    RateLimited,
     ReasoningDelta,
     TextDelta,
     TransientModelError,
@@ -283,20 +278,6 @@ def _as_result(event: Event) -> ToolResult | None:
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-_FAILURES: dict[str, type[ModelError]] = {
-    kind.error_type: kind
-    for kind in (
-        CircuitOpen,
-        TransientModelError,
-        RateLimited,
-        ContextOverflow,
-        QuotaExceeded,
-        AuthenticationFailed,
-        InvalidRequest,
-    )
-}
-
-
 class RecordedProvider:
     """Answers from traces: the model is the path of one, or the id of a run; any name with a recording given.
 
@@ -322,7 +303,7 @@ class RecordedProvider:
             raise TransientModelError(str(error)) from None
         found = self._answer(request, recording.answers)
         if found.failure is not None:
-            raise _FAILURES.get(found.failure.error_type, InvalidRequest)(found.failure.error)
+            raise MODEL_ERRORS.get(found.failure.error_type, InvalidRequest)(found.failure.error)
         for delta in found.reply:
             yield delta
 

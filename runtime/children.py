@@ -12,7 +12,6 @@ import msgspec
 from ..eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
 from ..eventlog.events import ChildReturned, ParentLink
 from ..eventlog.names import child_run_id, run_subject
-from ..eventlog.ports import Write
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
 from ..projections.run_state import RunState
@@ -95,17 +94,19 @@ class ChildRuns:
 
     async def _run_node(self, effect: RunNode, runnable: Runnable) -> None:
         state = self._driver.state
-        known = [node.child_run for node in state.nodes if node.name == effect.name][effect.ordinal :]
+        known = state.node(effect.name, effect.ordinal)
         spawned = ChildSpawned(
             call_id=None,
             ordinal=effect.ordinal,
-            child_run=known[0] if known else child_run_id(state.run, f"node {effect.name}", effect.ordinal),
+            child_run=known.child_run
+            if known is not None
+            else child_run_id(state.run, f"node {effect.name}", effect.ordinal),
             name=runnable.name,
             kind=runnable.kind,
         )
         messages = state.submitted.messages if effect.first and state.submitted is not None else ()
         start = Beginning(runnable, effect.input, messages)
-        await self._run(spawned, start, lambda: None, exists=bool(known))
+        await self._run(spawned, start, lambda: None, exists=known is not None)
 
     def leave(self, call_id: str) -> None:
         """The call is over, or not ours any more: nobody waits for its children here."""
@@ -182,7 +183,7 @@ class ChildRuns:
         )
         child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
-        saying = self._post(spawned, write)
+        saying = self._driver.tell(spawned, write)
         announced()
         await self._until_stored(saying, spawned.call_id)
         await child.journal.load(short=True)
@@ -220,8 +221,8 @@ class ChildRuns:
         """Whether all that an effect is doing is to wait for children that wait themselves."""
         state = self._driver.state
         if isinstance(effect, RunNode):
-            place = (effect.name, effect.ordinal)
-            return any((n.name, n.ordinal) == place and n.child_run in self._resting for n in state.nodes)
+            node = state.node(effect.name, effect.ordinal)
+            return node is not None and node.child_run in self._resting
         if not isinstance(effect, CallTool) or effect.call_id not in state.calls:
             return False
         going_on = sum(1 for running in self._running.get(effect.call_id, ()) if not running.done())
@@ -242,12 +243,7 @@ class ChildRuns:
             await asyncio.get_running_loop().create_future()
 
     async def _say(self, command: Command, call_id: str | None) -> None:
-        await self._until_stored(self._post(command), call_id)
-
-    def _post(self, command: Command, *writes: Write) -> asyncio.Future[None]:
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._driver.post(command, writes, stored)
-        return stored
+        await self._until_stored(self._driver.tell(command), call_id)
 
     async def _until_stored(self, saying: asyncio.Future[None], call_id: str | None) -> None:
         """Wait for it. A call that is out of time meanwhile does not know whether it was stored (`settle`)."""

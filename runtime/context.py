@@ -107,8 +107,8 @@ class ToolContext:
         """Run an agent, a swarm or a loop as a child and return its output.
 
         The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
-        started, never starts a second. Several may run at once;
-        they start as `run` is called. Awaiting it raises `ChildFailed` when the child fails or is cancelled.
+        started, never starts a second. Several may run at once; they start as `run` is called. Awaiting it raises
+        `ChildFailed` when the child fails or is cancelled.
         """
         return self._run_child(runnable, input)
 

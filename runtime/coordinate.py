@@ -45,10 +45,8 @@ def pending(state: RunState) -> tuple[Effect, ...]:
 
 def is_open(state: RunState, effect: RunNode) -> bool:
     """Whether the node was started and is not over."""
-    return any(
-        (node.name, node.ordinal) == (effect.name, effect.ordinal) and node.status is None
-        for node in state.nodes
-    )
+    node = state.node(effect.name, effect.ordinal)
+    return node is not None and node.status is None
 
 
 def advance(turn: Turn) -> None:
@@ -62,7 +60,7 @@ def advance(turn: Turn) -> None:
 
 def node_started(turn: Turn, spawned: ChildSpawned) -> None:
     """A node begins; the `ordinal`-th of its name begins once."""
-    if spawned.ordinal == sum(1 for node in turn.state.nodes if node.name == spawned.name):
+    if spawned.ordinal == len(turn.state.nodes_of(spawned.name)):
         turn.add(ChildStarted(child_run=spawned.child_run, name=spawned.name, kind=spawned.kind))
 
 

@@ -129,6 +129,12 @@ class Driver:
         self._inbox.append(Posted(command, tuple(extra), stored))
         self._ring()
 
+    def tell(self, command: Command, *writes: Write) -> asyncio.Future[None]:
+        """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.post(command, writes, stored)
+        return stored
+
     def told(self, position: int) -> None:
         """Somebody says that the log holds a commit of this run at `position`."""
         self._told_position = max(self._told_position, position)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ from .mourning import mourn
 from .owed import pay_owed, wakeup_for
 from .submission import CHILD, open_turn
 from .waiting import is_parked_on_child
-from .waking import family_of, pay_owed_below, ready_below
+from .waking import family_of, pay_owed_below, ready_below, waiting_below
 
 if TYPE_CHECKING:
     from .runnable import Runnable
@@ -246,9 +246,10 @@ class Worker:
                 return "nak", CORRUPT_DELAY_S
             if verdict is not None:
                 return verdict
-            cause = await self._cause(journal, wakeup, woken.state.head.position)
+            below = await waiting_below(journal, woken.state.head.position)
+            cause = self._cause(journal, wakeup, below)
             if not journal.state.runnable and cause is None:
-                await pay_owed_below(self._log, journal)
+                await pay_owed_below(journal, below)
                 return "ack", 0.0
             turn_of_lane = await self._lane(journal, wakeup)
             if turn_of_lane is None:
@@ -309,17 +310,14 @@ class Worker:
             return root, ("ack", 0.0)
         return root, None
 
-    async def _cause(self, journal: Journal, wakeup: Wakeup, seen: int) -> Command | None:
-        """What came from outside the run, as a command for its claim (rule 11); None when it is moot.
-
-        `seen` is the position up to which the run that is woken was read.
-        """
+    def _cause(self, journal: Journal, wakeup: Wakeup, below: Mapping[str, Journal]) -> Command | None:
+        """What came from outside the run, as a command for its claim (rule 11); None when it is moot."""
         state = journal.state
         if state.over:
             return None
         if wakeup.kind == "timer" and wakeup.run == state.run and _is_due(state, wakeup.ref):
             return TimerDue(wakeup.ref)
-        return await ready_below(journal, seen) if is_parked_on_child(state) else None
+        return ready_below(journal, below)
 
     async def _is_driven(self, state: RunState) -> bool:
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)

@@ -135,6 +135,21 @@ class InvalidRequest(ModelError):
     error_type = "invalid_request"
 
 
+MODEL_ERRORS: dict[str, type[ModelError]] = {
+    kind.error_type: kind
+    for kind in (
+        TransientModelError,
+        RateLimited,
+        CircuitOpen,
+        ContextOverflow,
+        QuotaExceeded,
+        AuthenticationFailed,
+        InvalidRequest,
+    )
+}
+"""Every kind of model error, by its `error_type`."""
+
+
 class ModelProvider(Protocol):
     """Answers model requests. One object serves many runs at once and keeps no state about any of them.
 
@@ -158,6 +173,7 @@ class ModelProvider(Protocol):
 
 
 __all__ = [
+    "MODEL_ERRORS",
     "AuthenticationFailed",
     "CallDelta",
     "CallRequest",

@@ -157,10 +157,7 @@ def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> T
             loop.call_soon_threadsafe(post, event)
 
     async def remember(name: str, value: Any) -> None:
-        stored: asyncio.Future[None] = loop.create_future()
-        made = MemoMade(step=effect.step, call_id=call.id, name=name, value=veil.hide(value))
-        driver.post(made, (), stored)
-        await stored
+        await driver.tell(MemoMade(step=effect.step, call_id=call.id, name=name, value=veil.hide(value)))
 
     facts = CallFacts(
         run_id=state.run,

@@ -14,7 +14,7 @@ import msgspec
 
 from ..eventlog.commits import Chain
 from ..eventlog.errors import LogUnavailable
-from ..eventlog.ports import Family, Log
+from ..eventlog.ports import Family
 from ..projections.run_state import fold_commit
 from .commands import BelowReady, TimerDue
 from .journal import REFUSALS_MAX, STALE_READ_S, Journal, restored, through_outages
@@ -29,21 +29,25 @@ async def until_ready(journal: Journal) -> TimerDue | BelowReady | None:
     return await news_or_timer(journal)
 
 
-async def ready_below(journal: Journal, seen: int = 0) -> BelowReady | None:
-    """What can go on below a run that is parked on a child; null if all wait. `seen` as for `_family`."""
-    return _ready(await family_of(journal, seen), journal.subject.id, journal.log.clock.now())
+async def waiting_below(journal: Journal, seen: int = 0) -> Mapping[str, Journal]:
+    """The family of a run that is parked on a child, read as by `family_of`; nothing for any other run."""
+    return await family_of(journal, seen) if is_parked_on_child(journal.state) else {}
 
 
-async def pay_owed_below(log: Log, journal: Journal) -> None:
-    """Set the timers of a run that rests, and, if it waits for children, of all that wait below it."""
-    await pay_owed(log, journal)
-    if is_parked_on_child(journal.state):
-        for each in (await family_of(journal)).values():
-            for timer in owed_timers(each):  # whoever it wakes must see that the root is parked
-                wakeup = msgspec.structs.replace(timer.wakeup, root_cause=journal.state.head.rev)
-                await through_outages(
-                    log.clock, log.timers.set, msgspec.structs.replace(timer, wakeup=wakeup)
-                )
+def ready_below(journal: Journal, family: Mapping[str, Journal]) -> BelowReady | None:
+    """What can go on below a run that is parked on a child; null if all wait, or the family is not given."""
+    return _ready(family, journal.subject.id, journal.log.clock.now())
+
+
+async def pay_owed_below(journal: Journal, family: Mapping[str, Journal]) -> None:
+    """Set the timers of a run that rests, and of all that wait below it."""
+    log = journal.log
+    if not family:
+        await pay_owed(log, journal)
+    for each in family.values():
+        for timer in owed_timers(each):  # whoever it wakes must see that the root is parked
+            wakeup = msgspec.structs.replace(timer.wakeup, root_cause=journal.state.head.rev)
+            await through_outages(log.clock, log.timers.set, msgspec.structs.replace(timer, wakeup=wakeup))
 
 
 async def family_of(journal: Journal, seen: int = 0) -> dict[str, Journal]:

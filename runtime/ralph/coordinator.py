@@ -50,7 +50,7 @@ class RalphCoordinator:
         if state.iterations[-1].status != "started" or node is None or node.status is None:
             return
         if node.status == "cancelled":
-            self._interrupted(turn, config)
+            self._interrupted(turn)
         elif node.status == "error" or not _unscored(state, config):
             self._judge(turn, config, node)
 
@@ -59,7 +59,7 @@ class RalphCoordinator:
         problem = _problem(state, config)
         if problem is not None:
             turn.add(RalphIteration(iteration=number, status="failed"))
-            _end(turn, config, "system_error", problem)
+            _end(turn, "system_error", problem)
             return
         stop = stop_after(config.stop, _iterations(state, config))
         if stop is None and _reflects(state, config):
@@ -70,15 +70,15 @@ class RalphCoordinator:
         if stop is None:
             turn.add(RalphIteration(iteration=number + 1, status="started"))
         else:
-            _end(turn, config, *stop)
+            _end(turn, *stop)
 
-    def _interrupted(self, turn: Turn, config: RalphConfig) -> None:
+    def _interrupted(self, turn: Turn) -> None:
         number = len(turn.state.iterations)
         turn.add(RalphIteration(iteration=number, status="failed"))
-        _end(turn, config, "user_interrupted", f"iteration {number} was cancelled")
+        _end(turn, "user_interrupted", f"iteration {number} was cancelled")
 
 
-def _end(turn: Turn, config: RalphConfig, stop_type: StopType, reason: str) -> None:
+def _end(turn: Turn, stop_type: StopType, reason: str) -> None:
     """The loop's stop and its terminal: well if any iteration completed and nothing broke."""
     state = turn.state
     done = [each for each in state.iterations if each.status == "completed"]
@@ -86,11 +86,11 @@ def _end(turn: Turn, config: RalphConfig, stop_type: StopType, reason: str) -> N
     turn.add(
         RalphStop(stop_type=stop_type, reason=reason, iterations=len(state.iterations), final_scores=final)
     )
-    output = _last_output(state, config)
+    output = _last_output(state)
     if stop_type == "system_error":
         turn.fail("ralph_system_error", reason, recoverable=False, step=None)
     elif output is None:
-        last = _nodes(state, config)[-1].returned
+        last = state.nodes[-1].returned
         why = last.error if last is not None and last.error else "cancelled"
         turn.fail(
             "ralph_failed",
@@ -120,11 +120,8 @@ def _own_input(state: RunState) -> str:
     return state.submitted.input if state.submitted is not None else ""
 
 
-def _nodes(state: RunState, config: RalphConfig) -> list[NodeState]:
-    return [node for node in state.nodes if node.name == _member(config)]
-
-
 def _node(state: RunState, number: int) -> NodeState | None:
+    """The run of an iteration: a loop has one member, so its n-th node is that of its n-th iteration."""
     return state.nodes[number - 1] if number <= len(state.nodes) else None
 
 
@@ -168,7 +165,7 @@ def _problem(state: RunState, config: RalphConfig) -> str | None:
 def _iterations(state: RunState, config: RalphConfig) -> list[Iteration]:
     """All iterations up to the open one, whose run is over and scored."""
     result: list[Iteration] = []
-    for known, node in zip(state.iterations, _nodes(state, config), strict=False):
+    for known, node in zip(state.iterations, state.nodes, strict=False):
         failed = node.status != "completed"
         scores = known.scores
         if known.status == "started" and not failed:
@@ -187,8 +184,8 @@ def _iterations(state: RunState, config: RalphConfig) -> list[Iteration]:
     return result
 
 
-def _last_output(state: RunState, config: RalphConfig) -> str | None:
-    completed = [node for node in _nodes(state, config) if node.status == "completed"]
+def _last_output(state: RunState) -> str | None:
+    completed = [node for node in state.nodes if node.status == "completed"]
     return completed[-1].output if completed else None
 
 
@@ -213,7 +210,7 @@ def _input(state: RunState, config: RalphConfig) -> str:
         return own
     if config.reflects:
         return f"{own}\n\n{state.evaluations[REFLECT][number - 2].value}"
-    before, node = state.iterations[number - 2], _nodes(state, config)[number - 2]
+    before, node = state.iterations[number - 2], state.nodes[number - 2]
     return f"{own}\n\n{_feedback(number - 1, before.scores, node)}"
 
 

@@ -547,7 +547,7 @@ def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
         return await drives(self, delivery, journal, cause)
 
     patch.setattr(durable, "pay_owed", pay)
-    patch.setattr(durable, "pay_owed_below", pay)
+    patch.setattr(durable, "pay_owed_below", lambda journal, _below: pay(journal.log, journal))
     patch.setattr(Worker, "_drive", remember)
 
 
@@ -560,10 +560,7 @@ async def parker_dies(world: World) -> None:
 
 
 def timers_are_no_events(patch: pytest.MonkeyPatch) -> None:
-    async def cause(*_: Any) -> None:
-        return None
-
-    patch.setattr(Worker, "_cause", cause)
+    patch.setattr(Worker, "_cause", lambda *_: None)
 
 
 @row("15", "due message acked without an event", "11", "P3", timers_are_no_events)

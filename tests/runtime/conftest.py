@@ -106,6 +106,15 @@ class Place:
         self._stack.push_async_callback(self._end, worker, task)
         return worker
 
+    async def hand_over(self, run: RunHandle[Any]) -> None:
+        """Whoever drives the run leaves, and another goes on with it."""
+        if self.executor == "durable":
+            await self.add_worker("worker-1")
+            self.workers[0][0].stop()
+        else:
+            await self.runtime.aclose()
+            await self.runtime.drive(run.run_id)
+
     async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:
         worker.stop()
         await asyncio.wait_for(task, 10)

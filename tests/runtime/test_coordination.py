@@ -164,12 +164,7 @@ async def test_another_process_drives_the_open_node_on_and_repeats_no_finished_o
     while "second" not in ran:
         entered.clear()
         await entered.wait()
-    if place.executor == "durable":
-        await place.add_worker("worker-1")
-        place.workers[0][0].stop()
-    else:
-        await place.runtime.aclose()
-        await place.runtime.drive(run.run_id)
+    await place.hand_over(run)
     assert (await run.result(timeout_s=20)).output == "TWO"
     assert ran == ["first", "second", "second"]
 

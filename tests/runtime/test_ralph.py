@@ -170,12 +170,7 @@ async def test_a_takeover_repeats_no_finished_iteration_and_no_stored_score(
     while "second" not in ran:
         entered.clear()
         await entered.wait()
-    if place.executor == "durable":
-        await place.add_worker("worker-1")
-        place.workers[0][0].stop()
-    else:
-        await place.runtime.aclose()
-        await place.runtime.drive(run.run_id)
+    await place.hand_over(run)
     assert (await run.result(timeout_s=20)).output == "two"
     assert (ran, scored) == (["first", "second", "second"], [1, 2])
 

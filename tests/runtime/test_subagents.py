@@ -176,12 +176,7 @@ async def test_who_takes_the_call_over_finds_the_children_it_started(place: Plac
     while "slow" not in ran:
         entered.clear()
         await entered.wait()
-    if place.executor == "durable":
-        await place.add_worker("worker-1")
-        place.workers[0][0].stop()
-    else:
-        await place.runtime.aclose()
-        await place.runtime.drive(run.run_id)
+    await place.hand_over(run)
     assert (await run.result(timeout_s=20)).output == "done"
     assert ran == ["quick", "slow", "slow"]
     events = await place.events(run)

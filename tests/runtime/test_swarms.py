@@ -268,12 +268,7 @@ async def test_another_process_goes_on_with_the_open_nodes_and_repeats_no_finish
     await place.open(swarm)
     run = await place.start(swarm)
     await stuck.wait()
-    if place.executor == "durable":
-        await place.add_worker("worker-1")
-        place.workers[0][0].stop()
-    else:
-        await place.runtime.aclose()
-        await place.runtime.drive(run.run_id)
+    await place.hand_over(run)
     assert (await run.result(timeout_s=20)).output == "D"
     assert (ran.count("a"), ran.count("c"), ran.count("d")) == (1, 2, 1)
 

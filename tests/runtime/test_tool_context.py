@@ -38,12 +38,7 @@ async def test_a_named_part_of_a_call_is_done_once_whoever_runs_the_call(
     await place.open(agent)
     run = await place.start(agent)
     await entered.wait()
-    if place.executor == "durable":
-        await place.add_worker("worker-1")
-        place.workers[0][0].stop()
-    else:
-        await place.runtime.aclose()
-        await place.runtime.drive(run.run_id)
+    await place.hand_over(run)
     assert (await run.result(timeout_s=20)).output == "built"
     (result,) = [e for e in await place.events(run) if isinstance(e, ToolResult)]
     assert result.result == ["first", "first", "second", "second", "3"]
