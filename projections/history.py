@@ -26,8 +26,8 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.names import digest_of
+from .call_texts import answer_text, written_arguments
 from .messages import CallRequest, Message
-from .run_state import answer_text, written_arguments
 from .tokens import messages_tokens
 
 

@@ -55,7 +55,8 @@ def state_in(data: bytes) -> RunState | None:
 
 def _version() -> str:
     """A hash of the code that the fold is made of; empty where its files are not to be found."""
-    folders = Path(__file__).parent, Path(commits.__file__).parent
+    here = Path(__file__).parent
+    folders = here, here / "fold", Path(commits.__file__).parent
     files = [file for folder in folders for file in sorted(folder.glob("*.py*"))]
     digest = hashlib.sha256(msgspec.__version__.encode())
     for file in files:

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from ..eventlog.events import Unknown
+from ..projections.fold import fold_commit
 from ..projections.messages import Message, canonical_json, sha256_hex
 from ..projections.projection import fold
 from ..projections.run_list import RunList
-from ..projections.run_state import ApprovalState, CallState, RunState, fold_commit
+from ..projections.run_state import ApprovalState, CallState, RunState
 from .archive import Archive, check
 from .canonical import canonical
 from .trace import Trace

@@ -48,8 +48,9 @@ from ..eventlog.events import (
 )
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
+from ..projections.fold import apply
 from ..projections.messages import Message, canonical_json, chain, sha256_hex
-from ..projections.run_state import RunState, apply
+from ..projections.run_state import RunState
 from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
 from ..runtime.context import ArtifactRef

@@ -10,7 +10,8 @@ import msgspec
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import Evaluated, Event
-from ..projections.run_state import RunState, apply
+from ..projections.fold import apply
+from ..projections.run_state import RunState
 from ..runtime.agent import Agent
 from ..runtime.coordinate import COORDINATORS
 from ..runtime.effects import Evaluate

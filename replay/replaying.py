@@ -40,7 +40,8 @@ from ..eventlog.events import (
     Unknown,
 )
 from ..eventlog.ports import COMMIT_BYTES_MAX
-from ..projections.run_state import RunState, apply, check_epoch
+from ..projections.fold import apply, check_epoch
+from ..projections.run_state import RunState
 from ..runtime import Registry
 from ..runtime.agent_config import AgentConfig
 from ..runtime.commands import (

@@ -23,8 +23,9 @@ from ..eventlog.events import (
     ToolSpec,
     ToolStarted,
 )
+from ..projections.call_texts import recording_key
 from ..projections.messages import CallRequest
-from ..projections.run_state import CallState, RunState, recording_key
+from ..projections.run_state import CallState, RunState
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
 from .asking import is_quota_used_up

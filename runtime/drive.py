@@ -19,7 +19,8 @@ import msgspec
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
-from ..projections.run_state import RunState, apply
+from ..projections.fold import apply
+from ..projections.run_state import RunState
 from . import budgeting, remembering, timeouts
 from .calls import call_of, tool_of
 from .children import ChildRuns

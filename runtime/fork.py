@@ -29,8 +29,9 @@ from ..eventlog.events import (
 )
 from ..eventlog.offload import spill
 from ..eventlog.ports import COMMIT_BYTES_MAX, NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
+from ..projections.fold import fold_commit
 from ..projections.messages import canonical_json, sha256_hex
-from ..projections.run_state import CallState, RunState, fold_commit
+from ..projections.run_state import CallState, RunState
 from .agent_config import AgentConfig
 from .calls import approval_needed, callable_, denied, recorded_result
 from .journal import DECISIONS_MAX, STALE_READ_S, restored

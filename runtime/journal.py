@@ -40,7 +40,8 @@ from ..eventlog.ports import (
     WakeWrite,
     Write,
 )
-from ..projections.run_state import RunState, fold_commit
+from ..projections.fold import fold_commit
+from ..projections.run_state import RunState
 from ..projections.snapshot import decode_state
 from . import offloading
 from .rules import Rules, rules_of_run

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..eventlog.events import ToolSpec
 from ..eventlog.ports import Artifacts
+from ..projections.call_texts import result_text
 from ..projections.messages import sha256_hex
-from ..projections.run_state import RunState, result_text
+from ..projections.run_state import RunState
 from .rules import Rules
 from .toolport import Tool, ToolContextPort, ToolFailed
 

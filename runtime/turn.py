@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..eventlog.events import ApprovalRevoked, CancelRequested, Error, OutputMade, Status, StoredEvent
-from ..projections.run_state import RunState, apply
+from ..projections.fold import apply
+from ..projections.run_state import RunState
 from .rules import Rules
 
 

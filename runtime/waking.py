@@ -15,7 +15,7 @@ import msgspec
 from ..eventlog.commits import Chain
 from ..eventlog.errors import LogUnavailable
 from ..eventlog.ports import Family
-from ..projections.run_state import fold_commit
+from ..projections.fold import fold_commit
 from .commands import BelowReady, TimerDue
 from .journal import REFUSALS_MAX, STALE_READ_S, Journal, restored, through_outages
 from .owed import news_or_timer, owed_timers, pay_owed

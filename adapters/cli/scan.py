@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 from ...eventlog.commits import Chain
 from ...eventlog.ports import Log, Shard, Subject
-from ...projections.run_state import RunState, fold_commit
+from ...projections.fold import fold_commit
+from ...projections.run_state import RunState
 
 
 async def all_runs(log: Log) -> AsyncIterator[tuple[Subject, RunState]]:

@@ -41,8 +41,9 @@ from ...eventlog.events import (
     is_terminal,
 )
 from ...eventlog.ports import Stored
+from ...projections.fold import fold_commit
 from ...projections.outcome import Outcome, fold_stored
-from ...projections.run_state import RunState, fold_commit
+from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
 from ..monitor import check_trace
 from ..trace import trace_of

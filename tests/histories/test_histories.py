@@ -11,7 +11,8 @@ import pytest
 from foldlog.eventlog.commits import Chain
 from foldlog.eventlog.events import ENGINE, OBSERVABLE
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.projections.run_state import RunState, fold_commit
+from foldlog.projections.fold import fold_commit
+from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import decode_state, encode_state
 from foldlog.replay import Archive, Watch, check_trace, export, import_archive, read_archive, replay
 from foldlog.replay.observed import expectation

@@ -19,7 +19,7 @@ from foldlog.eventlog.faults import CrashAt, Delay, Fault, LateAppend, LostAck, 
 from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
 from foldlog.eventlog.ports import CommitWrite, Subject, Timer, Wakeup, WakeWrite
-from foldlog.projections import run_state
+from foldlog.projections import fold
 from foldlog.replay.simulation import Job, Stuck, TooLong, World, run_simulated
 from foldlog.replay.simulation.cast import an_agent, arrival, calls, gate, says
 from foldlog.replay.simulation.playing import submit
@@ -465,7 +465,7 @@ async def claimed_behind_the_lost_ack(world: World) -> None:
 
 
 def park_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    real = run_state.apply
+    real = fold.apply
 
     def apply(state: Any, event: Any, at: float) -> None:
         owner = state.owner
@@ -473,7 +473,7 @@ def park_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
         if isinstance(event, Parked):
             state.owner = owner
 
-    for module in (run_state, turn_module, drive):
+    for module in (fold, turn_module, drive):
         patch.setattr(module, "apply", apply)
 
 

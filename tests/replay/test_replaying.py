@@ -12,7 +12,7 @@ from foldlog.eventlog.events import Submitted
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
-from foldlog.projections import run_state
+from foldlog.projections import call_texts
 from foldlog.replay import Divergence, Trace, export, read_archive, replay, state_at, trace_of
 from foldlog.runtime import Agent, Registry, Runtime, asking, request, steps, tool
 from foldlog.runtime import calls as calls_module
@@ -72,7 +72,7 @@ def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.Monke
 
 
 def test_another_rendering_of_results_is_found_at_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_state, "answer_text", lambda result: f"result: {result}")
+    monkeypatch.setattr(call_texts, "answer_text", lambda result: f"result: {result}")
     found = diverged(only("tools_and_progress"))
     assert found.fields == ("digest",)
     assert "step 2" in found.why

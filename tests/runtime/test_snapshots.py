@@ -21,7 +21,8 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.faults import FaultyLog
 from foldlog.eventlog.memory.snapshots import MemorySnapshots
-from foldlog.projections.run_state import RunState, fold_commit
+from foldlog.projections.fold import fold_commit
+from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import FOLD, decode_state, encode_state
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
 from foldlog.runtime.drive import Host

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.events import Budget, Context, StoredEvent, Submitted, TokenUsage, ToolSpec
+from foldlog.projections.fold import apply
 from foldlog.projections.messages import CallRequest, chain
-from foldlog.projections.run_state import RunState, apply
+from foldlog.projections.run_state import RunState
 from foldlog.runtime.budgeting import check_raise
 from foldlog.runtime.commands import (
     Claim,

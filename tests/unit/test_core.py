@@ -19,8 +19,9 @@ from foldlog.eventlog.events import (
     ToolSpec,
     Unknown,
 )
+from foldlog.projections.fold import apply, evolve
 from foldlog.projections.messages import CallRequest
-from foldlog.projections.run_state import RunState, apply, evolve
+from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import encode_state, state_in
 from foldlog.runtime.commands import (
     Cancel,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from foldlog.eventlog.commits import Recorded
 from foldlog.eventlog.events import OutputMade, Status, Submitted, ToolCall
+from foldlog.projections.fold import fold_commit
 from foldlog.projections.history import (
     History,
     PastTurn,
@@ -15,7 +16,7 @@ from foldlog.projections.history import (
     newest,
 )
 from foldlog.projections.messages import CallRequest, Message, parse_messages
-from foldlog.projections.run_state import RunState, fold_commit
+from foldlog.projections.run_state import RunState
 from foldlog.projections.tokens import TokenCount, context_tokens, estimate_tokens, messages_tokens
 from foldlog.replay import trace_of
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from foldlog.eventlog.events import PlanMade, StoredEvent, Submitted, TokenUsage, ToolSpec
+from foldlog.projections.fold import apply
 from foldlog.projections.messages import CallRequest
-from foldlog.projections.run_state import RunState, apply
+from foldlog.projections.run_state import RunState
 from foldlog.runtime.commands import (
     Claim,
     Command,

@@ -25,9 +25,10 @@ from foldlog.eventlog.events import (
     Usage,
 )
 from foldlog.projections.approvals import Approvals
+from foldlog.projections.fold import fold_commit
 from foldlog.projections.projection import fold
 from foldlog.projections.run_list import RunList, RunRow
-from foldlog.projections.run_state import RunState, fold_commit
+from foldlog.projections.run_state import RunState
 from foldlog.replay import trace_of
 
 from .traces import LEGAL, Family, canonical_trace, child_trace, parallel_trace, recovery_trace, step_started

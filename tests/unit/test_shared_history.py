@@ -13,7 +13,8 @@ from foldlog.eventlog import ConfigError
 from foldlog.eventlog.events import Event, ForkTools, Prepared, Submitted, ToolResult, Unknown
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
-from foldlog.projections.run_state import RunState, apply
+from foldlog.projections.fold import apply
+from foldlog.projections.run_state import RunState
 from foldlog.replay import (
     Archive,
     Trace,

@@ -1,0 +1,49 @@
+"""How tool calls and their outcomes read in the conversation with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..eventlog.events import ToolCall, ToolResult
+from .messages import CallRequest, Message, canonical_json
+from .prompt import shortened
+from .run_state import CallState
+
+
+def asking(text: str, calls: Iterable[CallState]) -> Message:
+    """What the model said, with the calls it wants."""
+    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls)
+    return Message(role="assistant", content=text, tool_calls=requests)
+
+
+def answers(calls: Iterable[CallState]) -> list[Message]:
+    """What it is told of them."""
+    return [Message(role="tool", tool_call_id=c.id, content=answer_text(c.result)) for c in calls]
+
+
+def written_arguments(call: CallState | ToolCall) -> str:
+    """The arguments as the conversation has them: as the model wrote them, injected ones among them."""
+    if call.raw_arguments is not None:
+        return call.raw_arguments
+    return canonical_json({**call.arguments, **call.injected_args}).decode()
+
+
+def answer_text(result: ToolResult | None) -> str:
+    """What the model reads of a call's outcome; `aborted` for one that has none (R4)."""
+    if result is None:
+        return "aborted"
+    if not result.success:
+        return f"error: {result.error}"
+    text, offloaded = result_text(result.result), result.metadata.get("offloaded_artifact_id")
+    return shortened(text, offloaded) if isinstance(offloaded, str) else text
+
+
+def result_text(result: object) -> str:
+    """A result as text: JSON, unless it is text already."""
+    return result if isinstance(result, str) else canonical_json(result).decode()
+
+
+def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
+    """What a call must have in common with a recorded one to get its result."""
+    return f"{tool_name} {canonical_json(arguments).decode()}"

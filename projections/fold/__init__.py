@@ -1,0 +1,141 @@
+"""The fold of a run: one function for each type of event, and how whole commits are folded by them.
+
+`evolve(state, event)` is the reference: it leaves its argument alone. The executor that owns a run folds in place with
+`apply`, which is the same code without the copy. Total: neither ever raises for a known event or decides anything.
+`fold_commit` adds what concerns whole commits: revisions, and the fencing of executors (protocol rule 4).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...eventlog import events
+from ...eventlog.commits import Commit, Recorded, head_of
+from ...eventlog.errors import LogCorrupted
+from ...eventlog.events import Claimed, StoredEvent, Unknown
+from ..run_state import RunState
+from . import calls, children, conversation, lifecycle, planning, steps
+
+__all__ = ["FOLDS", "FOLDS_IN_TIME", "apply", "check_epoch", "evolve", "fold_commit"]
+
+
+def _no_change(_state: RunState, _event: Any) -> None:
+    """For people who read the log, or of another subject."""
+
+
+FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
+    events.Submitted: lifecycle.submit,
+    events.Prepared: lifecycle.prepare,
+    events.ToolsRefreshRequested: lifecycle.request_refresh,
+    events.ToolsRefreshFailed: lifecycle.fail_refresh,
+    events.Released: lifecycle.release,
+    events.Parked: lifecycle.park,
+    events.TimerFired: lifecycle.fire_timer,
+    events.PauseRequested: lifecycle.request_pause,
+    events.CancelRequested: lifecycle.request_cancel,
+    events.Error: lifecycle.fail,
+    events.Unknown: lifecycle.meet_unknown,
+    events.ModelRequested: steps.request_model,
+    events.ModelFailed: steps.fail_model,
+    events.Usage: steps.use_tokens,
+    events.Text: steps.say,
+    events.MessageQueued: conversation.queue_message,
+    events.MessageInjected: conversation.inject_message,
+    events.OutputRejected: conversation.reject_output,
+    events.MemoryHydrated: conversation.hydrate,
+    events.KnowledgeFound: conversation.find_knowledge,
+    events.SummaryMade: conversation.make_summary,
+    events.Context: conversation.cut,
+    events.PlannerReplied: planning.planner_replied,
+    events.PlannerToolReturned: planning.planner_tool_returned,
+    events.PlanMade: planning.make_plan,
+    events.ToolCall: calls.call_tool,
+    events.ToolStarted: calls.start_call,
+    events.ToolAttemptFailed: calls.fail_attempt,
+    events.ToolResult: calls.return_result,
+    events.Memoized: calls.keep_part,
+    events.McpProgress: calls.tell_progress,
+    events.Custom: calls.tell_progress,
+    events.ResultRecorded: calls.keep_recorded,
+    events.ApprovalRequested: calls.request_approval,
+    events.ApprovalResolved: calls.resolve_approval,
+    events.ApprovalRevoked: calls.revoke_approval,
+    events.TokenIssued: calls.issue_token,
+    events.TokenRevoked: calls.revoke_token,
+    events.ChildReturned: children.return_child,
+    events.ChildReady: children.wake_for_child,
+    events.Evaluated: children.evaluate,
+    events.RalphIteration: children.iterate,
+    events.OutputMade: children.make_output,
+    events.Reasoning: _no_change,
+    events.Budget: _no_change,
+    events.LateOutcome: _no_change,
+    events.RalphStop: _no_change,
+    events.LaneUpdated: _no_change,
+    events.KeyRecorded: _no_change,
+    events.BreakerUpdated: _no_change,
+}
+"""What each event changes."""
+
+FOLDS_IN_TIME: Mapping[type, Callable[[RunState, Any, float], None]] = {
+    events.Step: steps.change_step,
+    events.Claimed: lifecycle.claim,
+    events.Status: lifecycle.set_status,
+    events.ChildStarted: children.start_child,
+    events.ChildFinished: children.finish_child,
+}
+"""What each event changes for which the time of its commit counts."""
+
+
+def evolve(state: RunState, event: StoredEvent | Unknown, at: float = 0.0) -> RunState:
+    """Fold one fact into a copy of the state."""
+    after = copy.deepcopy(state)
+    apply(after, event, at)
+    return after
+
+
+def fold_commit(state: RunState, recorded: Recorded) -> None:
+    """Fold one verified commit in place. Raises `LogCorrupted` for a commit that the protocol forbids."""
+    commit = recorded.commit
+    check_epoch(state, commit)
+    if not state.exists:
+        state.run, state.root, state.path, state.submitted_at = (
+            commit.run,
+            commit.root,
+            commit.path,
+            commit.at,
+        )
+    for index, event in enumerate(commit.events):
+        apply(state, event, commit.at)
+        if isinstance(event, Claimed):
+            state.owner_revision = commit.rev + index
+    state.head = head_of(recorded)
+    state.updated_at = commit.at
+
+
+def check_epoch(state: RunState, commit: Commit) -> None:
+    """Protocol rule 4: an executor commits under its own epoch in force; a claim raises it by one."""
+    if commit.epoch == 0:
+        return
+    claims = any(isinstance(event, Claimed) for event in commit.events)
+    in_force = state.epoch + 1 if claims else state.epoch
+    if commit.epoch != in_force or (state.owner is None and not claims and not state.over):
+        raise LogCorrupted(
+            commit.run,
+            commit.rev,
+            f"an executor of epoch {commit.epoch} wrote while epoch {state.epoch} was in force",
+        )
+
+
+def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:
+    """Fold one fact in place; `at` is the time of its commit."""
+    if event.agent_path:  # forwarded from an inner agent: it only counts as an event of its call
+        calls.count_emitted(state, event.tool_call_id)
+        return
+    fold = FOLDS.get(type(event))
+    if fold is not None:
+        fold(state, event)
+    else:
+        FOLDS_IN_TIME[type(event)](state, event, at)

@@ -1,0 +1,150 @@
+"""Tool calls of the open step, and the approvals that they wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...eventlog.events import (
+    QUESTION,
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalRevoked,
+    Custom,
+    McpProgress,
+    Memoized,
+    ResultRecorded,
+    TokenIssued,
+    TokenRevoked,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolStarted,
+)
+from ..call_texts import recording_key
+from ..money import plus_cost
+from ..run_state import TODO_SOURCE, ApprovalState, CallState, RunState, SpentState, Todo
+from .counting import count_retry
+
+
+def call_tool(state: RunState, event: ToolCall) -> None:
+    """The model wants a tool called."""
+    call_id = event.tool_call_id or ""
+    state.call_places[call_id] = (state.step, len(state.calls))
+    state.calls[call_id] = CallState(
+        id=call_id,
+        index=len(state.calls),
+        name=event.tool_name,
+        arguments=event.arguments,
+        raw_arguments=event.raw_arguments,
+        injected_args=event.injected_args,
+    )
+
+
+def start_call(state: RunState, event: ToolStarted) -> None:
+    """An attempt that must not be repeated unasked is under way."""
+    in_call(state, event.tool_call_id).started = event.attempt
+
+
+def fail_attempt(state: RunState, event: ToolAttemptFailed) -> None:
+    """An attempt has failed, and is followed by another."""
+    call = in_call(state, event.tool_call_id)
+    call.started, call.retry_at = 0, event.retry_at
+    call.failures += 1
+    count_retry(state, "tool_failure")
+
+
+def return_result(state: RunState, event: ToolResult) -> None:
+    """The call has its result."""
+    call = in_call(state, event.tool_call_id)
+    call.result, call.started, call.orphaned = event, 0, False
+    _keep_todos(state, call, event)
+    if "recorded_from" in event.metadata:
+        state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
+
+
+def keep_part(state: RunState, event: Memoized) -> None:
+    """A named part of the call has its value."""
+    in_call(state, event.tool_call_id).memos[event.name] = event.value
+
+
+def tell_progress(state: RunState, event: McpProgress | Custom) -> None:
+    """The call has told an event."""
+    count_emitted(state, event.tool_call_id)
+
+
+def keep_recorded(state: RunState, event: ResultRecorded) -> None:
+    """A fork has a result that a call of it may take."""
+    state.recorded.setdefault(recording_key(event.tool_name, event.arguments), []).append(event)
+
+
+def count_emitted(state: RunState, call_id: str | None) -> None:
+    """One event of the call more is stored; a re-run skips as many."""
+    in_call(state, call_id).emitted += 1
+
+
+def in_call(state: RunState, call_id: str | None) -> CallState:
+    """The call, or a throw-away one for an id that the step does not have: the fold is total."""
+    return state.calls.get(call_id or "") or CallState(id="", index=0, name="", arguments={})
+
+
+def request_approval(state: RunState, event: ApprovalRequested) -> None:
+    """Somebody has to decide, about a call or about the run."""
+    state.approvals[event.approval_id] = ApprovalState(request=event)
+    call = in_call(state, event.tool_call_id)
+    call.approval_id = event.approval_id
+    if event.kind == QUESTION:  # which ended an attempt
+        call.asks += 1
+        call.started, call.retry_at = 0, None
+
+
+def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
+    """Somebody has decided: the first who did counts."""
+    approval = state.approvals.get(event.approval_id)
+    if approval is None or not approval.pending:
+        return
+    approval.resolution = event
+    if state.parked is not None and state.parked.reason in {"approval", "unverifiable", "budget", "child"}:
+        state.parked = None
+    if approval.request.kind == "budget" and event.decision == "approved":
+        _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
+    call = state.calls.get(event.tool_call_id or "")
+    if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
+        call.started, call.orphaned = 0, False
+
+
+def revoke_approval(state: RunState, event: ApprovalRevoked) -> None:
+    """Nobody has to decide any more."""
+    if event.approval_id in state.approvals:
+        state.approvals[event.approval_id].revoked = True
+
+
+def issue_token(state: RunState, event: TokenIssued) -> None:
+    """Who has the token may decide."""
+    if event.approval_id in state.approvals:
+        state.approvals[event.approval_id].tokens.append(event)
+
+
+def revoke_token(state: RunState, event: TokenRevoked) -> None:
+    """And may not any more."""
+    if event.approval_id in state.approvals:
+        tokens = state.approvals[event.approval_id].tokens
+        tokens[:] = [token for token in tokens if token.sha256 != event.sha256]
+
+
+def _raise_ceiling(spent: SpentState, ceiling: object, answer: dict[str, Any] | None) -> None:
+    amount = plus_cost(spent.raised.get(str(ceiling), "0"), str((answer or {}).get("raise", 0)))
+    if amount is not None:
+        spent.raised[str(ceiling)] = amount
+
+
+def _keep_todos(state: RunState, call: CallState, event: ToolResult) -> None:
+    tool = state.tools.get(call.name)
+    if not event.success or tool is None or tool.source != TODO_SOURCE:
+        return
+    arguments = event.metadata.get("edited_arguments", call.arguments)
+    told = arguments if isinstance(arguments, dict) else {}
+    if call.name == "add_todo":
+        state.todos.append(Todo(id=f"{state.step}.{call.index}", text=str(told.get("text", ""))))
+    elif call.name == "complete_todo":
+        for todo in state.todos:
+            todo.done = todo.done or todo.id == told.get("id")

@@ -1,0 +1,66 @@
+"""Child runs: those of tool calls, and the nodes of a swarm or a loop."""
+
+from __future__ import annotations
+
+from ...eventlog.events import (
+    ChildFinished,
+    ChildReady,
+    ChildReturned,
+    ChildStarted,
+    Evaluated,
+    OutputMade,
+    RalphIteration,
+)
+from ..money import plus_cost
+from ..run_state import NodeState, RunState
+
+
+def start_child(state: RunState, event: ChildStarted, at: float) -> None:
+    """A child is open: one of a call, or a node."""
+    state.open_children[event.child_run] = event.tool_call_id
+    state.child_count += 1
+    if event.tool_call_id is None:
+        ordinal = len(state.nodes_of(event.name))
+        state.nodes.append(
+            NodeState(child_run=event.child_run, name=event.name, ordinal=ordinal, started_at=at)
+        )
+    if event.tool_call_id in state.calls:
+        state.calls[event.tool_call_id].children.append(event.child_run)
+
+
+def finish_child(state: RunState, event: ChildFinished, at: float) -> None:
+    """A child is over."""
+    state.open_children.pop(event.child_run, None)
+    for node in state.nodes:
+        if node.child_run == event.child_run:
+            node.status, node.ended_at = event.status, at
+
+
+def return_child(state: RunState, event: ChildReturned) -> None:
+    """What it used counts, and a node has its output."""
+    state.inner_usage = state.inner_usage + event.usage
+    state.inner_cost_usd = plus_cost(state.inner_cost_usd, event.cost_usd)
+    for node in state.nodes:
+        if node.child_run == event.child_run:
+            node.returned = event
+
+
+def wake_for_child(state: RunState, _event: ChildReady) -> None:
+    """Something below the run needs its driver."""
+    state.parked = None
+    state.child_wakes += 1
+
+
+def evaluate(state: RunState, event: Evaluated) -> None:
+    """A function that coordinates has a value."""
+    state.evaluations.setdefault(event.name, []).append(event)
+
+
+def iterate(state: RunState, event: RalphIteration) -> None:
+    """The latest word on an iteration of a loop."""
+    state.iterations[event.iteration - 1 :] = [event]
+
+
+def make_output(state: RunState, event: OutputMade) -> None:
+    """What the coordination as a whole has come to."""
+    state.output = event.output

@@ -1,0 +1,154 @@
+"""What the model reads: messages join the conversation, and cuts take them out again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...eventlog.events import (
+    Context,
+    KnowledgeFound,
+    MemoryHydrated,
+    MessageInjected,
+    MessageQueued,
+    OutputRejected,
+    Prepared,
+    SummaryMade,
+)
+from ..messages import Message, canonical_json, chain
+from ..prompt import (
+    budget_line,
+    kept_indices,
+    knowledge_block,
+    plan_block,
+    summary_message,
+    system_message,
+    with_line,
+)
+from ..run_state import ModelCallState, RunState
+from ..tokens import estimate_tokens, message_tokens
+from .counting import count_usage
+
+
+def queue_message(state: RunState, event: MessageQueued) -> None:
+    """Somebody has told the run something, which its next request will carry."""
+    state.queue.append(event.content)
+
+
+def inject_message(state: RunState, event: MessageInjected) -> None:
+    """The oldest of these is part of the conversation now."""
+    state.queue[:1] = []
+    add_message(state, Message(role="user", content=event.content))
+
+
+def reject_output(state: RunState, event: OutputRejected) -> None:
+    """The model is told what is wrong with its output."""
+    state.output_rejections += 1
+    add_message(state, Message(role="user", content=event.message))
+
+
+def find_knowledge(state: RunState, event: KnowledgeFound) -> None:
+    """The system message says what is known."""
+    state.knowledge = knowledge_block(event.items)
+    tell_system(state)
+
+
+def make_summary(state: RunState, event: SummaryMade) -> None:
+    """Keep a summary until the cut that puts it in its place."""
+    count_usage(state, event)
+    state.context.summary, state.context.summaries = event.text, state.context.summaries + 1
+    state.model = ModelCallState(phase=event.phase, attempt=state.model.attempt, replied=True)
+
+
+def hydrate(state: RunState, event: MemoryHydrated) -> None:
+    """Put what is remembered between the system message and the run's own history."""
+    state.hydrated = True
+    remembered: list[Message] = []
+    for item in event.messages if isinstance(event.messages, list | tuple) else ():
+        try:
+            message = msgspec.convert(item, Message)
+        except msgspec.ValidationError:  # of nobody's writing
+            continue
+        for call in message.tool_calls:
+            state.call_places[call.id] = (0, len(state.call_places))
+        if message.tool_call_id is None or message.tool_call_id in state.call_places:
+            remembered.append(message)
+    had = bool(state.messages) and state.messages[0].role == "system"
+    state.history_count += len(remembered)
+    set_messages(state, [*state.messages[:had], *remembered, *state.messages[had:]])
+
+
+def cut(state: RunState, event: Context) -> None:
+    """Keep what a cut keeps, with the summary in the place of the rest; the call that it made room for goes on."""
+    if "kept" not in event.details:
+        return
+    had = bool(state.messages) and state.messages[0].role == "system"
+    own, body = state.history_count - had, state.messages[had:]
+    kept = list(kept_indices(event.details["kept"], len(body)))
+    where = event.details.get("summary")
+    summary = [summary_message(state.context.summary)] if where in {"first", "last"} else []
+    first, last = (summary, []) if where == "first" else ([], summary)
+    state.context.has_input = state.context.has_input and own in kept
+    set_messages(state, [*state.messages[:had], *first, *(body[index] for index in kept), *last])
+    state.history_count = had + len(first) + sum(index < own for index in kept)
+    state.context.summary = ""
+    state.context.compactions += event.action == "compact"
+    before = state.interrupted if state.interrupted is not None else state.model
+    fresh = before if state.step_open and not before.phase else ModelCallState()
+    attempt = max(before.attempt, state.model.attempt)
+    state.interrupted = None
+    state.model = msgspec.structs.replace(
+        fresh, attempt=attempt, requested=False, retry_at=None, error_type="", error=""
+    )
+
+
+def learn_window(state: RunState, event: Prepared) -> None:
+    """How large the model's window is, and what of it the tools take."""
+    context = state.context
+    context.window_tokens = event.window_tokens
+    if event.window_tokens is None:
+        return
+    before = context.tool_tokens
+    context.tool_tokens = sum(
+        estimate_tokens(f"{tool.name}{tool.description}{canonical_json(tool.parameters).decode()}")
+        for tool in event.tools
+    )
+    context.tokens += context.tool_tokens - before
+
+
+def tell_system(state: RunState) -> None:
+    """Put what the system message says now in its place."""
+    config = state.submitted.config if state.submitted is not None else {}
+    instructions = str(config.get("instructions") or "")
+    message = system_message(instructions, state.knowledge, plan_block(state.planning.plan))
+    had = bool(state.messages) and state.messages[0].role == "system"
+    told = [message] if message is not None else []
+    state.history_count += len(told) - had
+    set_messages(state, [*told, *state.messages[had:]])
+
+
+def add_message(state: RunState, message: Message) -> None:
+    """The next message, with its link of the chain."""
+    state.messages.append(message)
+    state.context.tokens += message_tokens(message)
+    state.context.messages += 1
+    state.messages_digest = chain(state.messages_digest, message, state.call_places)
+
+
+def set_messages(state: RunState, messages: list[Message]) -> None:
+    """Another history: the chain begins anew."""
+    count = state.context.messages + max(0, len(messages) - len(state.messages))
+    state.messages, state.messages_digest, state.context.tokens = [], "", state.context.tool_tokens
+    for message in messages:
+        add_message(state, message)
+    state.context.messages = count
+
+
+def give_back(state: RunState, message: Message, reported: int = 0) -> None:
+    """A message for the model to read again. `reported`: what the provider says that the prompt takes with it."""
+    context, size = state.context, message_tokens(message)
+    used = reported or context.tokens + size
+    told = message
+    if context.told and context.window_tokens is not None:
+        told = with_line(message, budget_line(used, context.window_tokens))
+    add_message(state, told)
+    context.tokens = used + message_tokens(told) - size

@@ -1,0 +1,50 @@
+"""What the planner says and does before the first step."""
+
+from __future__ import annotations
+
+from ...eventlog.events import PlanMade, PlannerReplied, PlannerToolReturned, ToolResult
+from ..call_texts import answers, asking
+from ..run_state import CallState, ModelCallState, PlanningState, RunState
+from .conversation import tell_system
+from .counting import count_usage
+
+
+def planner_replied(state: RunState, event: PlannerReplied) -> None:
+    """The planner has said something, and perhaps wants tools called."""
+    count_usage(state, event)
+    planning, known = state.planning, len(state.planning.places)
+    state.model = ModelCallState(phase=event.phase, attempt=state.model.attempt, replied=True)
+    planning.rounds = event.round
+    planning.calls = {
+        call.id: CallState(
+            id=call.id,
+            index=known + number,
+            name=call.tool_name,
+            arguments=call.arguments,
+            raw_arguments=call.raw_arguments,
+            injected_args=call.injected_args,
+        )
+        for number, call in enumerate(event.calls)
+    }
+    planning.places |= {call.id: (event.round, number) for number, call in enumerate(event.calls)}
+    planning.messages.append(asking(event.text, planning.calls.values()))
+
+
+def planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
+    """One of these has its result; with the last, the planner reads them all."""
+    planning = state.planning
+    call = planning.calls.get(event.tool_call_id or "")
+    if call is None:
+        return
+    call.result = ToolResult(
+        tool_name=event.tool_name, success=event.success, result=event.result, error=event.error
+    )
+    if all(each.result is not None for each in planning.calls.values()):
+        planning.messages += answers(planning.calls.values())
+        planning.calls = {}
+
+
+def make_plan(state: RunState, event: PlanMade) -> None:
+    """The system message says the plan, and nothing is left of how it was made."""
+    state.planning, state.model = PlanningState(made=True, plan=event.plan), ModelCallState()
+    tell_system(state)

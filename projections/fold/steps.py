@@ -1,0 +1,97 @@
+"""Steps, and the model call within each."""
+
+from __future__ import annotations
+
+from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, Usage
+from ..call_texts import answers, asking, written_arguments
+from ..run_state import ModelCallState, RunState
+from .conversation import give_back
+from .counting import count_retry, count_usage
+
+
+def change_step(state: RunState, event: Step, at: float) -> None:
+    """A step starts or is completed."""
+    if event.status == "started":
+        _start_step(state, event, at)
+    else:
+        _spend_time(state, event.completed_at or at)
+        _complete_step(state)
+
+
+def _start_step(state: RunState, event: Step, at: float) -> None:
+    state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
+    state.model, state.calls, state.interrupted = ModelCallState(), {}, None
+    state.elapsed.step_paused_s = 0.0
+    state.spent.began_at, state.spent.step_cost_usd = event.started_at or at, "0"
+
+
+def use_tokens(state: RunState, event: Usage) -> None:
+    """The model has replied."""
+    state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
+    count_usage(state, event)
+    state.spent.step_cost_usd = event.cost_usd
+
+
+def say(state: RunState, event: Text) -> None:
+    """The text of a reply; one outside of steps is of no model, and says why the run stops."""
+    if event.step is None:
+        state.output = event.text
+    else:
+        state.model.text = event.text
+
+
+def request_model(state: RunState, event: ModelRequested) -> None:
+    """An attempt of a model call is under way: of the step, or of a phase besides."""
+    if event.phase != state.model.phase:
+        state.interrupted = state.model if event.phase and state.step_open else None
+        state.model = ModelCallState(phase=event.phase)
+    model = state.model
+    if model.next_model:
+        model.given_up.append(model.model)
+        model.given_up_failures += model.failures
+        model.failures, model.next_model = 0, ""
+    model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
+    model.replied = False
+    model.error_type = model.error = ""  # not final: a takeover must not take it so
+
+
+def fail_model(state: RunState, event: ModelFailed) -> None:
+    """It has failed: another follows at `retry_at`, another model, or none."""
+    model = state.model
+    model.requested, model.retry_at, model.next_model = False, event.retry_at, event.next_model
+    model.failures += 1
+    model.error_type, model.error = event.error_type, event.error
+    if event.retry_at is not None:
+        count_retry(state, event.error_type)
+
+
+def _complete_step(state: RunState) -> None:
+    state.step_open = False
+    state.steps_completed += 1
+    calls = list(state.calls.values())
+    usage = state.model.usage
+    give_back(
+        state,
+        asking(state.model.text, calls),
+        usage.input_tokens and usage.input_tokens + usage.output_tokens,
+    )
+    for message in answers(calls):
+        give_back(state, message)
+    this_round = "\n".join(f"{c.name} {written_arguments(c)}" for c in calls)
+    state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
+    state.last_round = this_round
+    if not calls:
+        state.output = state.model.text
+
+
+def _spend_time(state: RunState, completed_at: float) -> None:
+    spent = state.spent
+    spent.step_seconds = max(0.0, completed_at - spent.began_at - state.elapsed.step_paused_s)
+    spent.seconds += spent.step_seconds
+
+
+def ask_anew(state: RunState) -> None:
+    """All models have been given up, and are asked again."""
+    before = state.model
+    failures = before.given_up_failures + before.failures
+    state.model = ModelCallState(phase=before.phase, attempt=before.attempt, given_up_failures=failures)
