@@ -1,22 +1,24 @@
 """nats-py's connection with a shorter way in and out.
 
 nats-py does what is hard about a connection: TLS, authentication, the servers of a cluster, reconnecting, subscribing
-again. Around it, messages take a short cut: what is sent in one turn of the loop leaves in one write, and what arrives
-goes to a plain function without task, queue or header dictionary. The private names of nats-py used here are
-all in this module; the tests of this package fail when one of them changes.
+again. Around it, messages take a short cut: the first message of a turn of the loop leaves at once and all that follow
+in it in one more write, and what arrives goes from the socket to a plain function, without stream, task, queue or
+header dictionary. The private names of nats-py and asyncio used here are all in this module; the tests of this package
+fail when one of them changes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
-from nats.errors import Error
+from nats.aio.transport import TcpTransport
+from nats.errors import Error, ProtocolError
 
 from .parser import Parser
 
@@ -25,6 +27,8 @@ Handler = Callable[[bytes, bytes, bytes, bytes], None]
 
 _log = logging.getLogger(__name__)
 
+ARRIVAL_BYTES = 64 * 1024
+"""How much is read from the socket at once."""
 UNHURRIED_S = 0.002
 """How long a message that nobody waits for may wait for another one to share a system call with."""
 
@@ -37,8 +41,10 @@ class Link(Client):
         self._ps: Any = Parser(self)
         self._denied = denied
         self._handlers: dict[bytes, Handler] = {}
-        self._flush_planned = False
+        self._event_loop = asyncio.get_running_loop()
+        self._sent_in_this_turn = False
         self._late_flush: asyncio.TimerHandle | None = None
+        self._commands: set[asyncio.Task[None]] = set()
 
     @property
     def up(self) -> bool:
@@ -51,18 +57,24 @@ class Link(Client):
         return self._server_info
 
     def send(self, command: bytes, *, unhurried: bool = False) -> None:
-        """Send with all else of this turn of the loop; `unhurried`, with what comes next. Only while `up`."""
+        """Send now, or with all else of this turn of the loop; `unhurried`, with what comes next. Only while `up`."""
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if unhurried and not self._flush_planned and self._late_flush is None:
-            self._late_flush = asyncio.get_running_loop().call_later(UNHURRIED_S, self.flush_now)
-        elif not unhurried and not self._flush_planned:
-            self._flush_planned = True
-            asyncio.get_running_loop().call_soon(self.flush_now)
+        if self._sent_in_this_turn:
+            return
+        if not unhurried:
+            self._sent_in_this_turn = True
+            self._event_loop.call_soon(self._end_turn)
+            self.flush_now()
+        elif self._late_flush is None:
+            self._late_flush = self._event_loop.call_later(UNHURRIED_S, self.flush_now)
+
+    def _end_turn(self) -> None:
+        self._sent_in_this_turn = False
+        self.flush_now()
 
     def flush_now(self) -> None:
         """Hand everything that was sent so far to the operating system."""
-        self._flush_planned = False
         if self._late_flush is not None:
             self._late_flush.cancel()
             self._late_flush = None
@@ -100,7 +112,7 @@ class Link(Client):
 
     def ping(self) -> asyncio.Future[Any]:
         """A future that is done when the server has processed everything sent before. Only while `up`."""
-        pong: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        pong: asyncio.Future[Any] = self._event_loop.create_future()
         self._pongs.append(pong)
         self._pending.append(b"PING\r\n")
         self.flush_now()  # at once: nats-py's own pings do not queue, and pongs are told apart by order alone
@@ -116,22 +128,29 @@ class Link(Client):
         except Exception:  # noqa: BLE001  # see above
             _log.exception("a message on %s could not be handled", subject.decode(errors="replace"))
 
-    async def command(self, line: bytes) -> None:
-        """Leave to nats-py what is about the connection itself."""
+    def command(self, line: bytes) -> None:
+        """What is about the connection itself; the rare and the lengthy is left to nats-py."""
         if line.startswith(b"PING"):
-            await self._process_ping()
+            self.send(b"PONG\r\n")
         elif line.startswith(b"PONG"):
-            self._drop_abandoned_pongs()
-            await self._process_pong()
+            self._take_pong()
         elif line.startswith(b"INFO"):
-            await self._process_info(msgspec.json.decode(line[5:]))
+            self._later(self._process_info(msgspec.json.decode(line[5:])))
         elif line.startswith(b"-ERR"):
-            await self._process_error_line(line[4:].strip(b" '").decode(errors="replace"))
+            self._later(self._process_error_line(line[4:].strip(b" '").decode(errors="replace")))
 
-    def _drop_abandoned_pongs(self) -> None:
-        """Nobody waits for a cancelled ping, but its pong comes: nats-py would set its result and fail."""
-        if self._pongs and self._pongs[0].done():
-            self._pongs[0] = asyncio.get_running_loop().create_future()
+    def _take_pong(self) -> None:
+        """Pongs answer pings in order. Nobody waits for a cancelled one any more, but its pong comes all the same."""
+        self._pings_outstanding = 0
+        if self._pongs:
+            pong = self._pongs.pop(0)
+            if not pong.done():
+                pong.set_result(True)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._commands.add(task)
+        task.add_done_callback(self._commands.discard)
 
     async def _process_error_line(self, text: str) -> None:
         """A refusal concerns one subject; after any other error the server closes, and we come back for ever."""
@@ -139,3 +158,43 @@ class Link(Client):
             self._denied(text)
         else:
             await self._process_op_err(Error(f"nats: {text}"))
+
+    async def _read_loop(self) -> None:
+        """nats-py's task that reads: what it still gets to see is the end of the connection."""
+        if isinstance(self._transport, TcpTransport):
+            self._take_short_cut(self._transport)
+        await super()._read_loop()
+
+    def _take_short_cut(self, tcp: Any) -> None:
+        """Read past the stream from here on, beginning with what it holds already."""
+        reader, socket = tcp._io_reader, tcp._io_writer.transport  # noqa: SLF001  # see the head of this module
+        socket.set_protocol(_ShortCut(socket.get_protocol(), reader, self._ps))
+        held: bytearray = reader._buffer  # noqa: SLF001
+        self._ps.feed(held)
+        held.clear()
+
+
+class _ShortCut(asyncio.BufferedProtocol):
+    """Stands before the stream of a connection: what arrives goes to the parser, all else to the stream.
+
+    It reads into one buffer; a plain protocol would get a new object of 256 KiB from the system for each message.
+    """
+
+    def __init__(
+        self, stream: asyncio.StreamReaderProtocol, reader: asyncio.StreamReader, parser: Parser
+    ) -> None:
+        self._reader, self._parser = reader, parser
+        self._arrived = memoryview(bytearray(ARRIVAL_BYTES))
+        self.eof_received = stream.eof_received  # type: ignore[method-assign]
+        self.connection_lost = stream.connection_lost  # type: ignore[method-assign]
+        self.pause_writing = stream.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = stream.resume_writing  # type: ignore[method-assign]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._arrived
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._parser.feed(self._arrived[:nbytes])
+        except ProtocolError as error:
+            self._reader.set_exception(error)  # ends nats-py's reading, which then connects again

@@ -21,7 +21,7 @@ class Receiver(Protocol):
         """One message for a subscription; `header` and `reply` may be empty."""
         ...
 
-    async def command(self, line: bytes) -> None:
+    def command(self, line: bytes) -> None:
         """Any other command, without the end of its line."""
         ...
 
@@ -39,19 +39,23 @@ class Parser:
         self._needed = 0  # bytes before it is worth looking again
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take the next bytes and hand on every command that is complete."""
+        """`feed`, under the name by which nats-py calls it."""
+        self.feed(data)
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take the next bytes and hand on every command that is complete. Raises `ProtocolError`."""
         buffer = self._buffer
         buffer += data
         if len(buffer) < self._needed:
             return
         self._needed = 0
         try:
-            position = await self._take(buffer)
+            position = self._take(buffer)
         except (ValueError, IndexError) as error:
             raise ProtocolError from error  # nats-py then connects again
         del buffer[:position]
 
-    async def _take(self, buffer: bytearray) -> int:
+    def _take(self, buffer: bytearray) -> int:
         """Hand on what is complete; returns where the rest begins."""
         position = 0
         while (line_end := buffer.find(_LINE_END, position)) >= 0:
@@ -67,7 +71,7 @@ class Parser:
             else:
                 line = bytes(buffer[position:line_end])
                 position = line_end + 2
-                await self._receiver.command(line)
+                self._receiver.command(line)
         return position
 
     def _hand_on(self, arguments: list[bytearray], body: bytes, *, has_header: bool) -> None:

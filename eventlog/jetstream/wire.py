@@ -113,11 +113,12 @@ class Wire:
         self._inbox = b""
         self._sweep: asyncio.TimerHandle | None = None
         self._up = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._closed = False
         self._trouble = ""
         self._attempts = 0
         self._denials: dict[bytes, str] = {}
-        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._refused: asyncio.Future[str] = self._loop.create_future()
 
     @classmethod
     async def open(
@@ -253,7 +254,7 @@ class Wire:
     def _call(
         self, subject: bytes, data: bytes, header: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         token = self._expect(future, subject, parts, timeout_s)
         self._link.send(_publication(subject, self._inbox + token, header, data))
         return future
@@ -262,13 +263,12 @@ class Wire:
         self, future: asyncio.Future[Any], subject: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> bytes:
         """Note who waits for an answer, and for how long; returns the token of the answer's subject."""
-        loop = asyncio.get_running_loop()
         self._count += 1
         token = b"%x" % self._count
         wait_s = self.request_timeout_s if timeout_s is None else timeout_s
-        self._calls[token] = _Call(future, subject, loop.time() + wait_s, parts)
+        self._calls[token] = _Call(future, subject, self._loop.time() + wait_s, parts)
         if self._sweep is None:
-            self._sweep = loop.call_later(_SWEEP_S, self._time_out)
+            self._sweep = self._loop.call_later(_SWEEP_S, self._time_out)
         return token
 
     async def api(self, method: str, body: object, answer: type[T]) -> T:
@@ -333,7 +333,7 @@ class Wire:
         """End a subscription; for `linger_s` its handler still gets what was under way."""
         self._link.unlisten(sid)
         if linger_s and not self._closed:
-            asyncio.get_running_loop().call_later(linger_s, self._link.forget, sid)
+            self._loop.call_later(linger_s, self._link.forget, sid)
         else:
             self._link.forget(sid)
 
@@ -357,8 +357,7 @@ class Wire:
             del self._calls[token]
 
     def _time_out(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self._loop.time()
         for token in [
             token for token, call in self._calls.items() if call.deadline <= now or call.future.done()
         ]:
@@ -368,7 +367,7 @@ class Wire:
                     f"the NATS server at {self.url} did not answer within {self.request_timeout_s:g} s"
                 )
             )
-        self._sweep = loop.call_later(_SWEEP_S, self._time_out) if self._calls else None
+        self._sweep = self._loop.call_later(_SWEEP_S, self._time_out) if self._calls else None
 
     def _fail_all(self, why: str) -> None:
         calls, self._calls = list(self._calls.values()), {}

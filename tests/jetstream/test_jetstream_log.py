@@ -122,6 +122,11 @@ class Gate:
         for writer in self._writers:
             writer.transport.abort()
 
+    def babble(self, data: bytes) -> None:
+        """Say something that the server never said."""
+        for writer in self._writers:
+            writer.write(data)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.add(asyncio.current_task())
         there, back = await asyncio.open_connection("127.0.0.1", self._to)
@@ -239,6 +244,17 @@ async def test_an_append_in_flight_fails_at_once_when_the_connection_breaks(gate
             gate.cut()
             with pytest.raises(AppendUnsure):
                 await append
+        assert await everything(log.events.read(run.subject)) == run.stored
+
+
+async def test_a_connection_that_talks_nonsense_is_made_again(gate: Gate) -> None:
+    async with opened(gate.url) as log:
+        run = run_in(log)
+        await run.append()
+        gate.babble(b"MSG a b c\r\n")
+        await until(lambda: log._wire._link.stats["reconnects"])
+        await up(log)
+        await run.append()
         assert await everything(log.events.read(run.subject)) == run.stored
 
 

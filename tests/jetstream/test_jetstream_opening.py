@@ -48,12 +48,12 @@ class Heard:
     def message(self, *parts: bytes) -> None:
         self.messages.append(parts)
 
-    async def command(self, line: bytes) -> None:
+    def command(self, line: bytes) -> None:
         self.commands.append(line)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-async def test_messages_are_the_same_however_the_bytes_arrive(size: int) -> None:
+def test_messages_are_the_same_however_the_bytes_arrive(size: int) -> None:
     header = b"NATS/1.0\r\nA: b\r\n\r\n"
     stream = (
         b"PING\r\nMSG a.b 1 3\r\nx\r\n\r\nMSG a 22 reply.to 0\r\n\r\n"
@@ -62,7 +62,7 @@ async def test_messages_are_the_same_however_the_bytes_arrive(size: int) -> None
     heard = Heard()
     parser = Parser(heard)
     for start in range(0, len(stream), size):
-        await parser.parse(stream[start : start + size])
+        parser.feed(stream[start : start + size])
     assert heard.messages == [
         (b"1", b"a.b", b"", b"", b"x\r\n"),
         (b"22", b"a", b"reply.to", b"", b""),
