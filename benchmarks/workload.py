@@ -1,40 +1,54 @@
-"""The workload: a run of ten steps with eighteen tool calls in pairs, an instant model and instant pure tools."""
+"""Workload A for foldlog: agents, an instant model, and the registry that a worker serves."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import AsyncGenerator
 
+from foldlog.eventlog import TokenUsage
 from foldlog.runtime import Agent, Registry, tool
+from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
 
-STEPS = 10
-CALLS_PER_STEP = 2
-ARGUMENT_CHARS = 190
-RESULT_CHARS = 300
-ANSWER_CHARS = 500
+from . import script
+
+LENGTHS = (script.STEPS, 40, 100)
+USAGE = TokenUsage(input_tokens=100, output_tokens=20, total_tokens=120)
 
 
 @tool(effect="pure")
 async def lookup(q: str) -> str:
     """Look something up."""
-    return f"{q[:5]} " + "r" * RESULT_CHARS
+    return script.found(q)
 
 
-def _turn(step: int) -> dict[str, object]:
-    calls = [
-        {"id": f"c{step}-{n}", "name": "lookup", "arguments": {"q": f"{step}-{n} " + "q" * ARGUMENT_CHARS}}
-        for n in range(CALLS_PER_STEP)
-    ]
-    return {"tool_calls": calls, "usage": {"input_tokens": 100, "output_tokens": 20}}
+class Instant:
+    """The model `instant:STEPS`: asks for a pair of tool calls in each step but the last, without any delay."""
+
+    def check(self, model: str) -> None:
+        """Any number of steps will do."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The next pair of calls, or the answer."""
+        if request.round < int(request.model):
+            for index, call in enumerate(script.call_ids(request.round)):
+                yield CallDelta(index=index, id=call, name=script.TOOL, arguments=script.arguments(call))
+            yield Finished(reason="tool_calls", usage=USAGE)
+        else:
+            yield TextDelta(script.answer())
+            yield Finished(reason="stop", usage=USAGE)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
 
 
-agent: Agent[str] = Agent("bench", model="scripted:workload.json", tools=[lookup], max_steps=STEPS)
-registry = Registry(agents=[agent])
-"""What a worker serves: `foldlog worker benchmarks.workload:registry`, with `FOLDLOG_SCRIPT_DIR` set."""
+def agent_of(steps: int) -> Agent[str]:
+    """The agent whose runs have so many steps."""
+    return Agent(f"bench-{steps}", model=f"instant:{steps}", tools=[lookup], max_steps=steps)
 
 
-def write_script(directory: Path) -> None:
-    """The model's turns as the script file that the agent names."""
-    turns = [_turn(step) for step in range(1, STEPS)]
-    turns.append({"text": ["z" * ANSWER_CHARS], "usage": {"input_tokens": 100, "output_tokens": 20}})
-    (directory / "workload.json").write_text(json.dumps({"turns": turns}))
+def registry_of(lengths: tuple[int, ...] = LENGTHS) -> Registry:
+    """A registry of these agents; a runtime closes the one it is given."""
+    return Registry(agents=[agent_of(steps) for steps in lengths], providers={"instant": Instant()})
+
+
+registry = registry_of()
+"""What a worker serves: `foldlog worker benchmarks.workload:registry`."""

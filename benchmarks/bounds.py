@@ -1,0 +1,122 @@
+"""Contestants without a peer's machinery: foldlog itself, a bare loop that publishes the same commits, a plain loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator
+
+import nats
+from foldlog.eventlog.embedded import EphemeralServer, Sync
+from foldlog.eventlog.jetstream import JetStreamLog
+from foldlog.runtime import Agent, Runtime
+
+from . import script
+from .contestants import Contestant, many, worker_process
+from .workload import LENGTHS, agent_of, registry_of
+
+WARM_UP_RUNS = 5
+WAKEUP_BYTES = 130
+SETTINGS: dict[Sync, str] = {"always": "each message fsynced", "default": "fsync within two minutes"}
+FOLDLOG, BARE, LOOP = "foldlog", "bare nats-py", "plain asyncio loop"
+
+
+def called(name: str, sync: Sync) -> str:
+    """A contestant's name, with its setting if that is not the usual one."""
+    return name if sync == "always" else f"{name}, sync default"
+
+
+@contextlib.asynccontextmanager
+async def foldlog(sync: Sync = "always") -> AsyncIterator[Contestant]:
+    """Durable runs: this process is the caller, one worker process drives them, a server of their own keeps them."""
+    agents: dict[int, Agent[str]] = {steps: agent_of(steps) for steps in LENGTHS}
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(EphemeralServer(sync=sync))
+        log = await stack.enter_async_context(JetStreamLog.open(server.url))
+        runtime = await stack.enter_async_context(Runtime.open(log=log, registry=registry_of()))
+        worker = await stack.enter_async_context(worker_process(server.url))
+
+        async def run(steps: int) -> None:
+            await runtime.run(agents[steps], script.QUESTION, executor="durable")
+
+        for _ in range(WARM_UP_RUNS):
+            await run(script.STEPS)
+        yield Contestant(
+            name=called(FOLDLOG, sync),
+            setting=SETTINGS[sync],
+            runs=many(run),
+            workers=(worker.pid,),
+            servers=(server.pid,),
+            store=server.store,
+        )
+
+
+async def commits_of_a_run(steps: int = script.STEPS) -> list[bytes]:
+    """The commits of one durable run, as they are stored."""
+    async with (
+        EphemeralServer() as server,
+        JetStreamLog.open(server.url) as log,
+        Runtime.open(log=log, registry=registry_of()) as runtime,
+        worker_process(server.url),
+    ):
+        handle = await runtime.start(agent_of(steps), script.QUESTION, executor="durable")
+        await handle.result()
+        subject = await runtime.locate(handle.run_id)
+        return [stored.data async for stored in log.events.read(subject)]
+
+
+@contextlib.asynccontextmanager
+async def bare(commits: list[bytes], sync: Sync = "always") -> AsyncIterator[Contestant]:
+    """nats-py in this process, publishing a wake-up and the same commits, each awaited; it decides nothing."""
+    async with EphemeralServer(sync=sync) as server:
+        connection = await nats.connect(server.url)
+        stream = connection.jetstream()
+        await stream.add_stream(name="BARE", subjects=["bare.>"])
+
+        async def run(_steps: int) -> None:
+            await stream.publish("bare.wake", b"w" * WAKEUP_BYTES)
+            for commit in commits:
+                await stream.publish("bare.run", commit)
+
+        for _ in range(WARM_UP_RUNS):
+            await run(script.STEPS)
+        yield Contestant(
+            name=called(BARE, sync),
+            setting=SETTINGS[sync],
+            runs=many(run),
+            workers=(os.getpid(),),
+            servers=(server.pid,),
+            store=server.store,
+        )
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def plain_loop() -> AsyncIterator[Contestant]:
+    """What an agent costs that keeps nothing: a list of messages, a model, two tools at a time."""
+
+    async def run(steps: int) -> None:
+        messages: list[dict[str, object]] = [{"role": "user", "content": script.QUESTION}]
+        for step in range(1, steps + 1):
+            text, calls = await _model(step, steps)
+            messages.append({"role": "assistant", "content": text, "tool_calls": calls})
+            results = await asyncio.gather(*(_tool(written) for _, written in calls))
+            messages += [
+                {"role": "tool", "tool_call_id": call, "content": result}
+                for (call, _), result in zip(calls, results, strict=True)
+            ]
+
+    await run(script.STEPS)
+    yield Contestant(name=LOOP, setting="keeps nothing", runs=many(run), workers=(os.getpid(),))
+
+
+async def _model(step: int, steps: int) -> tuple[str, list[tuple[str, str]]]:
+    if step == steps:
+        return script.answer(), []
+    return "", [(call, script.arguments(call)) for call in script.call_ids(step)]
+
+
+async def _tool(written: str) -> str:
+    return script.found(json.loads(written)["q"])

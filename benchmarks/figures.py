@@ -1,0 +1,86 @@
+"""What was measured: of each contestant a value a round, kept as JSON together with where and how it was taken."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import msgspec
+
+
+class Series(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The values of one contestant in one measure, one for each round.
+
+    `setting` says how it was set up, where that matters (durability). `x` places it on a line: steps, shards.
+    """
+
+    measure: str
+    who: str
+    unit: str
+    values: list[float]
+    setting: str = ""
+    x: float | None = None
+
+    @property
+    def median(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The lowest and the highest round."""
+        return min(self.values), max(self.values)
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """One part as it was measured: its series, its remarks, and where, when and with what it ran."""
+
+    part: str
+    at: str
+    """UTC, ISO 8601."""
+    took_s: float
+    load_before: float
+    """How many processes the machine was busy with in the minute before, as the system counts them."""
+    rounds: int
+    quick: bool
+    machine: dict[str, str]
+    versions: dict[str, str]
+    series: list[Series]
+    remarks: list[str] = []
+    """What was left out, and what was seen that is no number."""
+
+    def find(self, measure: str, who: str, x: float | None = None) -> Series | None:
+        """The series of a contestant, if it was measured."""
+        for series in self.series:
+            if (series.measure, series.who) == (measure, who) and (x is None or series.x == x):
+                return series
+        return None
+
+    def measures(self) -> list[str]:
+        """The measures, in the order in which they were taken."""
+        return list(dict.fromkeys(series.measure for series in self.series))
+
+    def of(self, measure: str) -> list[Series]:
+        """All series of a measure."""
+        return [series for series in self.series if series.measure == measure]
+
+
+def ratios(series: Series, base: Series) -> list[float]:
+    """Round by round where both have as many, else against the base's median."""
+    if len(series.values) == len(base.values):
+        return [mine / theirs for mine, theirs in zip(series.values, base.values, strict=True) if theirs]
+    return [mine / base.median for mine in series.values if base.median]
+
+
+def keep(taken: Taken, directory: Path) -> Path:
+    """Write a part as `PART.json`, in place of what was measured of it before."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{taken.part}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(taken)) + b"\n")
+    return path
+
+
+def kept(directory: Path) -> dict[str, Taken]:
+    """The parts of a directory, by name. Raises `msgspec.DecodeError` for a file that is none."""
+    found = (msgspec.json.decode(path.read_bytes(), type=Taken) for path in sorted(directory.glob("*.json")))
+    return {taken.part: taken for taken in found}

@@ -1,0 +1,102 @@
+"""Agents whose models stream, stall and are killed: what the measurements of streams and of recovery run.
+
+stamped:MODE    streams pieces of text, each the time at which it was handed over
+stalling:STEP   workload A, but the first process that comes to this model call never ends it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import msgspec
+from foldlog.runtime import Agent, Registry
+from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
+
+from . import script
+from .notes import first_to, note
+from .workload import USAGE, Instant, lookup
+
+STALLS_AT = 5
+BEFORE_S = 0.3
+"""A model is silent for so long, so that the reader is there when it begins; one that is to be killed is not."""
+LONG = "long"
+
+
+class Pace:
+    """How pieces come: `together` at once, `pieces` in all, so many a second."""
+
+    def __init__(self, pieces: int, together: int, a_second: int) -> None:
+        self.pieces, self.together, self.interval_s = pieces, together, together / a_second
+
+    async def beats(self) -> AsyncIterator[int]:
+        """Yield how many pieces are due, on time whatever the last ones took."""
+        begun = time.monotonic()
+        for beat in range(self.pieces // self.together):
+            await asyncio.sleep(max(0.0, begun + beat * self.interval_s - time.monotonic()))
+            yield self.together
+
+
+PACES = {
+    "steady": Pace(200, 1, 100),
+    "fast": Pace(4000, 4, 2000),
+    "bursts": Pace(4000, 200, 2000),
+    "try": Pace(20, 2, 200),
+    LONG: Pace(1000, 1, 200),
+}
+
+
+def stamp() -> str:
+    """The time, as a piece of text."""
+    return f"{time.time_ns()} "
+
+
+class Stamped:
+    """The model `stamped:MODE`."""
+
+    def check(self, model: str) -> None:
+        """Any mode."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """Pieces at the mode's pace."""
+        note("call")
+        await asyncio.sleep(0 if request.model == LONG else BEFORE_S)
+        async for together in PACES[request.model].beats():
+            for _ in range(together):
+                yield TextDelta(stamp())
+        yield Finished(reason="stop", usage=USAGE)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+class Stalling(Instant):
+    """The model `stalling:STEP` of a run of ten steps; each of its calls is noted."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The answer, unless this is the call that is to be killed."""
+        note(f"call {request.round}")
+        if request.round == int(request.model) and first_to("stall"):
+            await asyncio.Event().wait()
+        async for delta in super().stream(msgspec.structs.replace(request, model=str(script.STEPS))):
+            yield delta
+
+
+def talker(mode: str) -> Agent[str]:
+    """The agent that streams in this mode."""
+    return Agent(f"talker-{mode}", model=f"stamped:{mode}")
+
+
+stalling: Agent[str] = Agent(
+    "stalling", model=f"stalling:{STALLS_AT}", tools=[lookup], max_steps=script.STEPS
+)
+
+
+def registry_of() -> Registry:
+    """A registry of these agents."""
+    agents = [*map(talker, PACES), stalling]
+    return Registry(agents=agents, providers={"stamped": Stamped(), "stalling": Stalling()})
+
+
+registry = registry_of()

@@ -1,0 +1,49 @@
+"""What processes note down with the time, for others to wait for: one line a note, in a file that all append to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+VARIABLE = "FOLDLOG_BENCH_NOTES"
+LOOK_S = 0.001
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """When (nanoseconds since the epoch), which process, what."""
+
+    at_ns: int
+    pid: int
+    what: str
+
+
+def note(what: str) -> None:
+    """Note it in the file that the environment names."""
+    line = msgspec.json.encode(Note(time.time_ns(), os.getpid(), what)) + b"\n"
+    with Path(os.environ[VARIABLE]).open("ab", buffering=0) as file:
+        file.write(line)
+
+
+def first_to(what: str) -> bool:
+    """Whether this is the first process to ask: true once, of all processes that note in this file."""
+    try:
+        Path(f"{os.environ[VARIABLE]}.{what}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+async def noted(path: Path, wanted: Callable[[Note], bool], timeout_s: float = 60.0) -> Note:
+    """The first note like that, waited for if need be. Raises `TimeoutError`."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            for line in lines:
+                if line.endswith(b"\n") and wanted(found := msgspec.json.decode(line, type=Note)):
+                    return found
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,14 @@
+"""Numbers for people: three digits that say something, and no more."""
+
+from __future__ import annotations
+
+import math
+
+
+def short(value: float) -> str:
+    """A number to three significant digits, with separators of thousands."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, digits):,.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

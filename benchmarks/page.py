@@ -1,0 +1,146 @@
+"""The page: what the JSON files of a directory say, as Markdown with plots. Nothing in it is written by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from .bounds import FOLDLOG
+from .catalogue import PARTS, Part
+from .figures import Series, Taken, kept, ratios
+from .numbers import short
+from .plots import Dot, dots, lines
+from .targets import Verdict, judge
+
+PAGE = "README.md"
+HEAD = """\
+# Figures
+
+Measured by `python -m benchmarks --into docs/figures`, which writes the JSON files of this directory and renders this
+page and its plots from them; [speed](../speed.md) says what is measured and how to do it on another machine.
+A figure is the median of the rounds, with the lowest and the highest of them; ratios are taken round by round, within
+one run on one machine.
+"""
+
+
+def write(directory: Path) -> list[Path]:
+    """Render the directory's page and plots into it; what was written. Plots that are drawn no more are removed."""
+    files = rendered(kept(directory))
+    for stale in set(directory.glob("*.svg")) - {directory / name for name in files}:
+        stale.unlink()
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return [directory / name for name in files]
+
+
+def rendered(measured: Mapping[str, Taken]) -> dict[str, str]:
+    """The page and its plots by file name: the same for the same figures."""
+    sections, files = [HEAD, _targets(judge(measured))], dict[str, str]()
+    for part in PARTS:
+        if part.name in measured:
+            taken = measured[part.name]
+            plots = {f"{part.name}-{_slug(m)}.svg": _plot(part, taken, m) for m in part.plots if taken.of(m)}
+            sections.append("\n".join(_section(part, taken, list(plots))))
+            files.update(plots)
+    return {PAGE: "\n".join(sections), **files}
+
+
+def _targets(verdicts: Sequence[Verdict]) -> str:
+    rows = [
+        (
+            verdict.target.figure,
+            verdict.target.wanted,
+            "not measured"
+            if verdict.middle is None
+            else f"{short(verdict.middle)} {verdict.target.unit}".rstrip(),
+            "" if verdict.middle is None else f"{short(verdict.low)} to {short(verdict.high)}",
+            "" if verdict.met is None else ("yes" if verdict.met else "**no**"),
+            verdict.target.peer,
+        )
+        for verdict in verdicts
+    ]
+    head = ("figure", "target", "measured", "from, to", "met", "best peer when the target was set")
+    reasons = [
+        f"- {verdict.target.figure}: {verdict.target.why_not}"
+        for verdict in verdicts
+        if verdict.met is False and verdict.target.why_not
+    ]
+    text = ["## Targets", "", *_table(head, rows)]
+    return "\n".join(text + (["", "What was not reached, and why:", "", *reasons] if reasons else []) + [""])
+
+
+def _section(part: Part, taken: Taken, plots: list[str]) -> Iterator[str]:
+    yield from (f"## {part.title}", "", part.says, "")
+    for plot in plots:
+        yield from (f"![{plot.removesuffix('.svg').replace('-', ' ')}]({plot})", "")
+    for measure in taken.measures():
+        yield from (f"### {measure[0].upper()}{measure[1:]}", "")
+        yield from _measure(taken.of(measure), taken.find(measure, part.bases.get(measure, "")), part.x_unit)
+        yield ""
+    if taken.remarks:
+        yield from (*(f"- {remark}" for remark in taken.remarks), "")
+    yield from (_circumstances(taken), "")
+
+
+def _measure(series: Sequence[Series], base: Series | None, x_unit: str) -> Iterator[str]:
+    head = ["", "median", "from, to"]
+    placed, set_up = any(s.x is not None for s in series), any(s.setting for s in series)
+    head[1:1] = [x_unit] if placed else []
+    head += [f"ratio to {base.who}"] if base is not None else []
+    head += ["setting"] if set_up else []
+    rows = []
+    for each in series:
+        row = [f"**{each.who}**" if _own(each.who) else each.who, f"{short(each.median)} {each.unit}"]
+        row.append(" to ".join(map(short, each.spread)) if len(each.values) > 1 else "")
+        row[1:1] = ["" if each.x is None else short(each.x)] if placed else []
+        row += [_ratio(each, base)] if base is not None else []
+        row += [each.setting] if set_up else []
+        rows.append(tuple(row))
+    yield from _table(head, rows)
+
+
+def _ratio(series: Series, base: Series) -> str:
+    if series is base:
+        return "1"
+    values = sorted(ratios(series, base))
+    return f"{short(values[len(values) // 2])} ({short(values[0])} to {short(values[-1])})" if values else ""
+
+
+def _circumstances(taken: Taken) -> str:
+    machine = ", ".join(f"{name} {value}" for name, value in taken.machine.items())
+    versions = ", ".join(f"{name} {value}" for name, value in taken.versions.items())
+    tried = " A quick try: these figures are worth nothing." if taken.quick else ""
+    return (
+        f"Taken {taken.at} in {taken.took_s / 60:.1f} minutes, {taken.rounds} rounds; load before: "
+        f"{taken.load_before:.1f}.{tried} {machine}; {versions}."
+    )
+
+
+def _plot(part: Part, taken: Taken, measure: str) -> str:
+    series = taken.of(measure)
+    title = f"{measure[0].upper()}{measure[1:]}"
+    if all(each.x is not None for each in series):
+        points: dict[str, list[tuple[float, float]]] = {}
+        for each in series:
+            points.setdefault(each.who, []).append((each.x or 0, each.median))
+        return lines(title, series[0].unit, part.x_unit, points)
+    rows = [Dot(each.who, each.median, *each.spread, _own(each.who)) for each in series]
+    return dots(title, series[0].unit, rows)
+
+
+def _own(who: str) -> bool:
+    return who.partition(",")[0] == FOLDLOG
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines_of = [
+        head,
+        ["---", *("---:" if name in {"median", "measured"} else "---" for name in head[1:])],
+        *rows,
+    ]
+    return ["| " + " | ".join(row) + " |" for row in lines_of]
+
+
+def _slug(measure: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", measure.lower()).strip("-")

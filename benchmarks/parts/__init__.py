@@ -1,0 +1,1 @@
+"""What can be measured, each part by a module of its own."""

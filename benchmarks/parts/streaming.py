@@ -1,0 +1,137 @@
+"""How long a piece of text takes from the model to a reader in another process, also when its worker is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.runtime import Runtime
+
+from .. import bounds, notes
+from ..contestants import worker_process
+from ..models import LONG, PACES, registry_of, stamp, talker
+from ..reader import Order, Reader, Report
+from ..settings import Collected, Measured, Settings
+
+ROUNDS, KILLS = 3, 3
+MODES = {
+    "steady": "100 a second",
+    "fast": "2,000 a second",
+    "bursts": "2,000 a second, 200 at once",
+}
+REGISTRY = "benchmarks.models:registry"
+SUBJECT = "bench.bare"
+RESUME = "from SIGKILL of a streaming worker to the next piece of text"
+HEARD_S = 1.0
+"""How long a reader has heard pieces before the worker is killed."""
+
+
+def middle(mode: str) -> str:
+    """The measure of the median."""
+    return f"a piece of text to a reader, {MODES[mode]}: median"
+
+
+def tail(mode: str) -> str:
+    """The measure of the 99th of a hundred."""
+    return f"a piece of text to a reader, {MODES[mode]}: 99th percentile"
+
+
+async def measure(settings: Settings) -> Measured:
+    """Each round has every mode, through a run and bare; then a worker is killed in mid-text."""
+    found, rounds = Collected(), settings.rounds_of(ROUNDS)
+    async with _stage() as (server, runtime, reader, path):
+        async with worker_process(server.url, REGISTRY, **{notes.VARIABLE: str(path)}):
+            await _read(runtime, reader, "try")
+            for number, mode in itertools.product(range(1, rounds + 1), MODES):
+                settings.say(f"round {number} of {rounds}: {MODES[mode]}")
+                pace = "try" if settings.quick else mode
+                _add(found, mode, bounds.FOLDLOG, await _read(runtime, reader, pace))
+                _add(found, mode, bounds.BARE, await _bare(server.url, reader, pace))
+        report = Report()
+        for number in range(1, (kills := settings.rounds_of(KILLS)) + 1):
+            settings.say(f"kill {number} of {kills}")
+            report = await _resumed(found, server.url, runtime, reader, path)
+        found.remarks.append(_told(report))
+    return found.measured()
+
+
+@contextlib.asynccontextmanager
+async def _stage() -> AsyncIterator[tuple[EphemeralServer, Runtime, Reader, Path]]:
+    with tempfile.TemporaryDirectory() as directory:
+        async with EphemeralServer() as server, Runtime.open(server.url, registry=registry_of()) as runtime:
+            reader = await Reader.start(server.url)
+            try:
+                yield server, runtime, reader, Path(directory) / "notes"
+            finally:
+                await reader.close()
+
+
+def _add(found: Collected, mode: str, who: str, report: Report) -> None:
+    delays = report.delays_ms
+    found.add(middle(mode), who, "ms", statistics.median(delays))
+    found.add(tail(mode), who, "ms", statistics.quantiles(delays, n=100)[98])
+
+
+async def _read(runtime: Runtime, reader: Reader, mode: str) -> Report:
+    run = await runtime.start(talker(mode), "question", executor="durable")
+    reader.order(Order(run=run.run_id))
+    return await reader.report()
+
+
+async def _bare(url: str, reader: Reader, mode: str) -> Report:
+    """The same pieces as messages of nats-py, from this process."""
+    pace = PACES[mode]
+    reader.order(Order(subject=SUBJECT, pieces=pace.pieces))
+    await reader.line()
+    connection = await nats.connect(url)
+    async for together in pace.beats():
+        for _ in range(together):
+            await connection.publish(SUBJECT, stamp().encode())
+    await connection.flush()
+    report = await reader.report()
+    await connection.close()
+    return report
+
+
+async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader, path: Path) -> Report:
+    """Kill the worker that streams; another one, standing by, begins the answer anew."""
+    environment = {notes.VARIABLE: str(path)}
+    path.unlink(missing_ok=True)
+    async with worker_process(url, REGISTRY, "--concurrency", "1", **environment) as first:
+        run = await runtime.start(talker(LONG), "question", executor="durable")
+        reader.order(Order(run=run.run_id))
+        await notes.noted(path, lambda note: note.pid == first.pid)
+        async with worker_process(url, REGISTRY, **environment):
+            await runtime.run(
+                talker("try"), "question", executor="durable"
+            )  # the first one has no room for it
+            await asyncio.sleep(HEARD_S)
+            killed = time.time_ns()
+            os.kill(first.pid, signal.SIGKILL)
+            report = await reader.report()
+            stored = await run.result()
+    since = next(seen.at_ns for seen in report.seen if seen.type == "text_reset")
+    found.add(RESUME, bounds.FOLDLOG, "ms", (since - killed) / 1e6)
+    if report.text != stored.output:
+        raise RuntimeError("a reader that does as it is told has another text than the log")
+    return report
+
+
+def _told(report: Report) -> str:
+    """What the reader of the last round saw, in the order in which it came."""
+    kinds = [
+        seen.type if seen.type != "text_reset" else f"text_reset to {seen.offset}" for seen in report.seen
+    ]
+    grouped = [(kind, len(list(same))) for kind, same in itertools.groupby(kinds)]
+    told = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in grouped)
+    return f"what a reader saw whose run's worker was killed in mid-text; the next attempt said something else: {told}"

@@ -1,0 +1,60 @@
+"""Workload A, alone and fifty at once, beside what the log and Python would take for it at the least."""
+
+from __future__ import annotations
+
+import contextlib
+
+from .. import bounds, script
+from ..contestants import Contestant, timed
+from ..settings import Collected, Measured, Settings
+
+ROUNDS = 7
+ALONE, CROWD, AT_ONCE = 20, 150, 50
+RUN_ALONE = "a run alone, wall time"
+RUNS_A_SECOND = "runs a second, 50 at once"
+CPU_ALONE = "CPU of the worker for a run alone"
+CPU_AT_ONCE = "CPU of the worker for a run, 50 at once"
+SERVER_CPU = "CPU of the server for a run alone"
+STORED = "bytes on disk of a run"
+PAYLOAD = "what was said"
+
+
+async def measure(settings: Settings) -> Measured:
+    """Interleaved: each round has every contestant once, alone and in a crowd."""
+    found = Collected()
+    settings.say("the commits of a run")
+    commits = await bounds.commits_of_a_run()
+    async with contextlib.AsyncExitStack() as stack:
+        contestants = [
+            await stack.enter_async_context(opened)
+            for opened in (
+                bounds.foldlog(),
+                bounds.bare(commits),
+                bounds.foldlog("default"),
+                bounds.bare(commits, "default"),
+                bounds.plain_loop(),
+            )
+        ]
+        rounds = settings.rounds_of(ROUNDS)
+        for number in range(1, rounds + 1):
+            for contestant in contestants:
+                settings.say(f"round {number} of {rounds}: {contestant.name}")
+                await _round(found, contestant, settings)
+            found.add(STORED, PAYLOAD, "B", script.payload_bytes())
+    found.remarks.append(f"a run is {len(commits)} commits of {sum(map(len, commits)):,} bytes together")
+    return found.measured()
+
+
+async def _round(found: Collected, contestant: Contestant, settings: Settings) -> None:
+    """One round of one contestant: a loop without a store is so quick that it takes ten times the runs."""
+    more = 1 if contestant.store else 10
+    who, how = contestant.name, contestant.setting
+    alone = await timed(contestant, settings.count(ALONE, 2) * more, 1, script.STEPS)
+    crowd = await timed(contestant, settings.count(CROWD, 4) * more, AT_ONCE, script.STEPS)
+    found.add(RUN_ALONE, who, "ms", alone.wall_ms, setting=how)
+    found.add(RUNS_A_SECOND, who, "/s", crowd.runs_s, setting=how)
+    found.add(CPU_ALONE, who, "ms", alone.worker_cpu_ms, setting=how)
+    found.add(CPU_AT_ONCE, who, "ms", crowd.worker_cpu_ms, setting=how)
+    if contestant.store is not None:
+        found.add(SERVER_CPU, who, "ms", alone.server_cpu_ms, setting=how)
+        found.add(STORED, who, "B", crowd.stored, setting=how)

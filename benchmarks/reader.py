@@ -1,0 +1,150 @@
+"""A reader in another process: reads runs, or a bare subject, and says when each piece came.
+
+python -m benchmarks.reader URL, then a JSON line for each thing to read:
+    {"run": ID}                         the run's stream, until it is over
+    {"subject": NAME, "pieces": N}      with nats-py, so many messages; "ready" comes first
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import msgspec
+import nats
+import uvloop
+from foldlog.eventlog.events import Event, Text, TextReset
+from foldlog.runtime import Runtime
+from nats.aio.msg import Msg
+
+
+class Order(msgspec.Struct):
+    """What to read."""
+
+    run: str = ""
+    subject: str = ""
+    pieces: int = 0
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """An event: when it came (nanoseconds since the epoch), its type, its text or, of a reset, why; where it begins."""
+
+    at_ns: int
+    type: str
+    text: str = ""
+    offset: int | None = None
+    draft: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was seen, in order."""
+
+    seen: list[Seen] = []
+
+    @property
+    def delays_ms(self) -> list[float]:
+        """How long each stamp of a piece that was not stored yet had been under way."""
+        drafts = (seen for seen in self.seen if seen.draft)
+        return [(seen.at_ns - int(stamp)) / 1e6 for seen in drafts for stamp in seen.text.split()]
+
+    @property
+    def text(self) -> str:
+        """What a reader has who does as it is told: drops what a reset takes back, and shows the rest."""
+        text = ""
+        for seen in self.seen:
+            if seen.type in {"text", "text_reset"}:
+                text = (text if seen.offset is None else text[: seen.offset]) + seen.text * (
+                    seen.type == "text"
+                )
+        return text
+
+
+class Reader:
+    """A reader process, as the process that measures has it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, url: str) -> Reader:
+        """Start one; it is connected when this returns."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.reader", url),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=2**26,
+        )
+        reader = cls(process)
+        await reader.line()
+        return reader
+
+    async def line(self) -> bytes:
+        """The next line it says. Raises `RuntimeError` if it has ended."""
+        if self._process.stdout is None or not (line := await self._process.stdout.readline()):
+            raise RuntimeError("the reader process has ended")
+        return line
+
+    def order(self, order: Order) -> None:
+        """Have something read."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+
+    async def report(self) -> Report:
+        """What it has read, once it is over."""
+        return msgspec.json.decode(await self.line(), type=Report)
+
+    async def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        await self._process.wait()
+
+
+async def _serve(url: str) -> None:
+    async with Runtime.open(url) as runtime:
+        _say(b"ready")
+        while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+            order = msgspec.json.decode(line, type=Order)
+            seen = await (_run(runtime, order.run) if order.run else _subject(url, order))
+            _say(msgspec.json.encode(Report(seen)))
+
+
+async def _run(runtime: Runtime, run: str) -> list[Seen]:
+    return [_seen(event) async for event in runtime.get_run(run).stream()]
+
+
+def _seen(event: Event) -> Seen:
+    now = time.time_ns()
+    match event:
+        case Text():
+            return Seen(now, event.type, event.text, event.offset, event.revision is None)
+        case TextReset():
+            return Seen(now, event.type, event.cause, event.offset)
+        case _:
+            return Seen(now, event.type)
+
+
+async def _subject(url: str, order: Order) -> list[Seen]:
+    seen, complete = list[Seen](), asyncio.Event()
+
+    async def take(message: Msg) -> None:
+        seen.append(Seen(time.time_ns(), "text", message.data.decode(), draft=True))
+        if len(seen) == order.pieces:
+            complete.set()
+
+    connection = await nats.connect(url)
+    await connection.subscribe(order.subject, cb=take)
+    await connection.flush()
+    _say(b"ready")
+    await complete.wait()
+    await connection.close()
+    return seen
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(sys.argv[1]))

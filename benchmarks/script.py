@@ -1,0 +1,48 @@
+"""Workload A: a run of ten steps and 28 calls, as plain data, so that every contestant runs the same.
+
+Ten model calls; the first nine ask for a pair of tool calls with some 200 bytes of arguments and some 300 bytes of
+result each; the tenth answers in 500 bytes. Nothing but the standard library is imported: the peers have environments
+of their own.
+"""
+
+import json
+
+STEPS = 10
+CALLS_PER_STEP = 2
+ARGUMENT_CHARS = 190
+RESULT_CHARS = 300
+ANSWER_CHARS = 500
+QUESTION = "question"
+TOOL = "lookup"
+TOOL_SAYS = "Look something up."
+
+
+def call_ids(step: int) -> list[str]:
+    """The ids of the calls that the model asks for in a step (from 1)."""
+    return [f"c{step}-{n}" for n in range(CALLS_PER_STEP)]
+
+
+def query(call_id: str) -> str:
+    """The argument `q` of a call."""
+    return f"{call_id} " + "q" * ARGUMENT_CHARS
+
+
+def arguments(call_id: str) -> str:
+    """The arguments of a call as the model writes them."""
+    return json.dumps({"q": query(call_id)})
+
+
+def found(q: str) -> str:
+    """What the tool returns."""
+    return f"{q[:5]} " + "r" * RESULT_CHARS
+
+
+def answer() -> str:
+    """What the model says in the end."""
+    return "z" * ANSWER_CHARS
+
+
+def payload_bytes(steps: int = STEPS) -> int:
+    """What models and tools say to each other in a run, without any wrapping."""
+    calls = [call for step in range(1, steps) for call in call_ids(step)]
+    return len(QUESTION) + len(answer()) + sum(len(arguments(c)) + len(found(query(c))) for c in calls)

@@ -1,0 +1,55 @@
+"""What a part is told: how many rounds, how thoroughly, and whom it tells what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from .figures import Series
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`quick` is for trying the benchmark itself: its figures are worth nothing."""
+
+    rounds: int | None = None
+    quick: bool = False
+    say: Callable[[str], None]
+
+    def count(self, full: int, quick: int) -> int:
+        """A number of runs, tokens, readers, ..."""
+        return quick if self.quick else full
+
+    def rounds_of(self, default: int) -> int:
+        """How many rounds a part makes that makes `default` when nobody asks."""
+        return 1 if self.quick else self.rounds or default
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a part found."""
+
+    series: list[Series]
+    remarks: list[str] = []
+
+
+class Collected:
+    """Series that grow by a value at a time."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str, float | None], Series] = {}
+        self.remarks: list[str] = []
+
+    def add(
+        self, measure: str, who: str, unit: str, value: float, *, setting: str = "", x: float | None = None
+    ) -> None:
+        """Another round of a contestant."""
+        key = (measure, who, x)
+        if key not in self._series:
+            self._series[key] = Series(measure, who, unit, [], setting, x)
+        self._series[key].values.append(value)
+
+    def measured(self) -> Measured:
+        """All of it, sorted by measure in the order in which they came up."""
+        measures = list(dict.fromkeys(measure for measure, _, _ in self._series))
+        ordered = sorted(self._series.values(), key=lambda series: measures.index(series.measure))
+        return Measured(ordered, self.remarks)

@@ -1,0 +1,123 @@
+"""What we want, what was measured of it, and why not, where it was not reached."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from .bounds import BARE, FOLDLOG, LOOP
+from .figures import Series, Taken, ratios
+from .numbers import short
+from .parts import streaming, workload_a
+
+Values = list[float]
+Measured = Mapping[str, Taken]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure and its limit. `values` takes it from what was measured; None if that part was not.
+
+    `why_not` is shown while the limit is not kept: what the time, or the space, goes into.
+    """
+
+    figure: str
+    limit: float
+    at_least: bool = False
+    unit: str = ""
+    values: Callable[[Measured], Values | None]
+    peer: str = ""
+    """Today's best peer, as measured when the target was set."""
+    why_not: str = ""
+
+    def met(self, value: float) -> bool:
+        """Whether a value keeps the limit."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    @property
+    def wanted(self) -> str:
+        """The limit in words."""
+        return f"{'>=' if self.at_least else '<='} {short(self.limit)} {self.unit}".rstrip()
+
+
+class Verdict(NamedTuple):
+    """A target beside what was measured: the median, the spread, and whether it is met; None: not measured."""
+
+    target: Target
+    middle: float | None
+    low: float
+    high: float
+    met: bool | None
+
+
+def judge(measured: Measured) -> list[Verdict]:
+    """All targets, in order."""
+    return [_judged(target, target.values(measured)) for target in TARGETS]
+
+
+def _judged(target: Target, values: Values | None) -> Verdict:
+    if not values:
+        return Verdict(target, None, 0, 0, None)
+    middle = statistics.median(values)
+    return Verdict(target, middle, min(values), max(values), target.met(middle))
+
+
+def _found(part: str, measure: str, who: str, x: float | None = None) -> Callable[[Measured], Values | None]:
+    """A series as it is."""
+
+    def values(measured: Measured) -> Values | None:
+        series = _series(measured, part, measure, who, x)
+        return None if series is None else series.values
+
+    return values
+
+
+def _ratio(part: str, measure: str, who: str, base: str) -> Callable[[Measured], Values | None]:
+    """A series against another one of the same run."""
+
+    def values(measured: Measured) -> Values | None:
+        mine, theirs = (_series(measured, part, measure, name) for name in (who, base))
+        return None if mine is None or theirs is None else ratios(mine, theirs)
+
+    return values
+
+
+def _series(measured: Measured, part: str, measure: str, who: str, x: float | None = None) -> Series | None:
+    taken = measured.get(part)
+    return None if taken is None else taken.find(measure, who, x)
+
+
+A = "workload-a"
+TARGETS = (
+    Target(
+        figure="run alone, ratio to bare packed nats-py",
+        limit=1.2,
+        values=_ratio(A, workload_a.RUN_ALONE, FOLDLOG, BARE),
+        peer="Restate 3.8, LangGraph 4.6, DBOS 9, Temporal 37 to 98",
+    ),
+    Target(
+        figure="CPU of the worker for a run alone, ratio to the plain asyncio loop's",
+        limit=30,
+        values=_ratio(A, workload_a.CPU_ALONE, FOLDLOG, LOOP),
+        peer="pydantic-ai's loop without any durability 100, LangGraph 205",
+    ),
+    Target(
+        figure="bytes on disk of a run, ratio to what was said",
+        limit=2.5,
+        values=_ratio(A, workload_a.STORED, FOLDLOG, workload_a.PAYLOAD),
+        peer="LangGraph grows with the square of the steps",
+    ),
+    *(
+        Target(
+            figure=measure,
+            limit=limit_ms,
+            unit="ms",
+            values=_found("streaming", measure, FOLDLOG),
+            peer="DBOS 10 to 515 ms, Temporal 104 ms",
+        )
+        for mode in streaming.MODES
+        for measure, limit_ms in ((streaming.middle(mode), 1), (streaming.tail(mode), 5))
+    ),
+)
