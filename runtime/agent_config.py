@@ -397,6 +397,15 @@ def problems_of(error: pydantic.ValidationError, model: type[pydantic.BaseModel]
     return [_problem(problem, model) for problem in error.errors(include_url=False)]
 
 
+def within(key: str, error: AgentConfigError) -> AgentConfigError:
+    """What is wrong with the table at `key` of another one, told with its place there."""
+    problems = [
+        problem._replace(key=f"{key}.{problem.key}".removesuffix("."), message=f"{key}: {problem.message}")
+        for problem in error.problems
+    ]
+    return AgentConfigError(f"{key}: {error}", problems)
+
+
 def _told(problems: list[ConfigProblem]) -> str:
     return "; ".join(problem.message for problem in problems)
 
@@ -421,7 +430,10 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
 
 
 def _near(word: str, known: typing.Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
+    """The known word that is most like it, whatever the case; null for none that is like it."""
+    folded = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    return folded[near[0]] if near else None
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
@@ -436,12 +448,13 @@ def _keys(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:
     """The keys that the table at `path` may have."""
     table: Any = model
     for part in path:
-        table = _table(table.model_fields[part].annotation)
+        if not part.isdecimal():  # else a place in a list of tables
+            table = _table(table.model_fields[part].annotation)
     return list(table.model_fields)
 
 
 def _table(annotation: Any) -> Any:
-    """The table within `Table` or `Table | None`."""
-    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+    """The table within `Table`, `Table | None` or `tuple[Table, ...]`."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) in {typing.Union, tuple}:
         return typing.get_args(annotation)[0]
     return annotation

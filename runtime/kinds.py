@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..eventlog.errors import AgentConfigError, ConfigError
+from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from .agent import Agent
 from .ralph.loop import RalphLoop
 from .runnable import Runnable
@@ -21,10 +21,16 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {
 
 def runnable_of_table(table: Mapping[str, Any]) -> Runnable[Any]:
     """The runnable of a table whose `kind` says what it is; an agent if it says nothing. Raises `AgentConfigError`."""
-    kind = table.get("kind", "agent")
-    if kind not in KINDS:
-        raise AgentConfigError(f"kind is {kind!r}; known are {', '.join(map(repr, KINDS))}")
+    kind = checked_kind(table.get("kind", "agent"))
     return KINDS[kind]({k: v for k, v in table.items() if (k, v) != ("kind", "agent")})
+
+
+def checked_kind(kind: object) -> str:
+    """The kind, if it is one. Raises `AgentConfigError`."""
+    if not isinstance(kind, str) or kind not in KINDS:
+        told = f"kind is {kind!r:.60}; known are {', '.join(map(repr, KINDS))}"
+        raise AgentConfigError(told, [ConfigProblem("kind", told)])
+    return kind
 
 
 def runnable_of(kind: str, config: Mapping[str, Any]) -> Runnable[Any]:

@@ -25,8 +25,24 @@ def json_schema(context: typer.Context) -> int:
 @app.command()
 def config(context: typer.Context) -> int:
     """The schema of an agent's configuration."""
-    from ...runtime.agent_config import config_schema
+    return _schema_of("agent", context)
+
+
+@app.command()
+def swarm(context: typer.Context) -> int:
+    """The schema of a swarm's configuration, with all that may be in it."""
+    return _schema_of("swarm", context)
+
+
+@app.command()
+def ralph(context: typer.Context) -> int:
+    """The schema of a loop's configuration, with all that may be in it."""
+    return _schema_of("ralph", context)
+
+
+def _schema_of(kind: str, context: typer.Context) -> int:
+    from ...runtime.config_schemas import schema_of
     from .terminal import Screen
 
-    Screen(settings_of(context)).json(config_schema())
+    Screen(settings_of(context)).json(schema_of(kind))
     return OK

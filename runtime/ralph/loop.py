@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
-from pydantic import ConfigDict, StrictStr
+from pydantic import ConfigDict, StrictBool, StrictStr
 
-from ...eventlog.errors import AgentConfigError, ConfigError
+from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..agent import Agent
-from ..agent_config import JsonObject, Name, config_digest, explain
+from ..agent_config import JsonObject, Name, config_digest, explain, problems_of, within
 from ..rules import rules_of
 from ..runnable import Runnable, all_members, is_runnable
 from ..runnable_tool import runnable_tool
@@ -70,7 +70,7 @@ class RalphConfig(pydantic.BaseModel):
     kind: Literal["ralph"] = "ralph"
     runnable: MemberConfig
     scorers: tuple[Annotated[StrictStr, pydantic.Field(pattern="^[A-Za-z_][A-Za-z0-9_-]{0,63}$")], ...] = ()
-    reflects: bool = False
+    reflects: StrictBool = False
     stop: Stop = Stop()
 
     @pydantic.model_validator(mode="after")
@@ -205,10 +205,8 @@ class RalphLoop:
 
         Raises `AgentConfigError` for a wrong key.
         """
-        from ..kinds import runnable_of
-
         config = read_config(data)
-        runnable = runnable_of(config.runnable.kind, config.runnable.config)
+        runnable = _read(config)
         return cls(
             runnable,
             name=config.name,
@@ -241,9 +239,25 @@ def read_config(data: Mapping[str, Any]) -> RalphConfig:
     try:
         return RalphConfig.model_validate(dict(data))
     except pydantic.ValidationError as error:
-        raise AgentConfigError(explain(error, data, RalphConfig, "loop")) from None
+        problems = problems_of(error, RalphConfig)
+        raise AgentConfigError(explain(error, data, RalphConfig, "loop"), problems) from None
     except AgentConfigError as error:
-        raise AgentConfigError(f"loop {data.get('name')!r}: {error}") from None
+        raise AgentConfigError(f"loop {data.get('name')!r}: {error}", error.problems) from None
+
+
+def _read(config: RalphConfig) -> Runnable[Any]:
+    """What is repeated."""
+    from ..kinds import checked_kind, runnable_of
+
+    key = "runnable"
+    try:
+        kind, key = checked_kind(config.runnable.kind), "runnable.config"
+        return runnable_of(kind, config.runnable.config)
+    except FlowError:  # which shows its own place
+        raise
+    except AgentConfigError as error:
+        told = within(key, error)
+        raise AgentConfigError(f"loop {config.name!r}: {told}", told.problems) from None
 
 
 def _check_functions(name: object, scorers: object, reflect: object) -> None:

@@ -11,7 +11,7 @@ import pydantic
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt, StrictStr
 
 from ...eventlog.errors import AgentConfigError
-from ..agent_config import explain
+from ..agent_config import explain, problems_of, within
 
 StopType = Literal[
     "completion",
@@ -47,7 +47,8 @@ class Stop(pydantic.BaseModel):
         try:
             return handler(data)
         except pydantic.ValidationError as error:
-            raise AgentConfigError(f"stop: {explain(error, data, Stop)}") from None
+            told = AgentConfigError(explain(error, data, Stop), problems_of(error, Stop))
+            raise within("stop", told) from None
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):

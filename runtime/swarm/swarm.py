@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...eventlog.errors import AgentConfigError, ConfigError
+from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..agent import Agent
-from ..agent_config import config_digest
+from ..agent_config import config_digest, within
 from ..runnable import Runnable, is_runnable
 from ..runnable_tool import runnable_tool
 from ..tools import PythonTool
@@ -173,13 +173,17 @@ class Swarm:
 
 def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
     """The agent of a table, or what its `kind` says."""
-    from ..kinds import KINDS, runnable_of_table
+    from ..kinds import runnable_of_table
 
     if not isinstance(table, Mapping):
         config.fail(f"{key}: {reprlib.repr(table)} must be a table")
-    if (kind := table.get("kind", "agent")) not in KINDS:
-        config.fail(f"{key}: kind is {kind!r}; known are {', '.join(map(repr, KINDS))}")
-    return runnable_of_table(table)
+    try:
+        return runnable_of_table(table)
+    except FlowError:  # which shows its own place
+        raise
+    except AgentConfigError as error:
+        told = within(key, error)
+        raise AgentConfigError(f"swarm {config.name!r}: {told}", told.problems) from None
 
 
 def _check_functions(name: object, predicates: object) -> None:

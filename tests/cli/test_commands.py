@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -40,7 +41,7 @@ COMMANDS = {
     ("approvals",): {"list", "show", "approve", "reject", "token"},
     ("approvals", "token"): {"issue", "revoke"},
     ("log",): {"up", "down", "status"},
-    ("schema",): {"json", "config"},
+    ("schema",): {"json", "config", "swarm", "ralph"},
     ("tools",): {"list", "apply-patch"},
 }
 HEAVY = {"anyio", "jsonschema", "mcp", "msgspec", "nats", "openai", "rich", "foldlog.runtime"}
@@ -274,10 +275,23 @@ def test_the_schema_of_commits_is_a_schema_and_describes_an_event() -> None:
     assert Text(text="x").type in json.dumps(schema)
 
 
-def test_the_schema_of_configurations_accepts_a_configuration() -> None:
-    result = invoke("schema", "config")
+@pytest.mark.parametrize(
+    ("kind", "configuration"),
+    [
+        ("config", {"name": "agent", "model": "openai:gpt-4o"}),
+        ("swarm", {"agents": [{"name": "a"}, {"kind": "agent", "name": "b"}], "flow": "a >> b"}),
+        ("ralph", {"name": "l", "runnable": {"kind": "agent", "config": {"name": "a"}}}),
+    ],
+)
+def test_the_schema_of_configurations_accepts_a_configuration(
+    kind: str, configuration: dict[str, Any]
+) -> None:
+    result = invoke("schema", kind)
     assert result.exit_code == 0
-    jsonschema.validate({"name": "agent", "model": "openai:gpt-4o"}, json.loads(result.stdout))
+    schema = json.loads(result.stdout)
+    jsonschema.validate(configuration, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**configuration, "nam": "x"}, schema)
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -33,6 +33,8 @@ from foldlog.runtime.agent_config import (
     capabilities_needed,
 )
 from foldlog.runtime.executor import BUILT
+from foldlog.runtime.ralph.loop import RalphConfig
+from foldlog.runtime.ralph.stop import Stop
 from foldlog.runtime.swarm import SwarmConfig
 
 from tests.docs.markdown import ROOT, prose
@@ -143,6 +145,17 @@ def test_every_field_of_a_swarm_is_described_with_its_default() -> None:
     defaults = SwarmConfig().model_dump(mode="json")
     assert described.pop("agents") == "required"
     assert described == {name: f"`{msgspec.json.encode(value).decode()}`" for name, value in defaults.items()}
+
+
+def test_every_field_of_a_loop_and_of_its_stop_is_described_with_its_default() -> None:
+    described = {names(row[0])[0]: row[2] for row in rows("configuration.md", "Loops")}
+    assert list(described) == ["kind", *(name for name in RalphConfig.model_fields if name != "kind")]
+    required = {name for name, field in RalphConfig.model_fields.items() if field.is_required()}
+    assert {name for name, text in described.items() if text == "required"} == required
+    assert [described[name] for name in ("kind", "scorers", "reflects")] == ['`"ralph"`', "`[]`", "`false`"]
+    stops = {names(row[0])[0]: row[1] for row in rows("configuration.md", "`stop`")}
+    defaults = Stop().model_dump(mode="json")
+    assert stops == {name: f"`{msgspec.json.encode(value).decode()}`" for name, value in defaults.items()}
 
 
 def test_every_field_of_the_retry_table_is_described_with_its_default() -> None:

@@ -18,6 +18,7 @@ def agent(name: str, **fields: Any) -> Agent:
 
 
 WRONG = "swarm 's':"
+KINDS = "'agent', 'ralph', 'swarm'"
 A, B, C = agent("a"), agent("b"), agent("c")
 
 
@@ -95,7 +96,15 @@ def test_a_swarm_never_changes() -> None:
             {"agents": [{"kind": "loop"}]},
             "swarm 's': agents.0: kind is 'loop'; known are 'agent', 'ralph', 'swarm'",
         ),
-        ({"agents": [{"name": "a", "step": 1}]}, "agent 'a': unknown key 'step'; did you mean 'max_steps'?"),
+        (
+            {"agents": [{"name": "a", "step": 1}]},
+            "swarm 's': agents.0: agent 'a': unknown key 'step'; did you mean 'max_steps'?",
+        ),
+        ({"agents": [{"kind": ["swarm"]}]}, f"{WRONG} agents.0: kind is ['swarm']; known are {KINDS}"),
+        (
+            {"agents": [{"kind": "ralph", "name": "l", "runnable": {"kind": "agent", "config": {}}}]},
+            f"{WRONG} agents.0: loop 'l': runnable.config: the key 'name' is required",
+        ),
         ({"agents": [{"name": "a"}, {"name": "a"}]}, "swarm 's': agents: two are named 'a'; rename one"),
         (
             {"agents": [{"name": "a"}, {"name": "b"}]},
@@ -167,7 +176,7 @@ def test_only_agents_and_swarms_are_members(given: Any) -> None:
 
 
 def test_what_is_not_there_is_named() -> None:
-    with pytest.raises(AgentConfigError, match=r"^the key 'name' is required$"):
+    with pytest.raises(AgentConfigError, match=r"^swarm 'swarm': agents.0: the key 'name' is required$"):
         Swarm.from_config({"agents": [{}]})
     with pytest.raises(AgentConfigError, match="swarm 'swarm': agents: must be a list of tables, not None"):
         Swarm.from_config({})
