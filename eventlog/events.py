@@ -353,6 +353,8 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     idempotency_key: str | None = None
     parent: ParentLink | None = None
     fork: ForkLink | None = None
+    rules: int = 0
+    """By which rules the core decides about the run, where a release has changed them; a fork keeps its parent's."""
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):

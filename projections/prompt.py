@@ -44,15 +44,19 @@ def knowledge_block(items: Any) -> str:
 
 
 def shortened(text: str, artifact_id: str) -> str:
-    """The head and the tail of a text that is stored as an artifact, with how to read the rest."""
-    left_out = max(0, len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS)
-    if not left_out:
-        return text
+    """The head and the tail of a text that is stored as an artifact, with how to read the rest.
+
+    Of one that is no longer than both, a third and a sixth; the whole where that would take no less.
+    """
+    head, tail = HEAD_CHARACTERS, TAIL_CHARACTERS
+    if len(text) <= head + tail:
+        head, tail = len(text) // 3, len(text) // 6
     pointer = (
-        f"[{left_out} of {len(text)} characters are left out here; "
-        f'retrieve_artifact(id="{artifact_id}", offset={HEAD_CHARACTERS}) reads on]'
+        f"[{len(text) - head - tail} of {len(text)} characters are left out here; "
+        f'retrieve_artifact(id="{artifact_id}", offset={head}) reads on]'
     )
-    return f"{text[:HEAD_CHARACTERS]}\n{pointer}\n{text[-TAIL_CHARACTERS:]}"
+    shown = f"{text[:head]}\n{pointer}\n{text[len(text) - tail :]}"
+    return shown if len(shown) < len(text) else text
 
 
 def budget_line(used: int, window: int) -> str:

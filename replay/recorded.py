@@ -75,6 +75,7 @@ from ..runtime.request import Prompt, prompt_of
 from ..runtime.rules import Rules, rules_of
 from ..runtime.runnable import Runnable, all_members
 from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
+from ..runtime.tools import without_injected
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
 from .recorded_functions import Values, recorded, values_of
@@ -129,7 +130,9 @@ class Recording:
             elif isinstance(event, KnowledgeFound):
                 self.found[self.submitted[event.run_id].input] = event
             elif isinstance(event, Prepared):
-                copies = {spec.name: spec for spec in (*event.tools, *self.tools.get(event.agent, ()))}
+                injected = self.submitted[event.run_id].config.get("injected_tool_args") or {}
+                own = [without_injected(spec, injected) for spec in event.tools]
+                copies = {spec.name: spec for spec in (*own, *self.tools.get(event.agent, ()))}
                 self.tools[event.agent] = tuple(copies.values())
         for events in runs.values():
             self.answers += _answers(events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ..eventlog.events import (
 )
 from ..projections.call_texts import recording_key
 from ..projections.messages import CallRequest
+from ..projections.retrieval import of_others
 from ..projections.run_state import CallState, RunState
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
@@ -116,8 +117,7 @@ def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
 def called(turn: Turn, request: CallRequest) -> None:
     """The model asked for a tool."""
     state = turn.state
-    arguments, raw = parse_arguments(request.arguments)
-    executable, injected = split_arguments(arguments, turn.rules.injected_tool_args)
+    executable, injected, raw = written(turn, request)
     usable = request.id and request.id not in state.call_places
     turn.add(
         ToolCall(
@@ -129,6 +129,14 @@ def called(turn: Turn, request: CallRequest) -> None:
             injected_args=injected,
         )
     )
+
+
+def written(turn: Turn, request: CallRequest) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """The executable arguments of a call, the injected ones, and the text of what is no JSON object."""
+    tool = turn.state.tools.get(request.name)
+    names = of_others(request.name, tool.source if tool is not None else "", turn.rules.injected_tool_args)
+    arguments, raw = parse_arguments(request.arguments)
+    return *split_arguments(arguments, names), raw
 
 
 def call_problem(state: RunState, call: CallState) -> str | None:

@@ -42,7 +42,7 @@ from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, Run
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
 from .modelcall import call_model
-from .offloading import with_retrieval
+from .offloading import is_offered, with_retrieval
 from .snapshots import GRACE_S, SNAPSHOT_EVENTS, SnapshotTaker
 from .todo import of_run
 from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
@@ -228,12 +228,13 @@ class Driver:
             provider.check(model)
         self.host.registry.price_book()
         budgeting.check(self.host.registry, rules)
-        unknown = rules.hitl_tools - tools.keys()
+        offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self.state, rules)]
+        unknown = rules.hitl_tools - {spec.name for spec in offered}
         if unknown:
             raise ConfigError(
                 f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have"
             )
-        specs = tuple(expose(tool.spec, rules.injected_tool_args) for tool in tools.values())
+        specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
         window = budgeting.window_tokens(self.host.registry, rules)
         return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
 

@@ -9,6 +9,7 @@ from ..eventlog.events import ToolSpec
 from ..eventlog.ports import Artifacts
 from ..projections.call_texts import result_text
 from ..projections.messages import sha256_hex
+from ..projections.retrieval import LIMIT_MAX, RETRIEVE, SOURCE, retrieval_spec
 from ..projections.run_state import RunState
 from .rules import Rules
 from .toolport import Tool, ToolContextPort, ToolFailed
@@ -16,18 +17,14 @@ from .toolport import Tool, ToolContextPort, ToolFailed
 if TYPE_CHECKING:
     from ..eventlog.events import ToolResult
 
-RETRIEVE = "retrieve_artifact"
-SOURCE = "context"
-LIMIT_MAX = 16_000
-"""How many characters are read at most at once."""
 SOONER = 8
 """Into a long conversation, results are offloaded at so small a part of the usual size."""
 
 
 def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -> str | None:
-    """Under which id a successful result is offloaded; null for one that is small, or of an agent that keeps all."""
+    """Under which id a successful result is offloaded; null for one that is small, or a part of a large one."""
     context, tool = rules.context, state.tools.get(tool_name)
-    if not context.windows or (tool is not None and tool.source == SOURCE):
+    if not context.offloads or (tool is not None and tool.source == SOURCE):
         return None
     data = result_text(result).encode(errors="replace")
     many = context.offload_at_messages
@@ -44,30 +41,14 @@ async def store(event: ToolResult, artifacts: Artifacts) -> None:
 class Retrieval:
     """The tool by which a model reads on in what was offloaded."""
 
-    def __init__(self, artifacts: Artifacts) -> None:
+    def __init__(self, artifacts: Artifacts, injected: Mapping[str, str]) -> None:
+        self.spec: ToolSpec = retrieval_spec(injected)
         self._artifacts = artifacts
-
-    @property
-    def spec(self) -> ToolSpec:
-        """It only reads."""
-        properties = {
-            "id": {"type": "string", "description": "the artifact's id, as the shortened result names it"},
-            "offset": {"type": "integer", "minimum": 0, "description": "the first character, from 0"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "description": "how many"},
-        }
-        return ToolSpec(
-            name=RETRIEVE,
-            description="Read a part of a tool result that was too long to be shown whole.",
-            parameters={"type": "object", "properties": properties, "required": ["id"]},
-            effect="pure",
-            lock=None,
-            source=SOURCE,
-        )
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> str:
         """The characters from `offset` on, at most `limit`. Raises `ToolFailed`."""
-        name, offset = arguments.get("id"), arguments.get("offset", 0)
-        limit = arguments.get("limit", LIMIT_MAX)
+        given = {key: value for key, value in arguments.items() if value is not None}
+        name, offset, limit = given.get("id"), given.get("offset", 0), given.get("limit", LIMIT_MAX)
         if not isinstance(name, str) or not _is_count(offset) or not _is_count(limit):
             raise ToolFailed("give id as text, offset and limit as whole numbers")
         try:
@@ -84,4 +65,9 @@ def _is_count(value: object) -> bool:
 
 def with_retrieval(tools: Mapping[str, Tool], rules: Rules, artifacts: Artifacts) -> dict[str, Tool]:
     """The tools of an agent, with that by which it reads on; one of its own of that name goes before."""
-    return {RETRIEVE: Retrieval(artifacts), **tools} if rules.context.windows else dict(tools)
+    return {RETRIEVE: Retrieval(artifacts, rules.injected_tool_args), **tools}
+
+
+def is_offered(spec: ToolSpec, state: RunState, rules: Rules) -> bool:
+    """Whether a run is prepared with the tool: that by which it reads on only where results are expected to be long."""
+    return spec.source != SOURCE or rules.context.windows or RETRIEVE in state.tools

@@ -10,8 +10,7 @@ from ..eventlog.events import PlanMade, PlannerCall, PlannerReplied, PlannerTool
 from ..projections.messages import CallRequest
 from ..projections.run_state import CallState, RunState
 from . import asking
-from .arguments import parse_arguments, split_arguments
-from .calls import call_problem, startable
+from .calls import call_problem, startable, written
 from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
 from .policy import verdict_on
@@ -107,8 +106,7 @@ def _calls(turn: Turn, requests: tuple[CallRequest, ...]) -> list[PlannerCall]:
     planning, calls = turn.state.planning, list[PlannerCall]()
     taken = turn.state.call_places.keys() | planning.places.keys()
     for index, request in enumerate(requests):
-        arguments, raw = parse_arguments(request.arguments)
-        executable, injected = split_arguments(arguments, turn.rules.injected_tool_args)
+        executable, injected, raw = written(turn, request)
         usable = request.id and request.id not in taken
         call_id = request.id if usable else f"plan-{planning.rounds + 1}-{index}"
         taken |= {call_id}

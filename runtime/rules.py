@@ -17,6 +17,11 @@ ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
 PARK_RETRY_S = 10.0
 """A retry that is due later than this parks the run (a timer in the log); a sooner one is waited for in place."""
 
+OFFLOAD_ALWAYS = 1
+"""From these rules on, large results are shown in part also to agents without a `context` table."""
+RULES_NOW = OFFLOAD_ALWAYS
+"""The rules of runs that are submitted now."""
+
 APPROVAL_EXPIRY_S = 7 * 24 * 3600.0
 RETRYABLE_ATTEMPTS = 3
 """Attempts of a pure or idempotent tool that raises `Retryable` without declaring `max_attempts`."""
@@ -43,6 +48,8 @@ class ContextRules(msgspec.Struct, frozen=True):
     """How the prompt is kept within the window. `windows`: whether the agent has a table for it at all."""
 
     windows: bool = False
+    offloads: bool = False
+    """Whether large results are shown in part."""
     history_messages_max: int | None = None
     summary_at_messages: int | None = None
     offload_at_messages: int | None = None
@@ -116,8 +123,11 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def rules_of_run(submitted: Submitted) -> Rules:
-    """The rules of a run: those of its configuration, and what its lineage adds."""
+    """The rules of a run: those of its configuration and of its submission, and what its lineage adds."""
     rules = rules_of(submitted.config)
+    if submitted.rules >= OFFLOAD_ALWAYS:
+        context = msgspec.structs.replace(rules.context, offloads=True)
+        rules = msgspec.structs.replace(rules, context=context)
     if fork_policy(submitted) in {None, "run"}:
         return rules
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
@@ -176,7 +186,7 @@ def _context_rules(table: Mapping[str, Any] | None) -> ContextRules:
         "offload_at_messages": offload,
     }
     given = {key: value for key, value in table.items() if key in ContextRules.__struct_fields__}
-    return ContextRules(**{**numbers, **given, "windows": True})
+    return ContextRules(**{**numbers, **given, "windows": True, "offloads": True})
 
 
 def _ceilings(budgets: Mapping[str, Any]) -> Iterator[Ceiling]:

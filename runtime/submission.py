@@ -12,7 +12,7 @@ from ..eventlog.events import ParentLink, Status, Submitted
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import canonical_json, parse_messages, sha256_hex
 from .json_values import as_stored
-from .rules import rules_of_run
+from .rules import RULES_NOW, rules_of_run
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def submitted_event(
         lane=None if session is None else lane_of(session),
         idempotency_key=idempotency_key,
         parent=parent,
+        rules=RULES_NOW,
     )
 
 

@@ -28,6 +28,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import Effect, ToolSpec
 from ..eventlog.names import check_name
+from ..projections.retrieval import SOURCE as RETRIEVAL
+from ..projections.retrieval import of_others
 from .docstrings import read_docstring
 from .json_values import NotJson, as_json
 from .toolport import InvalidArguments, ToolContextPort, ToolFailed
@@ -149,15 +151,27 @@ def tool(
 def expose(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
     """The tool as the model sees it: a deep copy whose schema has every injected name as an optional string.
 
-    Without injected names it is the tool's own. Raises `ConfigError` if the tool has a parameter of that name.
+    Without injected names it is the tool's own, and so is one that comes with them. Raises `ConfigError` if the tool
+    has a parameter of that name.
     """
-    if not injected:
+    if not injected or spec.source == RETRIEVAL:
         return spec
     check_injected(spec, injected)
     parameters = copy.deepcopy(spec.parameters)
     added = {name: {"type": "string", "description": text} for name, text in injected.items()}
     parameters["properties"] = {**parameters.get("properties", {}), **added}
     return msgspec.structs.replace(spec, parameters=parameters)
+
+
+def without_injected(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
+    """The tool behind one that `expose` gave."""
+    added = of_others(spec.name, spec.source, injected)
+    if not added:
+        return spec
+    own = {
+        name: schema for name, schema in spec.parameters.get("properties", {}).items() if name not in added
+    }
+    return msgspec.structs.replace(spec, parameters={**spec.parameters, "properties": own})
 
 
 def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:

@@ -22,7 +22,9 @@ from ...eventlog.events import (
 )
 from ..call_texts import recording_key
 from ..money import plus_cost
+from ..retrieval import RETRIEVE, is_offloaded, retrieval_spec
 from ..run_state import TODO_SOURCE, ApprovalState, CallState, RunState, SpentState, Todo
+from .conversation import count_tools
 from .counting import count_retry
 
 
@@ -58,6 +60,7 @@ def return_result(state: RunState, event: ToolResult) -> None:
     call = in_call(state, event.tool_call_id)
     call.result, call.started, call.orphaned = event, 0, False
     _keep_todos(state, call, event)
+    _offer_retrieval(state, event)
     if "recorded_from" in event.metadata:
         state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
 
@@ -135,6 +138,16 @@ def _raise_ceiling(spent: SpentState, ceiling: object, answer: dict[str, Any] | 
     amount = plus_cost(spent.raised.get(str(ceiling), "0"), str((answer or {}).get("raise", 0)))
     if amount is not None:
         spent.raised[str(ceiling)] = amount
+
+
+def _offer_retrieval(state: RunState, event: ToolResult) -> None:
+    """A model that sees a part of a result can read on, whether or not it could from the beginning."""
+    if not is_offloaded(event.metadata) or RETRIEVE in state.tools:
+        return
+    config = state.submitted.config if state.submitted is not None else {}
+    state.tools[RETRIEVE] = retrieval_spec(config.get("injected_tool_args") or {})
+    if state.context.window_tokens is not None:
+        count_tools(state.context, state.tools.values())
 
 
 def _keep_todos(state: RunState, call: CallState, event: ToolResult) -> None:

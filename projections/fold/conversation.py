@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ...eventlog.events import (
@@ -13,6 +15,7 @@ from ...eventlog.events import (
     OutputRejected,
     Prepared,
     SummaryMade,
+    ToolSpec,
 )
 from ..messages import Message, canonical_json, chain
 from ..prompt import (
@@ -24,7 +27,7 @@ from ..prompt import (
     system_message,
     with_line,
 )
-from ..run_state import ModelCallState, RunState
+from ..run_state import ContextState, ModelCallState, RunState
 from ..tokens import estimate_tokens, message_tokens
 from .counting import count_usage
 
@@ -105,12 +108,16 @@ def learn_window(state: RunState, event: Prepared) -> None:
     """How large the model's window is, and what of it the tools take."""
     context = state.context
     context.window_tokens = event.window_tokens
-    if event.window_tokens is None:
-        return
+    if event.window_tokens is not None:
+        count_tools(context, event.tools)
+
+
+def count_tools(context: ContextState, tools: Iterable[ToolSpec]) -> None:
+    """What these tools take of the window, in the place of those before."""
     before = context.tool_tokens
     context.tool_tokens = sum(
         estimate_tokens(f"{tool.name}{tool.description}{canonical_json(tool.parameters).decode()}")
-        for tool in event.tools
+        for tool in tools
     )
     context.tokens += context.tool_tokens - before
 

@@ -78,10 +78,74 @@ async def test_into_a_long_conversation_results_are_offloaded_sooner(place: Plac
     assert shown[2] < 3500
 
 
-async def test_an_agent_without_a_context_table_is_shown_everything(place: Place, script: Script) -> None:
-    agent = Agent("helper", model=script(calls(call("read")), says("done")), tools=[read])
+async def test_an_agent_without_a_context_table_gets_the_tool_with_its_first_large_result(
+    place: Place, script: Script
+) -> None:
+    large = "ß" * 16_385
+
+    @tool(effect="pure")
+    async def pages(count: int) -> str:
+        """Read so many bytes."""
+        return large[: count // 2]
+
+    agent = Agent(
+        "helper",
+        model=script(
+            calls(call("pages", "a", count=32_768)),
+            calls(call("pages", "b", count=32_770), call("retrieve_artifact", "early", id="x")),
+            calls(
+                call(
+                    "retrieve_artifact",
+                    "c",
+                    id=sha256_hex(large.encode()),
+                    offset=16_380,
+                    limit=None,
+                    why="y",
+                )
+            ),
+            says("done"),
+        ),
+        tools=[pages],
+        injected_tool_args={"why": "Why", "id": "The id of the ticket"},
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    assert (await run.result(timeout_s=10)).output == "done"
+    results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
+    assert "offloaded_artifact_id" not in results["a"].metadata
+    assert results["b"].metadata["offloaded_artifact_id"] == sha256_hex(large.encode())
+    assert "unknown tool 'retrieve_artifact'" in (results["early"].error or "")
+    assert results["c"].result == "ßßßßß\n[characters 16380 to 16385 of 16385]"
+    assert results["c"].metadata["injected_args"] == {"why": "y"}
+    tools = (await run.state()).tools
+    assert list(tools) == ["pages", "retrieve_artifact"]
+    assert list(tools["retrieve_artifact"].parameters["properties"]) == ["id", "offset", "limit", "why"]
+    again = await rerun(await load_trace(place.log, run.run_id))
+    recorded = await load_trace(place.log, run.run_id)
+    assert [e.digest for e in again.events if e.type == "model_requested"] == [
+        e.digest for e in recorded.events if e.type == "model_requested"
+    ]
+
+
+async def test_a_result_of_a_few_characters_more_than_its_own_limit_is_shortened_too(
+    place: Place, script: Script
+) -> None:
+    @tool(effect="pure")
+    async def some() -> list[str]:
+        """Read some."""
+        return ["word"] * 200
+
+    agent = Agent(
+        "helper",
+        model=script(calls(call("some")), says("done")),
+        tools=[some],
+        context={"artifact_bytes_min": 1000},
+    )
     await place.open(agent)
     run = await place.start(agent)
     await run.result(timeout_s=10)
-    assert [message.content for message in await run.history() if message.role == "tool"] == [TEXT]
-    assert list((await run.state()).tools) == ["read"]
+    (shown,) = [message.content for message in await run.history() if message.role == "tool"]
+    assert shown.startswith('["word","word",')
+    assert "[701 of 1401 characters are left out here; retrieve_artifact(id=" in shown
+    assert "offset=467) reads on]" in shown
+    assert shown.endswith('"word","word"]')

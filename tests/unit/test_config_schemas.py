@@ -45,7 +45,7 @@ def families(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
 def test_whatever_is_accepted_meets_the_schema_of_its_kind_as_it_was_given_and_as_it_is_stored(
     table: dict[str, Any],
 ) -> None:
-    runnable = runnable_of_table(table)
+    runnable = runnable_of_table(json.loads(json.dumps(table, default=str)))
     stored = runnable.to_config()
     PUBLISHED[runnable.kind].validate(json.loads(json.dumps(stored)))
     again = KINDS[runnable.kind](json.loads(json.dumps(stored)))
