@@ -518,10 +518,14 @@ class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
 
 
 class Memoized(Event, frozen=True, kw_only=True, tag="memoized"):
-    """A named part of a tool call is done; whoever runs the call again takes its value from here."""
+    """A named part of a tool call is done; whoever runs the call again takes its value from here.
+
+    `evidence` are the artifacts that it stored: objects with `id`, `media_type` and `size_bytes`.
+    """
 
     name: str
     value: Json = None
+    evidence: list[dict[str, Json]] = []
 
 
 class Parked(Event, frozen=True, kw_only=True, tag="parked"):

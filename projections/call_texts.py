@@ -44,6 +44,16 @@ def result_text(result: object) -> str:
     return result if isinstance(result, str) else canonical_json(result).decode()
 
 
+def memo_mark(name: str) -> str:
+    """The key of a named part in a call's `marks`."""
+    return f"memo {name}"
+
+
+def question_mark(name: str) -> str:
+    """The key of a question in a call's `marks`."""
+    return f"question {name}"
+
+
 def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
     """What a call must have in common with a recorded one to get its result."""
     return f"{tool_name} {canonical_json(arguments).decode()}"

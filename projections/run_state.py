@@ -63,9 +63,14 @@ class CallState(msgspec.Struct):
     retry_at: float | None = None
     emitted: int = 0
     """How many events of the call are stored; a re-run skips as many (contract.md section 6)."""
+    marks: dict[str, tuple[int, int]] = {}
+    """How many events and children there were when a part was done, or a question asked: a re-run that finds it done is
+    so far."""
     children: list[str] = []
     memos: dict[str, Any] = {}
     """Values of the call's named parts, by name."""
+    memo_evidence: dict[str, list[dict[str, Any]]] = {}
+    """The artifacts that they stored, by the same name."""
     result: ToolResult | None = None
 
     @property

@@ -129,7 +129,11 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return _planner_tool_returned(state, event, now)
         case Memoized():
             return MemoMade(
-                step=event.step or 0, call_id=event.tool_call_id or "", name=event.name, value=event.value
+                step=event.step or 0,
+                call_id=event.tool_call_id or "",
+                name=event.name,
+                value=event.value,
+                evidence=tuple(event.evidence),
             )
         case ToolAttemptFailed():
             return _attempt_failed(state, event, now)

@@ -210,7 +210,15 @@ def memoized(turn: Turn, made: MemoMade) -> None:
     """A running call has the value of a named part; what is stored already stands."""
     call = _open_call(turn, made.step, made.call_id)
     if call is not None and made.name not in call.memos:
-        turn.add(Memoized(step=turn.state.step, tool_call_id=call.id, name=made.name, value=made.value))
+        turn.add(
+            Memoized(
+                step=turn.state.step,
+                tool_call_id=call.id,
+                name=made.name,
+                value=made.value,
+                evidence=list(made.evidence),
+            )
+        )
 
 
 def asked(turn: Turn, question: ToolAsked) -> None:

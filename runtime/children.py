@@ -49,31 +49,13 @@ class ChildRuns:
         self._resting: set[str] = set()
         """Children that wait for people, or for a time."""
 
-    def starter(self, call_id: str) -> Callable[[Runnable, str], Awaitable[str]]:
-        """What a call's context runs children with; it counts them, so that a re-run finds the ones it had.
+    def of_call(self, call_id: str) -> CallChildren:
+        """What an attempt at a call runs its children with."""
+        return CallChildren(self, call_id)
 
-        They are counted as they are asked for, and announced in that order, however their tasks interleave.
-        """
-        turns: list[asyncio.Event] = []
-
-        def run_child(runnable: Runnable, text: str) -> Awaitable[str]:
-            turn = asyncio.Event()
-            turns.append(turn)
-            running = asyncio.ensure_future(self._in_turn(turns, len(turns) - 1, call_id, runnable, text))
-            self._running.setdefault(call_id, []).append(running)
-            return running
-
-        return run_child
-
-    async def _in_turn(
-        self, turns: Sequence[asyncio.Event], ordinal: int, call_id: str, runnable: Runnable, text: str
-    ) -> str:
-        try:
-            if ordinal:
-                await turns[ordinal - 1].wait()
-            return _output(await self._run_in_call(call_id, ordinal, runnable, text, turns[ordinal].set))
-        finally:
-            turns[ordinal].set()
+    def start(self, call_id: str, running: asyncio.Future[str]) -> None:
+        """Note what drives a child of a call."""
+        self._running.setdefault(call_id, []).append(running)
 
     async def run_node(self, effect: RunNode) -> None:
         """Run a member as a node of this run, from its start or from where it stands, to its end.
@@ -134,9 +116,10 @@ class ChildRuns:
             await journal.follow_until(lambda state: state.over)
             await self._say(_ended(journal), None)
 
-    async def _run_in_call(
+    async def run_in_call(
         self, call_id: str, ordinal: int, runnable: Runnable, text: str, announced: Callable[[], None]
     ) -> Journal:
+        """Run the `ordinal`-th child of a call to its end. `announced` is called once the log is told of it."""
         state = self._driver.state
         known = state.calls[call_id].children[ordinal:]
         spawned = ChildSpawned(
@@ -250,6 +233,41 @@ class ChildRuns:
         self._unsure.append(call_id)
         await saying
         self._unsure.remove(call_id)
+
+
+class CallChildren:
+    """The children of one attempt at a call. They are counted, so that a re-run finds the ones it had.
+
+    They are counted as they are asked for, and announced in that order, however their tasks interleave.
+    """
+
+    def __init__(self, runs: ChildRuns, call_id: str) -> None:
+        self._runs, self._call_id = runs, call_id
+        self._turns: list[asyncio.Event] = []
+
+    def run(self, runnable: Runnable, text: str) -> Awaitable[str]:
+        """Start the next child, or find it; its output."""
+        self._turns.append(asyncio.Event())
+        running = asyncio.ensure_future(self._in_turn(len(self._turns) - 1, runnable, text))
+        self._runs.start(self._call_id, running)
+        return running
+
+    def skip(self, count: int) -> None:
+        """The first `count` belong to what is done already."""
+        while len(self._turns) < count:
+            turn = asyncio.Event()
+            turn.set()
+            self._turns.append(turn)
+
+    async def _in_turn(self, ordinal: int, runnable: Runnable, text: str) -> str:
+        turns = self._turns
+        try:
+            if ordinal:
+                await turns[ordinal - 1].wait()
+            journal = await self._runs.run_in_call(self._call_id, ordinal, runnable, text, turns[ordinal].set)
+            return _output(journal)
+        finally:
+            turns[ordinal].set()
 
 
 def _ended(journal: Journal) -> ChildEnded:

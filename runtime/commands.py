@@ -100,6 +100,7 @@ class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
     value: Any = None
+    evidence: tuple[dict[str, Any], ...] = ()
 
 
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):

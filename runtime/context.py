@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, Submitted
+from ..projections.call_texts import memo_mark, question_mark
 from .agent_config import check_output_schema
 from .json_values import NotJson, StructT, as_json, as_stored, sound
 from .toolport import Answer, Asked, ToolFailed
@@ -39,7 +40,10 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     idempotency_key: str
     memos: Mapping[str, Any] = {}
+    memo_evidence: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     answers: Mapping[str, Answer] = {}
+    marks: Mapping[str, tuple[int, int]] = {}
+    """How far the call was when a part was done, or a question asked (`CallState.marks`)."""
     may_ask: bool = True
     emit_progress: bool = True
 
@@ -64,8 +68,9 @@ class ToolContext:
         *,
         emit: Callable[[Event], None],
         run_child: Callable[[Runnable, str], Awaitable[str]],
-        remember: Callable[[str, Any], Awaitable[None]],
+        remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
         artifacts: Artifacts,
+        skip: Callable[[int, int], None],
     ) -> None:
         self.run_id, self.agent_path = call.run_id, call.agent_path
         self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
@@ -74,13 +79,14 @@ class ToolContext:
         self._emit, self._run_child, self._emit_progress = emit, run_child, call.emit_progress
         self._open, self._cancelled = True, False
         self._stored_memos, self._remember = call.memos, remember
+        self._marks, self._skip, self._memo_evidence = dict(call.marks), skip, call.memo_evidence
         self._memos: dict[str, asyncio.Task[Any]] = {}
         self._artifacts = artifacts
         self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
         self.question: Question | None = None
         """What the attempt asked, and ended with. For executors."""
         self.evidence: list[ArtifactRef] = []
-        """The artifacts that this attempt stored, in their order."""
+        """The artifacts that this attempt stored, or that a part stored which was done before, in their order."""
 
     @property
     def cancelled(self) -> bool:
@@ -119,19 +125,22 @@ class ToolContext:
         for one that JSON cannot hold.
         """
         if name in self._stored_memos:
+            self._skip(*self._marks.get(memo_mark(name), (0, 0)))
+            self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
             return copy.deepcopy(self._stored_memos[name])
         if name not in self._memos:
             self._memos[name] = asyncio.ensure_future(self._make(name, make))
         return copy.deepcopy(await self._memos[name])
 
     async def _make(self, name: str, make: Callable[[], Any]) -> Any:
+        before = len(self.evidence)
         made = make()
         value = await made if inspect.isawaitable(made) else made
         try:
             plain = as_json(value)
         except NotJson as error:
             raise ToolFailed(f"memo {name!r} cannot be stored as JSON: {error}") from None
-        await self._remember(name, plain)
+        await self._remember(name, plain, self.evidence[before:])
         return plain
 
     def answer(self, name: str) -> Answer | None:
@@ -149,6 +158,7 @@ class ToolContext:
         key = sound(name) or f"question-{self._asked}"
         self._asked += 1
         if key in self._answers:
+            self._skip(*self._marks.get(question_mark(key), (0, 0)))
             return copy.deepcopy(self._answers[key])
         if not self._may_ask:
             raise ToolFailed("questions are not available while planning")
@@ -163,9 +173,12 @@ class ToolContext:
         """
         reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
-        if reference not in self.evidence:
-            self.evidence.append(reference)
+        self._show([reference])
         return reference
+
+    def _show(self, references: Sequence[ArtifactRef]) -> None:
+        """Name them in the result, each once."""
+        self.evidence += [each for each in references if each not in self.evidence]
 
     def close(self, *, cancelled: bool = False) -> None:
         """The attempt is over: what is emitted from now on is dropped. For executors."""

@@ -164,7 +164,7 @@ def _copy(
     """The child that a job asks for. Raises `ToolFailed` for a tool it may not have or a wrong schema."""
     config = agent.config
     names = [name for name in tools if allowed(name)]
-    servers = dict(config.to_config()["mcp_servers"])
+    servers = _allowed_servers(config, allowed)
     hitl = [name for name in config.hitl_tools if allowed(name)]
     if job.tool_names is not None:
         names, servers = _chosen(job.tool_names, names, servers, allowed)
@@ -182,6 +182,17 @@ def _copy(
         return agent.derived(AgentConfig.from_config(data), {name: tools[name] for name in own})
     except AgentConfigError as error:
         raise ToolFailed(f"this sub-agent cannot be made: {error}") from None
+
+
+def _allowed_servers(config: AgentConfig, allowed: Callable[[str], bool]) -> dict[str, Any]:
+    """The MCP servers, without the tools that a child may not have."""
+    servers = dict(config.to_config()["mcp_servers"])
+    for name in config.hitl_tools:
+        server, tool_name = _mcp_place(name, servers)
+        if server is not None and not allowed(name):
+            entry = servers[server]
+            servers[server] = {**entry, "exclude": [*entry.get("exclude", ()), tool_name]}
+    return servers
 
 
 def _chosen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -15,7 +15,7 @@ from .approving import answers_to, effective_arguments
 from .breakers import Breaker, Refused, tool_breaker
 from .calls import idempotency_key
 from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
-from .context import CallFacts, ToolContext
+from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
 from .json_values import sound
 from .planning import NOT_AVAILABLE
@@ -146,6 +146,11 @@ def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> T
         driver.post(ToolEmitted(step=effect.step, call_id=call.id, ordinal=ordinal, event=hidden))
         ordinal += 1
 
+    def skip(events: int, started: int) -> None:
+        nonlocal ordinal
+        ordinal = max(ordinal, events)
+        children.skip(started)
+
     def emit(event: Event) -> None:
         try:
             at_home = asyncio.get_running_loop() is loop
@@ -156,8 +161,11 @@ def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> T
         else:
             loop.call_soon_threadsafe(post, event)
 
-    async def remember(name: str, value: Any) -> None:
-        await driver.tell(MemoMade(step=effect.step, call_id=call.id, name=name, value=veil.hide(value)))
+    async def remember(name: str, value: Any, stored: Sequence[ArtifactRef]) -> None:
+        evidence = tuple(msgspec.to_builtins(artifact) for artifact in stored)
+        await driver.tell(
+            MemoMade(step=effect.step, call_id=call.id, name=name, value=veil.hide(value), evidence=evidence)
+        )
 
     facts = CallFacts(
         run_id=state.run,
@@ -166,14 +174,16 @@ def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> T
         tool_name=call.name,
         idempotency_key=idempotency_key(state, call),
         memos=call.memos,
+        memo_evidence=call.memo_evidence,
         answers=answers_to(state, call),
+        marks=call.marks,
         may_ask=bool(effect.step),
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
-    start_child = driver.children.starter(call.id)
+    children = driver.children.of_call(call.id)
 
     def run_child(runnable: Runnable[Any], text: str) -> Awaitable[str]:
-        return start_child(runnable, veil.hide_text(text))
+        return children.run(runnable, veil.hide_text(text))
 
     planning = not effect.step  # what a planner finds out is nobody's to see
     return ToolContext(
@@ -182,6 +192,7 @@ def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> T
         run_child=_refuse_child if planning else run_child,
         remember=remember,
         artifacts=veil.over(driver.host.log.artifacts),
+        skip=skip,
     )
 
 

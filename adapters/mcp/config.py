@@ -1,15 +1,15 @@
 """What an agent's `mcp_servers` table says: one frozen value per server, checked without connecting.
 
 The shape is the usual one, `{command, args, env, cwd}` or `{url, headers}`, with an optional `type` (or `transport`).
-Ours are `effects`, `trust_annotations`, `tools`, `timeout_s` and `connect_timeout_s`. `${VAR}` in any string of the
-usual part stands for an environment variable of the process that connects, at the time it connects.
+Ours are `effects`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and `connect_timeout_s`. `${VAR}` in any string
+of the usual part stands for an environment variable of the process that connects, at the time it connects.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -27,12 +27,14 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     `effects` declares what a second run of a tool would do; a tool that it does not name is what its annotations say if
     `trust_annotations` is set (readOnlyHint: pure, idempotentHint: idempotent), else unsafe. `tools` lists the tools to
-    offer (null: all). `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are listed.
+    offer (null: all), by the server's names or those that a model sees; `exclude` those of them not to offer.
+    `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are listed.
     """
 
     effects: dict[str, Effect] = {}
     trust_annotations: bool = False
     tools: list[str] | None = None
+    exclude: list[str] = []
     timeout_s: Seconds = 60.0
     connect_timeout_s: Seconds = 30.0
 
@@ -166,14 +168,20 @@ def _checked(path: str, text: str) -> str:
     return text
 
 
-def check_named_tools(name: str, config: ServerConfig, offered: list[str]) -> None:
-    """Raise `ConfigError` if `tools` or `effects` names a tool that the server does not offer.
+def check_named_tools(name: str, config: ServerConfig, offered: list[str], shown: Collection[str]) -> None:
+    """Raise `ConfigError` if a key names a tool that the server does not offer.
 
-    Silence would leave an agent without the tool, or a tool without its effect.
+    Silence would leave an agent without the tool, or with one that it should not have, or a tool without its effect.
+    `shown` are the names that a model sees, without what they all begin with; `effects` goes by the server's own.
     """
-    for key, named in (("tools", config.tools or []), ("effects", list(config.effects))):
+    also: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
+        ("tools", config.tools or [], shown),
+        ("exclude", config.exclude, shown),
+        ("effects", config.effects, ()),
+    )
+    for key, named, others in also:
         for tool in named:
-            if tool not in offered:
+            if tool not in offered and tool not in others:
                 nearest = difflib.get_close_matches(tool, offered, n=1, cutoff=0.0)
                 hint = f"; the nearest is {nearest[0]!r}" if nearest else "; it offers none"
                 raise ConfigError(f"mcp_servers.{name}.{key}: the server offers no tool {tool!r}{hint}")

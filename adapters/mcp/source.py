@@ -101,14 +101,21 @@ def _selected(
 ) -> dict[tuple[str, str], mcp_types.Tool]:
     """The tools to offer, by server and tool. Raises as `McpToolSource.open`."""
     selected: dict[tuple[str, str], mcp_types.Tool] = {}
+    names = tool_names([(server, tool.name) for server, tools in offered.items() for tool in tools])
     for server, config in configs.items():
-        check_named_tools(server, config, [tool.name for tool in offered[server]])
+        shown = {
+            tool.name: names[server, tool.name].removeprefix(f"mcp__{server}__") for tool in offered[server]
+        }
+        check_named_tools(server, config, list(shown), shown.values())
         for tool in offered[server]:
             if (server, tool.name) in selected:
                 raise ToolSourceUnavailable(
                     f"MCP server {server!r} ({config.address}) lists two tools {tool.name!r}"
                 )
-            if config.tools is None or tool.name in config.tools:
+            either = {tool.name, shown[tool.name]}
+            if either.isdisjoint(config.exclude) and (
+                config.tools is None or not either.isdisjoint(config.tools)
+            ):
                 selected[server, tool.name] = tool
     return selected
 

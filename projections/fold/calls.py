@@ -20,7 +20,7 @@ from ...eventlog.events import (
     ToolResult,
     ToolStarted,
 )
-from ..call_texts import recording_key
+from ..call_texts import memo_mark, question_mark, recording_key
 from ..money import plus_cost
 from ..retrieval import RETRIEVE, is_offloaded, retrieval_spec
 from ..run_state import TODO_SOURCE, ApprovalState, CallState, RunState, SpentState, Todo
@@ -67,7 +67,11 @@ def return_result(state: RunState, event: ToolResult) -> None:
 
 def keep_part(state: RunState, event: Memoized) -> None:
     """A named part of the call has its value."""
-    in_call(state, event.tool_call_id).memos[event.name] = event.value
+    call = in_call(state, event.tool_call_id)
+    call.memos[event.name] = event.value
+    if event.evidence:
+        call.memo_evidence[event.name] = event.evidence
+    call.marks[memo_mark(event.name)] = call.emitted, len(call.children)
 
 
 def tell_progress(state: RunState, event: McpProgress | Custom) -> None:
@@ -98,6 +102,7 @@ def request_approval(state: RunState, event: ApprovalRequested) -> None:
     if event.kind == QUESTION:  # which ended an attempt
         call.asks += 1
         call.started, call.retry_at = 0, None
+        call.marks[question_mark(str(event.arguments.get("name")))] = call.emitted, len(call.children)
 
 
 def resolve_approval(state: RunState, event: ApprovalResolved) -> None:

@@ -208,9 +208,9 @@ async def test_headers_go_with_every_request(fresh: McpToolSource, monkeypatch: 
             await fresh.open({"srv": {"url": url}})
 
 
-@pytest.mark.parametrize("key", ["tools", "effects"])
+@pytest.mark.parametrize("key", ["tools", "exclude", "effects"])
 async def test_a_tool_named_in_the_configuration_has_to_be_offered(factory: McpToolSource, key: str):
-    named = {"tools": ["serch"], "effects": {"serch": "pure"}}[key]
+    named = {"tools": ["serch"], "exclude": ["serch"], "effects": {"serch": "pure"}}[key]
     with pytest.raises(
         ConfigError, match=f"mcp_servers.srv.{key}: .* no tool 'serch'; the nearest is 'search'"
     ):
@@ -278,6 +278,18 @@ async def test_the_list_of_tools_is_read_page_by_page_and_can_be_narrowed(fresh:
         assert "mcp__srv__child_holds_pipes" in source.tools
     async with opened(fresh, raw(tools=["late"])) as source:
         assert list(source.tools) == ["mcp__srv__late"]
+    async with opened(fresh, raw(tools=["late", "stray"], exclude=["stray"])) as source:
+        assert list(source.tools) == ["mcp__srv__late"]
+
+
+async def test_tools_are_chosen_by_the_names_that_a_model_sees_too(fresh: McpToolSource):
+    long = "search the web " * 6
+    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": f"{long},a.b,c.d"})) as source:
+        shown = [name.removeprefix("mcp__srv__") for name in source.tools]
+        assert shown[1:] == ["a_b", "c_d"]
+    entry = raw(env={"FAKE_MCP_TOOLS": f"{long},a.b,c.d"}, tools=shown, exclude=["a_b"])
+    async with opened(fresh, entry) as source:
+        assert list(source.tools) == [f"mcp__srv__{shown[0]}", "mcp__srv__c_d"]
 
 
 async def test_several_servers_give_one_set_of_tools(factory: McpToolSource):

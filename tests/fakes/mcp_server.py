@@ -103,6 +103,19 @@ def tools_that_answer(server: MCPServer) -> None:
         return str(answer.approve)
 
 
+async def ask_and_say_so(ctx: Context) -> Elicit[Confirm]:
+    await ctx.report_progress(1, 3, "asking")
+    return Elicit("Really?", Confirm)
+
+
+def tools_that_ask(server: MCPServer) -> None:
+    @server.tool()
+    async def reported(answer: Annotated[Confirm, Resolve(ask_and_say_so)], ctx: Context) -> str:
+        await ctx.report_progress(2, 3, "doing")
+        await ctx.report_progress(3, 3, "done")
+        return str(answer.approve)
+
+
 def tools_that_act(server: MCPServer) -> None:
     @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
     async def delete(path: str) -> str:
@@ -140,6 +153,7 @@ def sdk_server() -> MCPServer:
     server = MCPServer("fake", log_level="ERROR", request_state_security=security)
     tools_that_report(server)
     tools_that_answer(server)
+    tools_that_ask(server)
     tools_that_act(server)
     return server
 

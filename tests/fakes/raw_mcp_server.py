@@ -1,6 +1,6 @@
 """An MCP server by hand, of before 2026, for what the SDK's server never does: `python raw_mcp_server.py [HABIT ...]`.
 
-It lists one tool a page. FAKE_MCP_LOG names a file that gets its process id.
+It lists one tool a page, those of FAKE_MCP_TOOLS if that is set. FAKE_MCP_LOG names a file that gets its process id.
 """
 
 import json
@@ -97,7 +97,11 @@ def respond(request: dict[str, Any], habits: tuple[str, ...]) -> None:
         case "tools/list" if "endless" in habits:
             write({"id": request["id"], "result": {"tools": [], "nextCursor": "again"}})
         case "tools/list":
-            names = ["twin", "twin"] if "twins" in habits else RAW_TOOLS
+            names = (
+                ["twin", "twin"]
+                if "twins" in habits
+                else os.environ.get("FAKE_MCP_TOOLS", ",".join(RAW_TOOLS)).split(",")
+            )
             page = int((request.get("params") or {}).get("cursor") or 0)
             tool = {"name": names[page], "inputSchema": {"type": "object"}}
             more = {"nextCursor": str(page + 1)} if page + 1 < len(names) else {}

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foldlog.eventlog import Custom, McpProgress
 from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, tool
 from foldlog.runtime.toolport import ToolFailed
 
@@ -226,3 +228,55 @@ async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(script
         ("timed_out", None),
         ("success", "cancelled"),
     ]
+
+
+async def test_what_a_tool_shows_around_its_questions_and_parts_is_stored_once_and_whole(
+    place: Place, script: Script
+) -> None:
+    """What is shown within a part, or only while there is no answer, is not shown again, and shifts nothing."""
+
+    @tool(effect="pure")
+    async def guide(ctx: ToolContext) -> str:
+        """Ask twice."""
+
+        def show(name: str) -> str:
+            ctx.emit(Custom(name))
+            return name
+
+        show("begun")
+        await ctx.memo("map", lambda: [show("drawing"), show("drawn")])
+        if ctx.answer("where") is None:
+            show("asking")
+        await ctx.ask("Where to?", name="where")
+        show("knows where")
+        await ctx.memo("way", lambda: show("found"))
+        await ctx.ask("Now?", name="now")
+        return show("gone")
+
+    agent = Agent("guide", model=script(calls(call("guide")), says("done")), tools=[guide])
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.resolve(await question(run), "approved")
+    async with asyncio.timeout(20):
+        journal = await run._journal()
+        await journal.follow_until(lambda state: len(state.approvals) == 2 and state.parked is not None)
+    await run.resolve(await question(run), "approved")
+    await run.result(timeout_s=20)
+    shown = [event.name for event in await place.events(run) if isinstance(event, Custom)]
+    assert shown == ["begun", "drawing", "drawn", "asking", "knows where", "found", "gone"]
+    again = await rerun(await load_trace(place.log, run.run_id))
+    assert compare(await load_trace(place.log, run.run_id), again).equal
+
+
+async def test_progress_of_every_round_of_an_mcp_call_is_stored(script: Script) -> None:
+    """The SDK's server resolves what it asks for in each round anew, and says so each time."""
+    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "env": {"FAKE_MCP_KEY": "k" * 32}}
+    model = script(calls(call("mcp__srv__reported")), says("done"))
+    agent = Agent("careful", model=model, mcp_servers={"srv": entry})
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.resolve(await question(run), "approved", arguments={"approve": True})
+        await run.result(timeout_s=30)
+        shown = [event.message async for event in run.stream() if isinstance(event, McpProgress)]
+    assert shown == ["asking", "asking", "doing", "done"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from foldlog.eventlog import ChildFinished, ChildStarted, Log, ToolResult
+from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, Runtime, tool
 
@@ -181,3 +184,34 @@ async def test_who_takes_the_call_over_finds_the_children_it_started(place: Plac
     assert ran == ["quick", "slow", "slow"]
     events = await place.events(run)
     assert len([e for e in events if isinstance(e, ChildStarted)]) == 2
+
+
+async def test_a_sub_agent_has_no_mcp_tool_that_its_parent_must_ask_for(script: Script) -> None:
+    """It would run there unasked. Servers are shared, whichever of their tools each of the agents has."""
+    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "tools": ["pid", "boom", "lines"]}
+    jobs = [{"task": "all"}, {"task": "some", "tool_names": ["mcp__srv__pid"]}]
+    ask = calls(call("mcp__srv__pid"), call("mcp__srv__boom", "c2"))
+    model = script(
+        calls(call("parallel_subagents", jobs=jobs)),
+        calls(call("mcp__srv__pid", "c3")),
+        says("done"),
+        scenes=[when("all", ask, says("tried")), when("some", ask, says("tried"))],
+    )
+    agent = Agent(
+        "lead",
+        model=model,
+        mcp_servers={"srv": entry},
+        hitl_tools=["mcp__srv__boom"],
+        allow_parallel_subagents=True,
+    )
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=30)
+        events = [event async for event in run.stream(detailed=True)]
+        children = [e.child_run for e in events if isinstance(e, ChildStarted)]
+        tools = [list((await runtime.get_run(child).state()).tools) for child in children]
+    assert [sorted(names) for names in tools] == [["mcp__srv__lines", "mcp__srv__pid"], ["mcp__srv__pid"]]
+    ended = [e for e in events if isinstance(e, ToolResult) and e.tool_name.startswith("mcp")]
+    assert [str(e.error)[:30] for e in ended if not e.success] == ["unknown tool 'mcp__srv__boom';"] * 2
+    assert len({str(e.result) for e in ended if e.success}) == 1

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from hashlib import sha256
 
-from foldlog.eventlog import Log, ToolResult
+from foldlog.eventlog import ChildStarted, Custom, Log, ToolResult
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
 
 from tests.runtime.conftest import Place, call, calls, says
@@ -107,3 +107,43 @@ async def test_artifacts_are_stored_by_content_and_named_in_the_result(place: Pl
         "size_bytes": 90_000,
     }
     assert await place.log.artifacts.get(picture.id) == data
+
+
+async def test_who_takes_a_call_over_leaves_out_all_that_a_part_did_which_is_done(
+    place: Place, script: Script
+) -> None:
+    """Events, children and artifacts of a part belong to it: what comes behind it takes none of their places."""
+    entered, proceed = asyncio.Event(), asyncio.Event()
+    first = Agent("first", model=script(says("one")))
+    second = Agent("second", model=script(says("two")))
+
+    @tool(effect="pure")
+    async def research(context: ToolContext) -> str:
+        async def part() -> str:
+            context.emit(Custom("in the part"))
+            await context.artifact(b"a source", "text/plain")
+            return await context.run(first, "look")
+
+        one = await context.memo("part", part)
+        entered.set()
+        await proceed.wait()
+        context.emit(Custom("behind it"))
+        await context.artifact(b"a note", "text/plain")
+        return f"{one}, {await context.run(second, 'write')}"
+
+    agent = Agent("researcher", model=script(calls(call("research")), says("done")), tools=[research])
+    await place.open(agent)
+    run = await place.start(agent)
+    await entered.wait()
+    entered.clear()
+    await place.hand_over(run)
+    await entered.wait()
+    proceed.set()
+    await run.result(timeout_s=20)
+    events = [e for e in await place.events(run) if e.run_id == run.run_id]
+    (result,) = [e for e in events if isinstance(e, ToolResult)]
+    assert result.result == "one, two"
+    assert [e.name for e in events if isinstance(e, Custom)] == ["in the part", "behind it"]
+    assert [e.name for e in events if isinstance(e, ChildStarted)] == ["first", "second"]
+    stored = [sha256(data).hexdigest() for data in (b"a source", b"a note")]
+    assert [ref["id"] for ref in result.metadata["evidence"]] == stored
