@@ -183,7 +183,7 @@ QUESTION = "elicitation"
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requested"):
     """Somebody has to decide. `kind`: tool, policy, elicitation, budget, takeover, unverifiable.
 
-    `reason`: the rule that wants it.
+    `reason`: the rule that wants it. `injected_args`: what the model wrote besides the arguments of the tool.
     """
 
     approval_id: str
@@ -192,6 +192,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requeste
     arguments: dict[str, Json] = {}
     expires_at: float | None = None
     reason: str = ""
+    injected_args: dict[str, Json] = {}
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):

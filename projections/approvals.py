@@ -39,6 +39,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     requested_at: float
     expires_at: float | None = None
     reason: str = ""
+    injected_args: dict[str, Any] = {}
     decision: Literal["approved", "rejected", "timed_out", "revoked"] | None = None
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     edited_arguments: dict[str, Any] | None = None
@@ -58,7 +59,7 @@ class Approvals:
     """The fold behind the list of approvals."""
 
     name = "approvals"
-    version = 2
+    version = 3
     row = RunApprovals
     columns = ("pending",)
 
@@ -119,6 +120,7 @@ def _requested(event: ApprovalRequested, recorded: Recorded) -> ApprovalRow:
         requested_at=commit.at,
         expires_at=event.expires_at,
         reason=event.reason,
+        injected_args=event.injected_args,
     )
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
 import pydantic
 from typing_extensions import TypeVar
 
-from ..eventlog.errors import AgentConfigError, ConfigError
+from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ..eventlog.events import ToolSpec
 from .agent_config import AgentConfig, capabilities_needed, config_digest
 from .runnable_tool import runnable_tool
 from .toolport import Tool, ToolFunction
@@ -111,6 +112,7 @@ class Agent(Generic[OutputT]):
     ) -> None:
         for each in tools.values():
             check_clashes(config, each)
+        self._check_subagent_tools(config)
         parts = {
             "config": config,
             "tools": MappingProxyType(dict(tools)),
@@ -120,6 +122,13 @@ class Agent(Generic[OutputT]):
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)
+
+    @staticmethod
+    def _check_subagent_tools(config: AgentConfig) -> None:
+        from .subagents import subagent_specs  # which is about agents itself
+
+        for spec in subagent_specs(config) if config.injected_tool_args else ():
+            check_clashes(config, spec)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """An agent never changes."""
@@ -249,12 +258,14 @@ class Agent(Generic[OutputT]):
         return agent
 
 
-def check_clashes(config: AgentConfig, agent_tool: Tool) -> None:
+def check_clashes(config: AgentConfig, agent_tool: Tool | ToolSpec) -> None:
     """Raises `AgentConfigError` if the tool has a parameter of the name of an injected one."""
+    spec = agent_tool if isinstance(agent_tool, ToolSpec) else agent_tool.spec
     try:
-        check_injected(agent_tool.spec, config.injected_tool_args)
+        check_injected(spec, config.injected_tool_args)
     except ConfigError as error:
-        raise AgentConfigError(f"agent {config.name!r}: {error}") from None
+        problem = ConfigProblem("injected_tool_args", str(error))
+        raise AgentConfigError(f"agent {config.name!r}: {error}", [problem]) from None
 
 
 def as_tool(given: Tool | ToolFunction) -> Tool:

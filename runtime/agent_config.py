@@ -36,6 +36,7 @@ from pydantic import (
 
 from ..eventlog.errors import AgentConfigError, ConfigProblem
 from ..projections.messages import canonical_json, sha256_hex
+from ..projections.retrieval import RETRIEVE
 from .json_values import NotJson, as_json
 from .policy import Action as PolicyAction
 
@@ -364,7 +365,7 @@ def _references(schema: Any) -> typing.Iterator[str]:
 
 def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
-    known = python_tool_names(config)
+    known = [*python_tool_names(config), *([RETRIEVE] if config.context is not None else [])]
     servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
     return [
         ConfigProblem(

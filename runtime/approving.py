@@ -66,6 +66,7 @@ def request_approval(
             arguments=call.arguments if arguments is None else arguments,
             expires_at=expires_at,
             reason=reason,
+            injected_args=call.injected_args,
         )
     )
 

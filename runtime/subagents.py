@@ -54,6 +54,18 @@ def subagent_tools(agent: Agent[Any], tools: Mapping[str, Tool]) -> dict[str, To
     return found
 
 
+def subagent_specs(config: AgentConfig) -> list[ToolSpec]:
+    """What the model of an agent of this configuration knows of these tools."""
+    return [
+        *([_spawn_self().spec] if config.allow_self_spawn else []),
+        *(
+            [_parallel_subagents(config.max_parallel_subagents).spec]
+            if config.allow_parallel_subagents
+            else []
+        ),
+    ]
+
+
 class _Bound:
     """A tool whose calls are about this agent."""
 

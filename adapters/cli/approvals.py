@@ -285,6 +285,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("because", one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
         *_asked(row),
+        ("besides", shown(row.injected_args) if row.injected_args else ""),
         ("asked", moment(row.requested_at)),
         ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
         ("tokens", str(row.tokens) if row.tokens and row.decision is None else ""),

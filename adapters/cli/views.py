@@ -49,6 +49,10 @@ from .terminal import Part, Screen
 DIM, CALL, GOOD, BAD, ASK = "dim", "cyan", "green", "red", "yellow"
 
 
+PIPED_VALUE_MAX = 2_000
+"""How many characters of a value a line shows at most, also where it goes into a file."""
+
+
 class View(Protocol):
     """What a stream is shown with."""
 
@@ -215,7 +219,7 @@ class ReadableView:
                 return []
 
     def _cut(self, value: Any, taken: int = 24) -> str:
-        return shown(value, max(40, self._screen.width - taken))
+        return shown(value, max(40, min(self._screen.width, PIPED_VALUE_MAX) - taken))
 
     def _result(self, event: ToolResult) -> list[Part]:
         name = f"{one_line(event.tool_name)} "
@@ -238,6 +242,7 @@ class ReadableView:
             (one_line(event.tool_name or event.kind), f"bold {ASK}"),
             " ",
             one_line(str(event.arguments.get("message"))) if asks else self._cut(event.arguments),
+            *([f" {self._cut(event.injected_args)}"] if event.injected_args else []),
             *([f" ({one_line(event.reason)})"] if event.reason else []),
             (f" {what}; answer it with", ASK),
             *(f"\n    {answer}" for answer in answers),

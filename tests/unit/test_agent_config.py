@@ -22,6 +22,7 @@ from foldlog.runtime.agent_config import (
     config_digest,
     config_schema,
 )
+from foldlog.runtime.rules import rules_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -329,6 +330,31 @@ def test_a_configuration_is_frozen() -> None:
             {"step": {"max_token": 3}},
             "unknown key 'budgets.step.max_token'; did you mean 'max_tokens'?",
         ),
+        ("MAX_STEPS", 3, "unknown key 'MAX_STEPS'; did you mean 'max_steps'?"),
+        ("mcpServers", {}, "unknown key 'mcpServers'; did you mean 'mcp_servers'?"),
+        (
+            "policy",
+            {"rules": [{"action": "deny"}, {"action": "deny", "argument": {}}]},
+            "unknown key 'policy.rules.1.argument'; did you mean 'arguments'?",
+        ),
+        ("policy", {"rules": {}}, "policy.rules: must be a list, not {}"),
+        ("hitl_tools", ["retrieve_artifact"], "hitl_tools: 'retrieve_artifact' is no tool of the agent"),
+        ("name", "ä", "name: 'ä' must be 1 to 64 letters"),
+        ("name", "a" * 65, "must be 1 to 64 letters"),
+        ("name", "a\n", "name: 'a\\n' must be 1 to 64 letters"),
+        ("budget_awareness", "limit:70 ", "budget_awareness: 'limit:70 ' must be 'per-message' or"),
+        ("budget_awareness", "limit:", "budget_awareness: 'limit:' must be 'per-message' or"),
+        ("max_parallel_subagents", 0, "max_parallel_subagents: Input should be greater than or equal to 1"),
+        ("injected_tool_args", {"a" * 65: "x"}, "must be a letter or '_', then at most 63"),
+        ("injected_tool_args", {"ä": "x"}, "injected_tool_args.ä: 'ä' must be a letter or '_'"),
+        ("memory", "session", "memory: must be a table, not 'session'"),
+        ("memory", {"scope": "sesion"}, "memory.scope: Input should be 'user', 'session' or 'task'"),
+        (
+            "context",
+            {"window_tokens": 0},
+            "context.window_tokens: Input should be greater than or equal to 1",
+        ),
+        ("budgets", {"max_cost_usd": "NaN"}, "budgets.max_cost_usd: Input should be a finite number"),
         ("concurrency", {"zzz": 3}, "unknown key 'concurrency.zzz'; known are 'runs_max'"),
     ],
 )
@@ -336,6 +362,34 @@ def test_a_wrong_value_is_an_error_that_names_its_key(key: str, value: Any, mess
     with pytest.raises(AgentConfigError) as caught:
         AgentConfig.from_config({"name": "a", "tools": ["deploy"], "mcp_servers": {"srv": {}}, key: value})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("budget_awareness", "name"),
+    [("limit:0", "_"), ("limit:100", "a" * 64), ("limit:07", "-9"), ("per-message", "A_b-9")],
+)
+def test_what_is_just_right_is_accepted(budget_awareness: str, name: str) -> None:
+    data = {
+        "name": name,
+        "budget_awareness": budget_awareness,
+        "max_parallel_subagents": 7,
+        "temperature": 2,
+        "injected_tool_args": {"_" + "a" * 63: ""},
+        "context": {},
+        "hitl_tools": ["retrieve_artifact"],
+        "budgets": {"max_tokens": 0, "max_cost_usd": 0, "max_seconds": 0},
+    }
+    config = AgentConfig.from_config(data)
+    assert AgentConfig.from_config(config.to_config()) == config
+
+
+def test_the_fields_of_a_feature_that_is_off_are_checked_kept_and_ignored() -> None:
+    off = {"planning_model": "nobody:x", "planning_instructions": "Plan.", "max_parallel_subagents": 5}
+    config = AgentConfig.from_config({"name": "a", **off})
+    assert {key: config.to_config()[key] for key in off} == off
+    assert rules_of(config.to_config()).models == ("openai:gpt-4o",)
+    with pytest.raises(AgentConfigError, match="planning_model"):
+        AgentConfig.from_config({"name": "a", "planning_model": "nobody"})
 
 
 def test_all_mistakes_are_named_at_once_and_so_is_the_agent() -> None:
