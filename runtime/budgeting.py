@@ -18,7 +18,7 @@ from ..eventlog.names import digest_of
 from ..projections.money import plus_cost
 from ..projections.prompt import budget_line
 from ..projections.run_state import RunState
-from .compaction import exceeds
+from .compaction import exceeds, next_tokens
 from .rules import APPROVAL_EXPIRY_S, Ceiling, Rules
 from .turn import Turn
 
@@ -47,11 +47,11 @@ def advise(turn: Turn) -> None:
 
 
 def stop(turn: Turn) -> bool:
-    """End the run if its context takes more of the window than it may, and there is no more room to be made."""
-    context, limit = turn.state.context, turn.rules.limit_pct
-    if limit is None or context.window_tokens is None or not exceeds(turn.state, limit):
+    """End the run if its next call takes more of the window than it may, and there is no more room to be made."""
+    state, limit, window = turn.state, turn.rules.limit_pct, turn.state.context.window_tokens
+    if limit is None or window is None or state.step >= turn.rules.max_steps or not exceeds(state, limit):
         return False
-    used, window = context.tokens, context.window_tokens
+    used = next_tokens(state)
     message = f"Stopped: the context budget of {limit}% is used up ({used}/{window} tokens)."
     turn.add(
         Budget(kind="limit", scope="context", used=used, limit=window * limit // 100, message=message),

@@ -20,7 +20,7 @@ from ..eventlog.events import Context, Json, SummaryMade, TokenUsage
 from ..projections.messages import Message
 from ..projections.prompt import Range, as_ranges, is_summary, newest_of_users, percent, tail_start
 from ..projections.run_state import RunState
-from ..projections.tokens import messages_tokens
+from ..projections.tokens import estimate_tokens, messages_tokens
 from . import asking
 from .commands import ModelReplied
 from .request import COMPACTION, SUMMARY, cut_messages
@@ -41,8 +41,12 @@ class Cut(msgspec.Struct, frozen=True):
 def exceeds(state: RunState, pct: int) -> bool:
     """Whether the next request takes more than so much of a window that is known."""
     window = state.context.window_tokens
-    tokens = state.context.tokens
-    return window is not None and tokens * 100 > pct * window
+    return window is not None and next_tokens(state) * 100 > pct * window
+
+
+def next_tokens(state: RunState) -> int:
+    """What the next request takes, with the messages that it will be the first to carry."""
+    return state.context.tokens + sum(map(estimate_tokens, state.queue))
 
 
 def begin(turn: Turn) -> bool:

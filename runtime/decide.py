@@ -213,9 +213,9 @@ def _advance_once(turn: Turn) -> bool:
 
 def _at_boundary(turn: Turn) -> None:
     """A pause, the budgets, room in the window, the plan, and the next step: the first of them that is due."""
-    if steps.pause(turn) or budgeting.pause(turn) or compaction.begin(turn):
+    if steps.pause(turn) or budgeting.pause(turn) or compaction.begin(turn) or budgeting.stop(turn):
         return
     if planning.is_due(turn.state, turn.rules):
         planning.go_on(turn)
-    elif not budgeting.stop(turn):
+    else:
         steps.begin(turn)

@@ -14,6 +14,7 @@ from foldlog.runtime.budgeting import check_raise
 from foldlog.runtime.commands import (
     Claim,
     Command,
+    Inject,
     ModelCallFailed,
     ModelReplied,
     Pause,
@@ -181,6 +182,60 @@ def test_above_the_limit_one_pass_makes_room_and_then_the_run_stops() -> None:
 def test_a_limit_that_no_room_can_be_made_for_stops_at_once() -> None:
     story = Story({"budget_awareness": "limit:0", "context": {"overflow": "none"}})
     assert story.types == ["prepared", "budget(limit)", "text", "status(completed)"]
+
+
+def test_what_somebody_has_told_the_run_counts_before_the_call_that_will_carry_it() -> None:
+    config = {"budget_awareness": "limit:50", "context": {"overflow": "none"}}
+    story = Story(config).tell(Inject("x" * 1600)).step(read=100)
+    assert story.types[-4:] == ["step(completed)", "budget(limit)", "text", "status(completed)"]
+    assert story.state.output == "Stopped: the context budget of 50% is used up (506/1000 tokens)."
+    story = Story(config).tell(Inject("x" * 1576)).step(read=100)
+    assert story.types[-4:] == ["step(completed)", "message_injected", "step(started)", "model_requested"]
+
+
+def test_room_is_made_before_a_message_is_told_that_stands_right_before_its_step() -> None:
+    config = {"budget_awareness": "limit:50", "context": {"overflow": "truncate"}}
+    story = Story(config, history=HISTORY).step(read=300).tell(Inject("y" * 400)).step(read=300)
+    at = story.types.index("step(completed)")
+    assert story.types[at:] == ["step(completed)", "message_injected", "step(started)", "model_requested"]
+    story.tell(Inject("z" * 800)).step(read=400)
+    at = story.types.index("step(completed)")
+    assert story.types[at:] == [
+        "step(completed)",
+        "context(compact)",
+        "message_injected",
+        "step(started)",
+        "model_requested",
+    ]
+    assert story.contents[-2:] == ["y" * 400, "z" * 800]
+
+
+@pytest.mark.parametrize(("pct", "stops"), [(1, True), (2, False)])
+def test_a_window_that_is_full_before_the_planner_is_asked_ends_the_run_without_asking_it(
+    pct: int, stops: bool
+) -> None:
+    config = {"budget_awareness": f"limit:{pct}", "context": {"overflow": "none"}, "planning_enabled": True}
+    story = Story({**config, "instructions": "x" * 28})
+    assert story.state.context.tokens == 20
+    assert (story.state.terminal is not None) is stops
+    assert story.types[1:] == (
+        ["budget(limit)", "text", "status(completed)"] if stops else ["model_requested"]
+    )
+
+
+def test_at_the_last_step_there_is_no_further_call_to_stop() -> None:
+    config = {"budget_awareness": "limit:50", "context": {"overflow": "none"}, "max_steps": 1}
+    story = Story(config).step(read=900)
+    assert story.types[-3:] == ["step(completed)", "error", "status(error)"]
+    assert story.state.error is not None
+    assert story.state.error.error_type == "max_steps"
+
+
+def test_a_window_may_be_overfull_and_its_share_is_rounded_down() -> None:
+    config = {"budget_awareness": "per-message", "context": {"overflow": "none"}}
+    story = Story(config, window=3).step(read=2_000)
+    assert story.contents[2] == "[context: 2005/3 tokens, 66833% used]"
+    assert story.found(Budget).limit == 3
 
 
 def test_nothing_is_cut_or_told_of_a_window_that_nobody_knows() -> None:
