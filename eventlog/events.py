@@ -313,7 +313,8 @@ ForkTools = Literal["replay", "ask", "run"]
 class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a child run hangs: its parent, the parent's call (null for a node) and the ordinal within that call.
 
-    `fork_tools` is the policy of the fork that it is below, null below other runs.
+    `fork_tools` is the policy of the fork that it is below, null below other runs. `fork_model`: the model that the
+    fork of a swarm or loop above it asks instead of its own.
     """
 
     run: str
@@ -321,13 +322,15 @@ class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ordinal: int = 0
     revision: int = 0
     fork_tools: ForkTools | None = None
+    fork_model: str | None = None
 
 
 class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a fork comes from: the run that it left, behind which revision, and the root of that run's family.
 
-    `digest` is the SHA-256 of the commit that holds the revision, `tools` the policy for calls. The run's own events up
-    to revision `shared` were taken over from there when it was made; what follows, it decided itself.
+    `digest` is the SHA-256 of the commit that holds the revision, `tools` the policy for calls, `model` the one that is
+    asked instead. The run's own events up to revision `shared` were taken over from there when it was made; what
+    follows, it decided itself.
     """
 
     run: str
@@ -336,6 +339,7 @@ class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     shared: int
     tools: ForkTools = "ask"
+    model: str | None = None
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):

@@ -57,6 +57,7 @@ from ..runtime.commands import (
 )
 from ..runtime.decide import advance, pending, take, unsafe_starts
 from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode
+from ..runtime.lineage import with_model
 from ..runtime.rules import Rules, rules_of_run
 from ..runtime.tools import expose
 from ..runtime.turn import Turn
@@ -436,8 +437,10 @@ class _Guided(Turn):
             "agent": name,
         }
         now = registry.agent(name).submission_config(run)
-        if submitted.fork is not None:  # it may have been given another model
+        if submitted.kind == "agent" and _may_have_another_model(submitted):
             now["model"] = submitted.config.get("model", now.get("model"))
+        elif submitted.fork is not None and submitted.fork.model is not None:
+            now = with_model(submitted.kind, now, submitted.fork.model)
         default = AgentConfig(name=name).to_config()
         values = {
             key: (submitted.config.get(key, default.get(key)), now.get(key, default.get(key)))
@@ -468,6 +471,12 @@ class _Guided(Turn):
         added = now.keys() - {tool.name for tool in prepared.tools}
         if added:
             self._differ(prepared, f"agent {name!r} has a tool {min(added)!r} now that it had not")
+
+
+def _may_have_another_model(submitted: Submitted) -> bool:
+    """Whether the run is a fork, or a node of one."""
+    parent = submitted.parent
+    return submitted.fork is not None or (parent is not None and parent.fork_model is not None)
 
 
 def _changes(recorded: ToolSpec, now: ToolSpec) -> dict[str, tuple[Any, Any]]:

@@ -5,7 +5,7 @@ from .agent import Agent
 from .context import ArtifactRef, ToolContext
 from .durable import DurableExecutor, Worker
 from .executor import CAPABILITIES, Executor
-from .fork import ForkPlan, PlannedCall
+from .fork_plan import ForkPlan, PlannedCall, PlannedNode
 from .local import LocalExecutor
 from .ralph import RalphLoop
 from .registry import Registry
@@ -26,6 +26,7 @@ __all__ = [
     "ForkPlan",
     "LocalExecutor",
     "PlannedCall",
+    "PlannedNode",
     "RalphLoop",
     "Registry",
     "Retryable",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
-from ..eventlog.events import ChildReturned, ParentLink
+from ..eventlog.events import ChildReturned
 from ..eventlog.names import child_run_id, run_subject
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
@@ -19,8 +19,8 @@ from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from .effects import CallTool, Effect, RunNode
 from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
-from .rules import fork_policy
-from .submission import CHILD, open_turn, submitted_event
+from .lineage import link_to
+from .submission import CHILD, open_turn, submitted_event, with_model
 from .toolport import ChildFailed
 from .waking import until_ready
 
@@ -153,17 +153,14 @@ class ChildRuns:
     ) -> None:
         """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
         state, runnable = self._driver.state, start.runnable
-        parent = ParentLink(
-            run=state.run,
-            tool_call_id=spawned.call_id,
-            ordinal=spawned.ordinal,
-            fork_tools=fork_policy(state.submitted) if state.submitted is not None else None,
+        assert state.submitted is not None  # noqa: S101 - a run that is driven has begun
+        parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
+        submitted = submitted_event(
+            runnable, start.text, executor=CHILD, messages=start.messages, parent=parent
         )
-        turn = open_turn(
-            child.journal,
-            submitted_event(runnable, start.text, executor=CHILD, messages=start.messages, parent=parent),
-            f"{state.path}/{runnable.name}",
-        )
+        if parent.fork_model is not None:
+            submitted = with_model(submitted, parent.fork_model)
+        turn = open_turn(child.journal, submitted, f"{state.path}/{runnable.name}")
         child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
         saying = self._driver.tell(spawned, write)

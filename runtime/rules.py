@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.events import Effect, ForkTools, Submitted
+from ..eventlog.events import Effect, Submitted
+from .lineage import fork_policy
 from .policy import Policy
 
 ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
@@ -131,13 +132,6 @@ def rules_of_run(submitted: Submitted) -> Rules:
     if fork_policy(submitted) in {None, "run"}:
         return rules
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
-
-
-def fork_policy(submitted: Submitted) -> ForkTools | None:
-    """The policy for tools of a fork, and of every run below it; null for other runs."""
-    if submitted.fork is not None:
-        return submitted.fork.tools
-    return submitted.parent.fork_tools if submitted.parent is not None else None
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:

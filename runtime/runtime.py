@@ -42,7 +42,6 @@ from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
 from . import budgeting
 from .agent import Agent
-from .agent_config import AgentConfig, capabilities_needed
 from .answering import check_answer, check_answered, check_pending, given_json
 from .commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
 from .decide import take
@@ -50,8 +49,10 @@ from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
 from .family import cancel_family
-from .fork import ForkPlan, Wish, opening, plan_of, read_origin, same_fork, submission
-from .fork import store as store_fork
+from .fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
+from .fork_check import ForkCheck
+from .fork_plan import ForkPlan, plan_of
+from .fork_storage import store as store_fork
 from .journal import DECISIONS_MAX, STALE_READ_S, Journal, following
 from .json_values import NotJson, as_stored
 from .local import LocalExecutor
@@ -235,17 +236,18 @@ class Runtime:
         model: str | None = None,
         input: str | None = None,  # noqa: A002 - the word of the field
         tools: ForkTools = "ask",
+        archive: StoredRuns | None = None,
     ) -> ForkPlan:
         """What `fork` would do, with nothing stored: what is shared, what happens first, what becomes of tool calls.
 
         Raises `RunNotFound`, `ConfigError` for what cannot be forked there, `LogCorrupted`.
         """
-        origin = await read_origin(self.log, await self.locate(run_id), at)
+        origin = await self._origin(run_id, at, archive)
         wish = Wish(model=model, input=input, tools=tools)
-        turn = opening(origin, wish, submission(origin, wish), "fork", self.log.clock.now())
-        return plan_of(origin, wish, turn)
+        shared = opening(origin, wish, submission(origin, wish), "fork", self.log.clock.now())
+        return plan_of(origin, wish, shared)
 
-    async def fork(
+    async def fork(  # noqa: PLR0913 - its options
         self,
         run_id: str,
         *,
@@ -256,32 +258,44 @@ class Runtime:
         executor: str = "local",
         agent: Runnable[OutputT] | None = None,
         fork_id: str | None = None,
+        archive: StoredRuns | None = None,
     ) -> RunHandle[OutputT]:
         """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
 
-        Any run of an agent, over or not, also a child or a fork; any revision. `input` reaches the model with the next
-        step, or replaces the run's input if no step had begun. `tools` says what becomes of calls: `run` runs them;
-        `ask` wants an approval for those whose tool is not pure; `replay` gives a call the result that the run has
-        behind `at` for the same tool and arguments, each once, and asks for the others. No approval that was given
-        behind `at`, or to a call without its result there, counts. `agent`: for one that is not registered. The same
-        `fork_id` with the same wishes is the same fork.
+        Any run, over or not, also a child or a fork; any revision. Nodes of a swarm or loop that are over there stay,
+        others go on where they were. `input` reaches the model with the next step, or replaces the run's input if no
+        step or node had begun. `model` is asked from there on, by all agents of a swarm or loop. `tools` says what
+        becomes of calls: `run` runs them; `ask` wants an approval for those whose tool is not pure; `replay` gives a
+        call the result that the run has behind `at` for the same tool and arguments, each once, and asks for the
+        others. No approval that was given behind `at`, or to a call without its result there, counts. `agent`: for one
+        that is not registered. The same `fork_id` with the same wishes is the same fork. `archive`: where the run is
+        read (`foldlog.replay.read_archive`), if not in this log.
 
-        Raises `RunNotFound`, `ConfigError`, `RunConflict`, `UnsupportedByExecutor`, `NotRegistered`, `LogUnavailable`.
+        Raises `RunNotFound`, `ConfigError` that names all that lacks here, `RunConflict`, `UnsupportedByExecutor`,
+        `NotRegistered`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
-        origin = await read_origin(self.log, await self.locate(run_id), at)
+        origin = await self._origin(run_id, at, archive)
         wish = Wish(model=model, input=input, tools=tools, executor=executor)
         submitted = submission(origin, wish)
-        given = agent or self._member(origin.state.agent)
-        self._check_fork(submitted, chosen, given)
+        given = agent or self._member(origin.run.path.rpartition("/")[2])
+        now = self.log.clock.now()
+        check = ForkCheck(self.registry, self.log, chosen, given)
+        check.check(opening(origin, wish, submitted, "fork", now))
         subject, recorded = await self._place(submitted, fork_id)
-        turn = opening(origin, wish, submitted, subject.id, self.log.clock.now())
-        if not await store_fork(self.log, subject, turn, self._host.lease_s):
+        shared = opening(origin, wish, submitted, subject.id, now)
+        artifacts = archive.artifacts if archive is not None else None
+        if not await store_fork(self.log, subject, shared, self._host.lease_s, artifacts):
             existing = await self._state_of(subject)
             if not same_fork(existing.submitted, recorded):
                 raise RunConflict(f"the run {subject.id} exists, and is not this fork; choose another id")
         await chosen.drive(subject, given)
         return RunHandle(self, subject.id, given, subject)
+
+    async def _origin(self, run_id: str, at: int, archive: StoredRuns | None) -> Origin:
+        if archive is not None:
+            return await read_archived(archive, run_id, at, self.log.artifacts)
+        return await read_origin(self.log, await self.locate(run_id), at)
 
     def _member(self, name: str) -> Runnable[Any] | None:
         """The runnable of this name among those registered and all below them."""
@@ -289,17 +303,6 @@ class Runtime:
             each for one in self.registry.agents.values() for each in all_members(one) if each.name == name
         )
         return self.registry.agents.get(name) or next(found, None)
-
-    def _check_fork(self, submitted: Submitted, executor: Executor, agent: Runnable[Any] | None) -> None:
-        config = AgentConfig.from_config(submitted.config)
-        asked = {"messages"} if submitted.messages else set[str]()
-        asked |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
-        require(executor, capabilities_needed(config) | asked)
-        self.registry.provider(config.model)
-        if config.mcp_servers:
-            self.registry.tool_sources().check(config.mcp_servers)
-        if executor.name == "local":
-            self.registry.check(agent or self.registry.agent(config.name))
 
     def _check(self, agent: Runnable[Any], executor: Executor, asked: frozenset[str]) -> None:
         if not is_runnable(agent):

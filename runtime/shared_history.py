@@ -1,4 +1,4 @@
-"""What a fork shares with the run that it leaves: that run's events up to a revision, made whole.
+"""What the fork of an agent's run shares with the run that it leaves: that run's events up to a revision, made whole.
 
 A revision may stand anywhere: within a model's answer, among the calls of a round, at a pause. Taken over is what was
 finished there, in its order; what was open is not, and is done anew by the fork:
@@ -8,13 +8,14 @@ finished there, in its order; what was open is not, and is done anew by the fork
     a final answer without the run's end     ends the fork, unless there is a message for it
     an approval of a finished call           stays; every other one is asked for again, under an id of the fork's own
 
-Never taken over are the driving (claims, parks, timers), pauses by people, cancels, the end, and the events of
-children, whose runs stay with their family: what a call made of them is in its result. Pure: no clock, no I/O.
+Never taken over are the driving (claims, parks, timers), pauses by people, cancels and the end. The children of a call
+with a result are shared with it (`shared_family`), those of an open call are not. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -27,6 +28,7 @@ from ..eventlog.events import (
     Budget,
     CancelRequested,
     ChildFinished,
+    ChildReady,
     ChildReturned,
     ChildStarted,
     Claimed,
@@ -67,8 +69,7 @@ History = Sequence[StoredEvent | Unknown]
 _DRIVING = (
     ApprovalRevoked,
     CancelRequested,
-    ChildFinished,
-    ChildStarted,
+    ChildReady,
     Claimed,
     Error,
     LateOutcome,
@@ -88,12 +89,36 @@ _BOUNDARY = (Budget, MessageInjected, ModelFailed, ModelRequested)
 """What the core decides anew where a step has not begun."""
 
 
-class Home(msgspec.Struct, frozen=True):
-    """Where a fork lives, and the agent path that its history was recorded under."""
+ChildEvent = ChildFinished | ChildReturned | ChildStarted
+
+
+class Home(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run of a fork lives, and the agent path that its history was recorded under.
+
+    `children` are the ids that its children get, by those they had; who is not among them is not shared.
+    """
 
     run: str
+    root: str
     path: str
     path_was: str
+    children: Mapping[str, str] = MappingProxyType({})
+
+    def turn(self, submitted: Submitted, now: float) -> Turn:
+        """The turn that opens the run here."""
+        state = RunState(run=self.run, root=self.root, path=self.path, submitted_at=now)
+        turn = Turn(state, rules_of_run(submitted), now)
+        turn.add(submitted, Status(status="starting"))
+        return turn
+
+    def at_home(self, event: StoredEvent | Unknown) -> StoredEvent:
+        """The event as it reads here: with the paths and the children of this family."""
+        changes: dict[str, object] = {}
+        if event.agent_path:  # forwarded: its path begins with that of the run
+            changes["agent_path"] = self.path + event.agent_path.removeprefix(self.path_was)
+        elif isinstance(event, ChildEvent) and event.child_run in self.children:
+            changes["child_run"] = self.children[event.child_run]
+        return msgspec.structs.replace(event, **changes) if changes else event  # type: ignore[return-value]
 
 
 def take_over(
@@ -102,12 +127,9 @@ def take_over(
     """The turn that opens a fork: the events it shares with `history` up to revision `at`, made whole, and folded.
 
     `submitted` opens it; its `fork` says by which policy open calls are asked for. `message` reaches the model with the
-    next step. Raises `ConfigError` for a run that cannot be forked there.
+    next step.
     """
-    check(history, at)
-    state = RunState(run=home.run, root=home.run, path=home.path, submitted_at=now)
-    turn = Turn(state, rules_of_run(submitted), now)
-    turn.add(submitted, Status(status="starting"))
+    turn = home.turn(submitted, now)
     if submitted.fork is not None and submitted.fork.tools == "replay":
         turn.add(*results_behind(history, at))
     _Copy(history, at, home).fill(turn)
@@ -133,10 +155,6 @@ def check(history: History, at: int) -> None:
     first = history[0]
     if not isinstance(first, Submitted):
         raise ConfigError("the run was cancelled before it began: there is nothing to fork")
-    if first.kind != "agent":
-        raise ConfigError(
-            f"only a run of an agent can be forked, not a {first.kind}; fork one of its children"
-        )
 
 
 def results_behind(history: History, at: int) -> Iterator[ResultRecorded]:
@@ -203,8 +221,10 @@ class _Copy:
             return event.tool_call_id in self._finished
         if isinstance(event, (*_DRIVING, ApprovalRequested)) or _is_end_of_budget(event):
             return False
-        if isinstance(event, ChildReturned):  # what a call's children used counts, as its result does
-            return self._calls_of.get(event.child_run) in self._finished
+        if isinstance(event, ChildEvent):  # what a call's children used counts, as its result does
+            finished = self._calls_of.get(event.child_run) in self._finished
+            shared = event.child_run in self._home.children or isinstance(event, ChildReturned)
+            return finished and shared
         if isinstance(event, ApprovalResolved):
             request = self._requests.get(event.tool_call_id)
             same = request is not None and request.approval_id == event.approval_id
@@ -233,14 +253,12 @@ class _Copy:
                 turn.add(Status(status="resumed", reason=turn.state.paused))
 
     def _at_home(self, event: StoredEvent | Unknown, turn: Turn) -> StoredEvent:
-        changes: dict[str, object] = {}
-        if event.agent_path:  # forwarded: its path begins with that of the run
-            changes["agent_path"] = self._home.path + event.agent_path.removeprefix(self._home.path_was)
-        elif isinstance(event, Prepared):
-            changes["model"] = turn.rules.model
-        elif isinstance(event, ToolResult) and "recorded_from" in event.metadata:
-            changes["metadata"] = {k: v for k, v in event.metadata.items() if k != "recorded_from"}
-        return msgspec.structs.replace(event, **changes) if changes else event  # type: ignore[return-value]
+        if isinstance(event, Prepared) and not event.agent_path:
+            return msgspec.structs.replace(event, model=turn.rules.model)
+        if isinstance(event, ToolResult) and not event.agent_path and "recorded_from" in event.metadata:
+            metadata = {k: v for k, v in event.metadata.items() if k != "recorded_from"}
+            return msgspec.structs.replace(event, metadata=metadata)
+        return self._home.at_home(event)
 
     def _ask(self, turn: Turn) -> None:
         """Behind the last call of a reply: the approvals of the round, and the pause."""

@@ -11,6 +11,7 @@ from ..eventlog.errors import ConfigError, PayloadTooLarge
 from ..eventlog.events import ParentLink, Status, Submitted
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import canonical_json, parse_messages, sha256_hex
+from . import lineage
 from .json_values import as_stored
 from .rules import RULES_NOW, rules_of_run
 from .turn import Turn
@@ -65,6 +66,12 @@ def submitted_event(
         parent=parent,
         rules=RULES_NOW,
     )
+
+
+def with_model(submitted: Submitted, model: str) -> Submitted:
+    """The run asked with another model; of a swarm or loop, all its agents."""
+    config = lineage.with_model(submitted.kind, submitted.config, model)
+    return msgspec.structs.replace(submitted, config=config, config_digest=sha256_hex(canonical_json(config)))
 
 
 def check_text(what: str, value: object) -> None:

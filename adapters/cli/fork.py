@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -11,7 +11,8 @@ from .exits import NO, OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from ...runtime import ForkPlan, PlannedCall, Runtime
+    from ...replay import Archive
+    from ...runtime import ForkPlan, PlannedCall, PlannedNode, Runtime
     from .terminal import Screen
     from .watching import Watch
 
@@ -32,7 +33,10 @@ _STYLES = {"asked": "yellow", "run": "bold yellow"}
 
 def fork(  # noqa: PLR0913 - the options
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run to leave; over or not.")],
+    what: Annotated[
+        str,
+        typer.Argument(metavar="RUN|FILE", help="The run to leave, over or not; or a file that holds it."),
+    ],
     path: Annotated[
         str | None,
         typer.Argument(
@@ -41,7 +45,16 @@ def fork(  # noqa: PLR0913 - the options
     ] = None,
     *,
     at: Annotated[int, typer.Option("--at", metavar="REV", help="Share its history up to this revision.")],
-    model: Annotated[str | None, typer.Option(metavar="M", help="Ask another model from there on.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Which run of a file; its root, if it holds one family."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M", help="Ask another model from there on; of a swarm or loop, all its agents."
+        ),
+    ] = None,
     input: Annotated[  # noqa: A002 - the word of the field
         str | None,
         typer.Option(
@@ -81,13 +94,38 @@ def fork(  # noqa: PLR0913 - the options
     from .watching import Watch
 
     wish = {"at": at, "model": model, "input": input, "tools": tools}
+    origin = _origin(what, run)
     how = Watch(json=json, detailed=detailed, wait=not no_wait, cancels=path is not None, drives=path)
-    return run_async(_fork(settings_of(context), run, wish, run_id, how, yes=yes, compare=compare))
+    return run_async(_fork(settings_of(context), origin, wish, run_id, how, yes=yes, compare=compare))
+
+
+class _Origin(NamedTuple):
+    """The run that is left: its id, what the command line calls it, and the archive that it is read from, if any."""
+
+    run: str
+    name: str
+    archive: Archive | None = None
+
+
+def _origin(what: str, run: str | None) -> _Origin:
+    from ...eventlog.errors import ConfigError
+    from .traces import is_file, read_file
+
+    if not is_file(what):
+        if run is not None:
+            raise typer.BadParameter("--run says which run of a file; name the run itself")
+        return _Origin(what, what)
+    archive = read_file(what)
+    roots = sorted({stored.subject.root for stored in archive.stored if stored.subject.kind == "run"})
+    if run is None and len(roots) != 1:
+        found = f"holds {len(roots)} families ({', '.join(roots[:5])})" if roots else "holds no run"
+        raise ConfigError(f"{what} {found}; say which run with --run")
+    return _Origin(run or roots[0], what, archive)
 
 
 async def _fork(
     settings: Settings,
-    run_id: str,
+    origin: _Origin,
     wish: dict[str, Any],
     fork_id: str | None,
     how: Watch,
@@ -102,7 +140,7 @@ async def _fork(
     registry = load_registry(how.drives) if how.drives is not None else None
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        plan = await runtime.plan_fork(run_id, **wish)
+        plan = await runtime.plan_fork(origin.run, **wish, archive=origin.archive)
     if how.json and not yes:
         screen.json(_document(plan))
         return OK
@@ -114,10 +152,14 @@ async def _fork(
         return NO
     async with opened(settings, registry) as runtime:
         started = await runtime.fork(
-            run_id, **wish, fork_id=fork_id, executor="durable" if registry is None else "local"
+            origin.run,
+            **wish,
+            fork_id=fork_id,
+            executor="durable" if registry is None else "local",
+            archive=origin.archive,
         )
         code = await _watch(runtime, started.run_id, settings, screen, how)
-        await _offer_diff(runtime, plan.run, started.run_id, settings, screen, show=compare, json=how.json)
+        await _offer_diff(runtime, origin, started.run_id, screen, settings, show=compare, json=how.json)
         return code
 
 
@@ -146,21 +188,41 @@ async def _watch(runtime: Runtime, fork_id: str, settings: Settings, screen: Scr
 
 
 async def _offer_diff(
-    runtime: Runtime, run_id: str, fork_id: str, settings: Settings, screen: Screen, *, show: bool, json: bool
+    runtime: Runtime,
+    origin: _Origin,
+    fork_id: str,
+    screen: Screen,
+    settings: Settings,
+    *,
+    show: bool,
+    json: bool,
 ) -> None:
     if not (await runtime.get_run(fork_id).state()).over:
         return
-    screen.say(("compare with: ", "dim"), settings.command("diff", run_id, fork_id))
+    if origin.archive is None or origin.run == _root_of(origin):
+        screen.say(("compare with: ", "dim"), settings.command("diff", origin.name, fork_id))
     if show:
         from ...replay import diff as diff_of
         from .diff import document, tell
-        from .traces import form_of
+        from .traces import form_in, form_of
 
-        found = diff_of(await form_of(runtime.log, run_id), await form_of(runtime.log, fork_id))
+        archive = origin.archive
+        left = form_in(archive.trace(origin.run), origin.run) if archive is not None else None
+        found = diff_of(
+            left if left is not None else await form_of(runtime.log, origin.run),
+            await form_of(runtime.log, fork_id),
+        )
+        names = (origin.run, fork_id)
         if json:
-            screen.json_line({"type": "diff", **document(found, (run_id, fork_id))})
+            screen.json_line({"type": "diff", **document(found, names)})
         else:
-            tell(screen, found, (run_id, fork_id))
+            tell(screen, found, names)
+
+
+def _root_of(origin: _Origin) -> str:
+    """The one root of the file; empty if it holds several families, which the comparison does not take."""
+    roots = {stored.subject.root for stored in origin.archive.stored} if origin.archive is not None else set()
+    return next(iter(roots)) if len(roots) == 1 else ""
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -177,21 +239,26 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
     from .escaping import one_line
 
     say = screen.say
-    say(("fork of  ", "dim"), (plan.run, "bold"), f" ({plan.agent}, {plan.status})")
+    kind = "" if plan.kind == "agent" else f"{plan.kind} "
+    say(("fork of  ", "dim"), (plan.run, "bold"), f" ({kind}{plan.agent}, {plan.status})")
     say(("at       ", "dim"), f"revision {plan.revision} of {plan.revisions}: {_shared(plan)}")
     if plan.model != plan.model_was:
-        say(("model    ", "dim"), f"{plan.model} instead of {plan.model_was}")
+        say(("model    ", "dim"), f"{plan.model} instead of {plan.model_was or 'the models of its agents'}")
     if plan.input is not None:
         place = "instead of the run's input" if plan.replaces_input else "with the next step"
         say(("input    ", "dim"), f"{one_line(plan.input)} ({place})")
     say(("tools    ", "dim"), f"{plan.tools}: {_POLICIES[plan.tools]}")
     say(("first    ", "dim"), _first(plan))
+    for node in plan.nodes:
+        say("         ", _node(plan, node))
+    if plan.open and plan.first != "calls":
+        say(("open     ", "dim"), "calls of rounds that are open there:")
     for call in plan.open:
-        say("         ", *_call(call))
+        say("         ", *_call(plan, call))
     if plan.behind:
         say(("behind it", "dim"), " the run made these calls; in the fork the same call")
         for call in plan.behind:
-            say("         ", *_call(call))
+            say("         ", *_call(plan, call))
 
 
 def _shared(plan: ForkPlan) -> str:
@@ -204,13 +271,34 @@ def _first(plan: ForkPlan) -> str:
         "prepare": "the fork is prepared: its tools are resolved, its servers connected",
         "model": f"the model is asked in step {plan.step}",
         "calls": f"the open calls of step {plan.step}:",
-        "end": "the final answer is there: the fork ends with it",
+        "nodes": "its nodes:",
+        "end": "the end is decided once more, on what is there"
+        if plan.kind != "agent"
+        else "the final answer is there: the fork ends with it",
     }[plan.first]
 
 
-def _call(call: PlannedCall) -> tuple[tuple[str, str], ...]:
+def _node(plan: ForkPlan, node: PlannedNode) -> str:
+    name = _below(plan, node.agent_path)
+    steps = "1 step" if node.steps == 1 else f"{node.steps} steps"
+    return {
+        "kept": f"{name} stays as it ended ({node.status})",
+        "goes_on": f"{name} goes on behind its revision {node.revision}, {steps} done",
+        "begins": f"{name} begins",
+    }[node.becomes]
+
+
+def _below(plan: ForkPlan, agent_path: str) -> str:
+    """A path within the fork."""
+    return agent_path.removeprefix(f"{plan.agent}/") if agent_path != plan.agent else ""
+
+
+def _call(plan: ForkPlan, call: PlannedCall) -> tuple[tuple[str, str], ...]:
     from .escaping import one_line, shown
 
     effect = f" ({call.effect})" if call.effect is not None else ""
-    what = f"{call.step} {one_line(call.tool_name)} {shown(call.arguments, 80)}{effect}: "
+    below = _below(plan, call.agent_path)
+    what = (
+        f"{below and below + ' '}{call.step} {one_line(call.tool_name)} {shown(call.arguments, 80)}{effect}: "
+    )
     return (what, ""), (_FATES[call.becomes], _STYLES.get(call.becomes, ""))

@@ -62,12 +62,18 @@ async def load_form(settings: Settings, name: str, golden: Path) -> tuple[str, C
 
 async def form_of(log: Log, run: str) -> Canonical:
     """The canonical form of a run and all below it; of a child as if it had no parent. Raises `RunNotFound`."""
+    from ...replay import load_trace
+
+    return form_in(await load_trace(log, run), run)
+
+
+def form_in(trace: Trace, run: str) -> Canonical:
+    """The same, of a run in a trace."""
     import msgspec
 
-    from ...replay import canonical, load_trace
+    from ...replay import canonical
     from .timeline import below
 
-    trace = await load_trace(log, run)
     if run == trace.root:
         return canonical(trace)
     events = below(run, trace.events)

@@ -190,6 +190,15 @@ async def place(
         await place.check_rules()
 
 
+@pytest.fixture(params=["local", "durable"])
+async def cheap(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """A place in memory."""
+    async with contextlib.AsyncExitStack() as stack:
+        place = Place(MemoryLog(), request.param, stack)
+        yield place
+        await place.check_rules()
+
+
 def names(events: list[Event]) -> list[str]:
     """The events in short: the type, with what tells its kinds apart."""
     short = []

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from foldlog.eventlog.faults import FaultyLog, LateAppend, LostAck
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import canonical, compare, export, import_archive, load_trace, read_archive, rerun
 from foldlog.runtime import Agent, RunHandle, Runtime, ToolContext, tool
-from foldlog.runtime.ralph import RalphLoop, Stop
 
 from .conftest import Place, call, calls, says
 
@@ -64,15 +62,6 @@ class Effects:
 
 ROUND = calls(call("look", "a", what="x"), call("put", "b", what="x"), call("send", "c", what="x"))
 AGAIN = calls(call("look", "d", what="y"), call("send", "e", what="y"))
-
-
-@pytest.fixture(params=["local", "durable"])
-async def cheap(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    """A place in memory."""
-    async with contextlib.AsyncExitStack() as stack:
-        place = Place(MemoryLog(), request.param, stack)
-        yield place
-        await place.check_rules()
 
 
 async def _approve_all(run: RunHandle[Any]) -> int:
@@ -476,20 +465,3 @@ async def test_a_planned_run_is_forked_at_every_revision_and_keeps_a_plan_that_w
         assert (await fork.result(timeout_s=10)).output == "done"
         assert await fork.history() == history
         assert at < planned or "look map" not in effects.ran
-
-
-async def test_an_iteration_of_a_loop_is_forked_and_the_loop_is_refused(cheap: Place, script: Script) -> None:
-    effects = Effects()
-    writer = Agent("writer", model=script(AGAIN, says("draft")), tools=effects.tools())
-    loop = RalphLoop(writer, stop=Stop(max_iterations=1))
-    served = [writer] if cheap.executor == "durable" else []
-    runtime = await cheap.open(loop, *served)
-    parent = await cheap.start(loop, "write")
-    await parent.result(timeout_s=20)
-    child = runtime.get_run((await parent.state()).nodes[0].child_run)
-    result = next(e for e in await cheap.events(child) if e.type == "tool_result")
-    fork = await cheap.fork(child, at=result.revision, tools="replay")
-    assert (await fork.result(timeout_s=10)).output == "draft"
-    assert len(effects.ran) == 2
-    with pytest.raises(ConfigError, match="not a ralph"):
-        await cheap.fork(parent, at=3)

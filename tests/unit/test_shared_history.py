@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from foldlog.eventlog import ConfigError
-from foldlog.eventlog.events import Event, ForkTools, Prepared, Submitted, ToolResult, Unknown
+from foldlog.eventlog.events import Event, ForkTools, Prepared, ToolResult, Unknown
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
 from foldlog.projections.fold import apply
@@ -27,8 +26,11 @@ from foldlog.replay import (
 )
 from foldlog.runtime.commands import Claim, ToolsResolved
 from foldlog.runtime.decide import advance, take
-from foldlog.runtime.fork import Origin, Wish, opening, plan_of, read_origin, store, submission
+from foldlog.runtime.fork import Origin, Wish, opening, read_origin, submission
+from foldlog.runtime.fork_plan import plan_of
+from foldlog.runtime.fork_storage import store
 from foldlog.runtime.journal import Journal
+from foldlog.runtime.shared_family import Ancestor, Ancestors, Opening
 from foldlog.runtime.turn import Turn
 
 HISTORIES = Path(__file__).parents[1] / "histories" / "v1"
@@ -53,27 +55,29 @@ def runs_of(name: str) -> Iterator[tuple[Trace, str]]:
 
 def origin_of(trace: Trace, run: str, at: int) -> Origin:
     """As `read_origin` reads it, without a log."""
-    own = [recorded for recorded in trace.commits if recorded.commit.run == run]
-    events = [event for recorded in own for event in recorded.commit.events]
-    first = own[0]
-    state = RunState(run=run, root=first.commit.root, path=first.commit.path)
-    for event in events:
-        apply(state, event, 0.0)
-    digest = next(recorded.digest for recorded in own if recorded.last_rev >= at)
-    return Origin(first.subject, state, events, at, digest)
+    ancestors = Ancestors(run)
+    for recorded in trace.commits:
+        if ancestors.has(recorded):
+            ancestors.add(recorded, recorded.commit.events)
+    return Origin(ancestors.family, at)
 
 
 def revisions(trace: Trace, run: str) -> range:
     return range(1, sum(len(r.commit.events) for r in trace.commits if r.commit.run == run) + 1)
 
 
-def forked(origin: Origin, wish: Wish, run: str = "fork") -> Turn:
+def forked(origin: Origin, wish: Wish, run: str = "fork") -> Opening:
     return opening(origin, wish, submission(origin, wish), run, 1e9)
+
+
+def state_of(opening: Opening) -> RunState:
+    """The state that the root of a fork opens with."""
+    return next(iter(opening.values())).turn.state
 
 
 def state_at(origin: Origin) -> RunState:
     state = RunState()
-    for event in origin.history[: origin.at]:
+    for event in origin.run.history[: origin.at]:
         apply(state, event, 0.0)
     return state
 
@@ -109,7 +113,7 @@ async def _claim(log: MemoryLog, run: str, origin: Origin) -> None:
     state = await journal.load()
     turn = Turn(state, journal.rules, log.clock.now())
     take(turn, Claim("worker", 5.0))
-    prepared = next((event for event in origin.history if isinstance(event, Prepared)), None)
+    prepared = next((event for event in origin.run.history if isinstance(event, Prepared)), None)
     if not state.prepared and prepared is not None:
         take(turn, ToolsResolved(tools=tuple(prepared.tools), model=prepared.model))
     advance(turn)
@@ -127,7 +131,7 @@ def test_what_was_finished_at_the_revision_is_shared_and_what_was_open_is_not(na
     for trace, run in runs_of(name):
         for at in revisions(trace, run):
             origin = origin_of(trace, run, at)
-            before, after = state_at(origin), forked(origin, Wish(tools="run")).state
+            before, after = state_at(origin), state_of(forked(origin, Wish(tools="run")))
             ended = before.steps_completed - after.steps_completed  # a final answer, which the fork ends with
             assert ended in {0, 1}
             assert (after.step, after.usage) == (
@@ -165,7 +169,7 @@ def results_in(state: RunState) -> dict[str, ToolResult]:
 
 def _cut(origin: Origin) -> bool:
     """Whether the revision stands within a model's reply, behind its usage."""
-    behind = origin.history[origin.at : origin.at + 1]
+    behind = origin.run.history[origin.at : origin.at + 1]
     return bool(behind) and behind[0].type == "tool_call"
 
 
@@ -173,17 +177,17 @@ def _cut(origin: Origin) -> bool:
 def test_a_fork_that_is_forked_at_its_own_end_shares_the_same_once_more(tools: ForkTools) -> None:
     for trace, run in runs_of("tools_and_progress"):
         for at in revisions(trace, run):
-            first = forked(origin_of(trace, run, at), Wish(tools="run"))
-            events = list(first.events)
-            origin = Origin(run_subject(0, "fork", "fork"), first.state, events, len(events), "digest")
-            second = forked(origin, Wish(tools=tools), "second")
-            assert second.state.messages == first.state.messages
-            assert [call.result for call in second.state.calls.values()] == [
-                call.result for call in first.state.calls.values()
-            ]
-            assert second.state.submitted is not None
-            assert second.state.submitted.fork is not None
-            assert second.state.submitted.fork.run == "fork"
+            opened = forked(origin_of(trace, run, at), Wish(tools="run"))
+            first, events = state_of(opened), list(opened["fork"].turn.events)
+            stored = Ancestor(
+                run_subject(0, "fork", "fork"), "agent", events, [1] * len(events), [""] * len(events)
+            )
+            second = state_of(forked(Origin({"fork": stored}, len(events)), Wish(tools=tools), "second"))
+            assert second.messages == first.messages
+            assert [c.result for c in second.calls.values()] == [c.result for c in first.calls.values()]
+            assert second.submitted is not None
+            assert second.submitted.fork is not None
+            assert second.submitted.fork.run == "fork"
 
 
 def test_a_plan_says_of_every_call_what_becomes_of_it() -> None:
@@ -199,7 +203,10 @@ def test_a_plan_says_of_every_call_what_becomes_of_it() -> None:
                     plan = plan_of(origin, wish, forked(origin, wish))
                     fates |= {(tools, call.becomes) for call in (*plan.open, *plan.behind)}
                     made = {
-                        e.tool_call_id for e in origin.history if e.type == "tool_call" and not e.agent_path
+                        e.tool_call_id
+                        for each in origin.family.values()
+                        for e in each.history
+                        if e.type == "tool_call" and not e.agent_path
                     }
                     assert {call.tool_call_id for call in (*plan.open, *plan.behind)} <= made
     everywhere = {(tools, fate) for tools in POLICIES for fate in ("kept", "asked", "run", "answered")}
@@ -223,13 +230,3 @@ async def test_a_revision_that_the_run_does_not_have_is_refused_with_those_it_ha
     for at in (0, -1, len(revisions(trace, run)) + 1):
         with pytest.raises(ConfigError, match=f"revisions 1 to {len(revisions(trace, run))}, not {at}"):
             await read_origin(log, subject, at)
-
-
-def test_only_runs_of_agents_are_forked() -> None:
-    trace, run = next(runs_of("tools_and_progress"))
-    origin = origin_of(trace, run, 2)
-    first = origin.history[0]
-    assert isinstance(first, Submitted)
-    swarm: list[Any] = [msgspec.structs.replace(first, kind="swarm"), *origin.history[1:]]
-    with pytest.raises(ConfigError, match="swarm"):
-        forked(Origin(origin.subject, origin.state, swarm, 2, origin.digest), Wish())

@@ -1,0 +1,52 @@
+"""What a run has from the runs above it: the policy and the model of a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..eventlog.events import ForkTools, ParentLink, Submitted
+
+
+def fork_policy(submitted: Submitted) -> ForkTools | None:
+    """The policy for tools of a fork, and of every run below it; null for other runs."""
+    if submitted.fork is not None:
+        return submitted.fork.tools
+    return submitted.parent.fork_tools if submitted.parent is not None else None
+
+
+def fork_model(submitted: Submitted) -> str | None:
+    """The model that the nodes of a run are asked with: that of the fork of a swarm or loop; null for their own.
+
+    What an agent runs by its tools keeps its model.
+    """
+    if submitted.kind == "agent":
+        return None
+    if submitted.fork is not None:
+        return submitted.fork.model
+    return submitted.parent.fork_model if submitted.parent is not None else None
+
+
+def link_to(parent: Submitted, run: str, tool_call_id: str | None, ordinal: int) -> ParentLink:
+    """Where a child of the run `run`, which `parent` began, hangs, and what it has from there."""
+    return ParentLink(
+        run=run,
+        tool_call_id=tool_call_id,
+        ordinal=ordinal,
+        fork_tools=fork_policy(parent),
+        fork_model=fork_model(parent),
+    )
+
+
+def with_model(kind: str, config: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The stored configuration of a run with another model, for all agents of a swarm or loop."""
+    match kind:
+        case "swarm":
+            agents = [with_model(each.get("kind", "agent"), each, model) for each in config["agents"]]
+            return {**config, "agents": agents}
+        case "ralph":
+            member = config["runnable"]
+            inner = with_model(member["kind"], member["config"], model)
+            return {**config, "runnable": {**member, "config": inner}}
+        case _:
+            return {**config, "model": model}
