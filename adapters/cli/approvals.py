@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .exits import OK
+from .json_options import json_option
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def approve(
     from .loops import run_async
 
     answer: dict[str, Any] = {"decision": "approved", "note": note, "outcome": outcome, "by": by or _user()}
-    answer["arguments"] = _json_option("--arguments", arguments, an_object=True)
-    answer["result"] = _json_option("--result", result, an_object=False)
+    answer["arguments"] = json_option("--arguments", arguments, an_object=True)
+    answer["result"] = json_option("--result", result, an_object=False)
     return run_async(_answer(settings_of(context), approval, token, answer))
 
 
@@ -131,18 +131,6 @@ def revoke(
     from .loops import run_async
 
     return run_async(_revoke(settings_of(context), approval, by or _user()))
-
-
-def _json_option(name: str, text: str | None, *, an_object: bool) -> Any:
-    if text is None:
-        return None
-    try:
-        value = jsonlib.loads(text)
-    except jsonlib.JSONDecodeError as error:
-        raise typer.BadParameter(f"{name} is not JSON: {error}") from None
-    if an_object and not isinstance(value, dict):
-        raise typer.BadParameter(f"{name} has to be a JSON object")
-    return value
 
 
 def _user() -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from .json_options import json_option, messages_option
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ def run(  # noqa: PLR0913 - the options
     json: Json = False,
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="The conversation that the run belongs to.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="An object that is stored with the run.")
+    ] = None,
+    messages: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A JSON list of messages that stand before the input.")
     ] = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The run's id; a run that has it already is watched.")
@@ -60,12 +67,19 @@ def run(  # noqa: PLR0913 - the options
         cancels=local,
         drives=path if local else None,
     )
-    options = {"session": session, "run_id": run_id, "idempotency_key": idempotency_key}
-    return run_async(_run(settings_of(context), path, agent, input, how, executor=executor, **options))
+    options = {
+        "executor": executor,
+        "session": session,
+        "metadata": json_option("--metadata", metadata, an_object=True),
+        "messages": messages_option("--messages", messages),
+        "run_id": run_id,
+        "idempotency_key": idempotency_key,
+    }
+    return run_async(_run(settings_of(context), path, agent, input, how, **options))
 
 
 async def _run(
-    settings: Settings, path: str, name: str | None, question: str, how: Watch, **options: str | None
+    settings: Settings, path: str, name: str | None, question: str, how: Watch, **options: Any
 ) -> int:
     from ...runtime import Runtime
     from .loading import load_agent
@@ -77,6 +91,6 @@ async def _run(
     show_logs()
     registry, agent = load_agent(path, name)
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
-        run = await runtime.start(agent, question, **options)  # type: ignore[arg-type] # by their names
+        run = await runtime.start(agent, question, **options)
         with interruption() as interrupted:
             return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)

@@ -301,3 +301,45 @@ def test_the_version_is_that_of_the_distribution() -> None:
 def test_an_empty_log_has_no_runs() -> None:
     result = invoke("runs", "list", "--json", "-s", "memory://")
     assert (result.exit_code, result.stdout) == (0, "[]\n")
+
+
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line where the examples are."""
+    monkeypatch.chdir(Path(__file__).parents[2])
+
+
+def test_a_run_is_given_messages_and_metadata(examples: None, tmp_path: Path) -> None:
+    (tmp_path / "before.json").write_text('[{"role": "user", "content": "Hi"}]')
+    options = ("--messages", str(tmp_path / "before.json"), "--metadata", '{"memory": {"scope": {}}}')
+    refused = invoke("run", "examples.barber:agent", "The usual", "-s", "memory://", *options)
+    assert refused.exit_code == exits.USAGE
+    assert "memory of scope 'user' needs a user" in refused.stderr
+    options = (*options[:3], '{"memory": {"scope": {"user_id": "ada"}}}')
+    assert invoke("run", "examples.barber:agent", "The usual", "-s", "memory://", *options).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is not JSON"),
+        ('{"role": "user"}', "has to hold a JSON list of messages"),
+        ('[{"role": "system", "content": "x"}]', "messages: message 1: role system"),
+        ('[{"role": "user", "content": "x", "name": "y"}]', "messages: message 1: unknown field name"),
+        (
+            '[{"role": "tool", "tool_call_id": "a"}]',
+            "messages: message 1: a result for 'a', which no message",
+        ),
+        (None, "cannot be read"),
+    ],
+)
+def test_messages_that_are_none_are_refused_before_the_run(
+    examples: None, tmp_path: Path, text: str | None, told: str
+) -> None:
+    path = tmp_path / "before.json"
+    if text is not None:
+        path.write_text(text)
+    result = invoke("run", "examples.weather:agent", "x", "-s", "memory://", "--messages", str(path))
+    assert result.exit_code == exits.USAGE
+    assert told in " ".join(result.stderr.split())
+    assert result.stdout == ""

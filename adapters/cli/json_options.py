@@ -1,0 +1,40 @@
+"""Options whose value is JSON: written on the command line, or in a file."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def json_option(name: str, text: str | None, *, an_object: bool) -> Any:
+    """The value, null for none. Raises `typer.BadParameter` that names the option."""
+    if text is None:
+        return None
+    value = _parsed(name, text)
+    if an_object and not isinstance(value, dict):
+        raise typer.BadParameter(f"{name} has to be a JSON object")
+    return value
+
+
+def messages_option(name: str, path: str | None) -> list[Any]:
+    """The messages in a JSON file, none without one. Raises `typer.BadParameter` that names the option."""
+    if path is None:
+        return []
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{name}: {path} cannot be read: {error}") from None
+    value = _parsed(name, text)
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise typer.BadParameter(f"{name}: {path} has to hold a JSON list of messages")
+    return value
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return jsonlib.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{name} is not JSON: {error}") from None

@@ -1,0 +1,15 @@
+"""An agent that remembers its customers, whichever conversation they come in; what it is told of them is in the log.
+
+foldlog run examples.barber:agent "Short at the sides, please" --metadata '{"memory": {"scope": {"user_id": "ada"}}}'
+foldlog run examples.barber:agent "The usual, please" --metadata '{"memory": {"scope": {"user_id": "ada"}}}'
+"""
+
+from foldlog.runtime import Agent, Registry
+
+agent = Agent(
+    "barber",
+    model="scripted:examples/barber.json",
+    instructions="Ask nobody twice.",
+    memory={"scope": "user"},
+)
+registry = Registry(agents=[agent])

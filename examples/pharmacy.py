@@ -1,0 +1,24 @@
+"""An agent whose tools all take a reason, for the record: the model writes it, the log keeps it, no tool gets it.
+
+foldlog run examples.pharmacy:agent "Something against the headache"
+"""
+
+from foldlog.runtime import Agent, Registry, tool
+
+
+@tool(effect="idempotent")
+def dispense(drug: str, milligrams: int) -> str:
+    """Give out a drug."""
+    return f"{milligrams} mg of {drug} are on the counter"
+
+
+agent = Agent(
+    "pharmacy",
+    model="scripted:examples/pharmacy.json",
+    tools=[dispense],
+    injected_tool_args={
+        "reason": "Why this is given, in one sentence",
+        "ticket": "The prescription, if there is one",
+    },
+)
+registry = Registry(agents=[agent])
