@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from .catalogue import BY_NAME, PARTS, Part
 from .figures import Taken, keep, kept
 from .machine import load, machine, versions
 from .numbers import short
+from .peers.programs import PEERS
 from .settings import Settings
 from .targets import judge
 
@@ -29,6 +31,9 @@ def main() -> None:
     console = Console()
     if options.list:
         console.print(_parts())
+        return
+    if options.install:
+        _install(console)
         return
     chosen = [BY_NAME[name] for name in options.parts] or [part for part in PARTS if part.by_default]
     if options.render:
@@ -44,6 +49,20 @@ def main() -> None:
         together = {part.name: measured[part.name] for part in chosen}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(together)) + b"\n")
+
+
+def _install(console: Console) -> None:
+    """Those that are missing; a peer that cannot be had is named, and the others go on."""
+    for program, peer in {peer.program: peer for peer in reversed(PEERS)}.items():
+        if peer.installed:
+            console.print(f"{program} is installed")
+            continue
+        try:
+            with console.status(f"installing {program}"):
+                peer.install()
+            console.print(f"installed {program}")
+        except subprocess.CalledProcessError as error:
+            console.print(f"{program} cannot be installed: {error}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         default=INTO,
         help=f"where JSON, plots and page go (default {INTO}; the ones of the repository: docs/figures)",
     )
+    parser.add_argument("--install", action="store_true", help="install the peers, each apart from all else")
     parser.add_argument("--render", action="store_true", help="measure nothing: render the page anew")
     return parser
 

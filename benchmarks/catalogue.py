@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 import msgspec
 
 from . import bounds
-from .parts import cancelling, long_run, streaming, workload_a
+from .parts import cancelling, long_run, peers, recovery, streaming, workload_a
 from .settings import Measured, Settings
 
 
@@ -58,6 +58,25 @@ PARTS = (
         plots=(workload_a.RUN_ALONE, workload_a.RUNS_A_SECOND, workload_a.CPU_ALONE),
     ),
     Part(
+        name="peers",
+        title="The same with what users would pick instead",
+        says=(
+            "Each peer is durable for every call, at the setting that it recommends or comes with, with the same calls "
+            "and the same bytes; one contestant at a time. CPU is that of the process that runs the agent, which for "
+            "libraries is the database's, too; servers are counted apart. A peer that is not installed is left out: "
+            "`make bench ARGS=--install` installs them."
+        ),
+        minutes=5,
+        measure=peers.measure,
+        bases={
+            workload_a.RUN_ALONE: bounds.BARE,
+            workload_a.RUNS_A_SECOND: peers.RESTATE,
+            workload_a.CPU_ALONE: bounds.LOOP,
+        },
+        plots=(workload_a.RUN_ALONE, workload_a.RUNS_A_SECOND, workload_a.CPU_ALONE, peers.BYTES_BY_STEPS),
+        x_unit="steps",
+    ),
+    Part(
         name="streaming",
         title="Text on its way to a reader",
         says=(
@@ -73,6 +92,18 @@ PARTS = (
             for measure in (streaming.middle(mode), streaming.tail(mode))
         },
         plots=tuple(streaming.tail(mode) for mode in streaming.MODES),
+    ),
+    Part(
+        name="recovery",
+        title="A worker dies",
+        says=(
+            "In model call 5 of 10 of a run; another worker stands by. From the signal to the same model call made by "
+            "the other one. A worker whose connection closes is missed at once; one that hangs (SIGSTOP) is missed "
+            "when its lease ends, which it renews three times as often as needed, so that the figure may be negative."
+        ),
+        minutes=1,
+        measure=recovery.measure,
+        plots=(recovery.NEXT_CALL,),
     ),
     Part(
         name="cancelling",

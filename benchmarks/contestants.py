@@ -15,16 +15,27 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from . import script
+
 Perform = Callable[[int], Awaitable[None]]
 """Do one run of so many steps."""
 
 
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """So many runs of so many steps, so many of them at once; none begins after `within_s` seconds."""
+
+    runs: int
+    at_once: int = 1
+    steps: int = script.STEPS
+    within_s: float = 600.0
+
+
 class Contestant(msgspec.Struct, kw_only=True):
-    """`runs(count, at_once, steps)` does them; `workers` and `servers` are process ids; `store` has the files."""
+    """`runs` does them and says how many they were; `workers`, `servers` are process ids; `store` has the files."""
 
     name: str
     setting: str
-    runs: Callable[[int, int, int], Awaitable[None]]
+    runs: Callable[[Wanted], Awaitable[int]]
     workers: tuple[int, ...]
     servers: tuple[int, ...] = ()
     store: Path | None = None
@@ -44,12 +55,12 @@ class Timing(msgspec.Struct, frozen=True):
         return 1000 / self.wall_ms
 
 
-async def timed(contestant: Contestant, count: int, at_once: int, steps: int) -> Timing:
+async def timed(contestant: Contestant, wanted: Wanted) -> Timing:
     """Have so many runs done, and see what they cost."""
     stored = stored_bytes(contestant.store)
     workers, servers = cpu_s(contestant.workers), cpu_s(contestant.servers)
     begun = time.perf_counter()
-    await contestant.runs(count, at_once, steps)
+    count = await contestant.runs(wanted)
     wall = time.perf_counter() - begun
     per_run = 1000 / count
     return Timing(
@@ -60,19 +71,22 @@ async def timed(contestant: Contestant, count: int, at_once: int, steps: int) ->
     )
 
 
-def many(perform: Perform) -> Callable[[int, int, int], Awaitable[None]]:
+def many(perform: Perform) -> Callable[[Wanted], Awaitable[int]]:
     """`runs` made of one run."""
 
-    async def runs(count: int, at_once: int, steps: int) -> None:
-        left = iter(range(count))
+    async def runs(wanted: Wanted) -> int:
+        begun, late = 0, time.monotonic() + wanted.within_s
 
         async def lane() -> None:
-            for _ in left:
-                await perform(steps)
+            nonlocal begun
+            while begun < wanted.runs and time.monotonic() < late:
+                begun += 1
+                await perform(wanted.steps)
 
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(at_once, count)):
+            for _ in range(wanted.at_once):
                 lanes.create_task(lane())
+        return begun
 
     return runs
 

@@ -11,7 +11,7 @@ import msgspec
 from .bounds import BARE, FOLDLOG, LOOP
 from .figures import Series, Taken, ratios
 from .numbers import short
-from .parts import streaming, workload_a
+from .parts import peers, recovery, streaming, workload_a
 
 Values = list[float]
 Measured = Mapping[str, Taken]
@@ -98,6 +98,13 @@ TARGETS = (
         peer="Restate 3.8, LangGraph 4.6, DBOS 9, Temporal 37 to 98",
     ),
     Target(
+        figure="runs a second, 50 at once, one worker process, ratio to Restate",
+        limit=4,
+        at_least=True,
+        values=_ratio("peers", workload_a.RUNS_A_SECOND, FOLDLOG, peers.RESTATE),
+        peer="1",
+    ),
+    Target(
         figure="CPU of the worker for a run alone, ratio to the plain asyncio loop's",
         limit=30,
         values=_ratio(A, workload_a.CPU_ALONE, FOLDLOG, LOOP),
@@ -108,6 +115,22 @@ TARGETS = (
         limit=2.5,
         values=_ratio(A, workload_a.STORED, FOLDLOG, workload_a.PAYLOAD),
         peer="LangGraph grows with the square of the steps",
+    ),
+    *(
+        Target(
+            figure=f"kill to next call, standby worker: {death.name}",
+            limit=0.05,
+            unit="s",
+            values=_found("recovery", recovery.NEXT_CALL, death.name),
+            peer="Restate 0.37 s, DBOS 1.05 s, Temporal 1.6 to 60 s",
+        )
+        for death in (recovery.CLOSED, recovery.TOLD)
+    ),
+    Target(
+        figure="a worker that hangs to next call, less its lease",
+        limit=0.1,
+        unit="s",
+        values=_found("recovery", recovery.OVER_LEASE, recovery.HUNG.name),
     ),
     *(
         Target(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from .. import bounds, script
-from ..contestants import Contestant, timed
+from ..contestants import Contestant, Wanted, timed
 from ..settings import Collected, Measured, Settings
 
 ROUNDS = 7
@@ -49,8 +49,8 @@ async def _round(found: Collected, contestant: Contestant, settings: Settings) -
     """One round of one contestant: a loop without a store is so quick that it takes ten times the runs."""
     more = 1 if contestant.store else 10
     who, how = contestant.name, contestant.setting
-    alone = await timed(contestant, settings.count(ALONE, 2) * more, 1, script.STEPS)
-    crowd = await timed(contestant, settings.count(CROWD, 4) * more, AT_ONCE, script.STEPS)
+    alone = await timed(contestant, Wanted(runs=settings.count(ALONE, 2) * more))
+    crowd = await timed(contestant, Wanted(runs=settings.count(CROWD, 4) * more, at_once=AT_ONCE))
     found.add(RUN_ALONE, who, "ms", alone.wall_ms, setting=how)
     found.add(RUNS_A_SECOND, who, "/s", crowd.runs_s, setting=how)
     found.add(CPU_ALONE, who, "ms", alone.worker_cpu_ms, setting=how)

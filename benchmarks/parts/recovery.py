@@ -1,0 +1,109 @@
+"""A worker is killed in model call 5 of 10 while another one stands by: how long until that call is made again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.runtime import Runtime
+
+from .. import notes
+from ..contestants import worker_process
+from ..models import STALLS_AT, registry_of, stalling, talker
+from ..settings import Collected, Measured, Settings
+
+ROUNDS = 5
+LEASE_S = 2.0
+NEXT_CALL = "from the end of a worker to the next model call"
+OVER_LEASE = "the same without a sign of the end, less the lease"
+REGISTRY = "benchmarks.models:registry"
+ACCOUNTS = """
+accounts {
+  SYS { users: [{user: sys, password: sys}], exports: [{stream: "$SYS.ACCOUNT.*.DISCONNECT", accounts: [A]}] }
+  A { jetstream: enabled, users: [{user: a, password: a}],
+      imports: [{stream: {account: SYS, subject: "$SYS.ACCOUNT.A.DISCONNECT"}}] }
+}
+system_account: SYS
+"""
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker ends, and how others come to know."""
+
+    name: str
+    end: signal.Signals
+    setting: str
+    config: str = ""
+    credentials: str = ""
+
+
+CLOSED = Death(
+    name="SIGKILL, a server as it comes",
+    end=signal.SIGKILL,
+    setting="the server deletes the consumer of a connection that closed, and says so",
+)
+TOLD = Death(
+    name="SIGKILL, disconnects imported",
+    end=signal.SIGKILL,
+    setting="the workers' account imports `$SYS.ACCOUNT.*.DISCONNECT`",
+    config=ACCOUNTS,
+    credentials="a:a@",
+)
+HUNG = Death(
+    name="SIGSTOP", end=signal.SIGSTOP, setting=f"the connection stays open; the lease is {LEASE_S:g} s"
+)
+
+
+async def measure(settings: Settings) -> Measured:
+    """Each round has every kind of end."""
+    found, rounds = Collected(), settings.rounds_of(ROUNDS)
+    async with contextlib.AsyncExitStack() as stack:
+        stages = [await stack.enter_async_context(_stage(death)) for death in (CLOSED, TOLD, HUNG)]
+        for number in range(1, rounds + 1):
+            for death, url, runtime, path in stages:
+                settings.say(f"round {number} of {rounds}: {death.name}")
+                taken_s = await _taken_over_s(death, url, runtime, path)
+                if death is HUNG:
+                    found.add(OVER_LEASE, death.name, "s", taken_s - LEASE_S, setting=death.setting)
+                else:
+                    found.add(NEXT_CALL, death.name, "s", taken_s, setting=death.setting)
+    return found.measured()
+
+
+@contextlib.asynccontextmanager
+async def _stage(death: Death) -> AsyncIterator[tuple[Death, str, Runtime, Path]]:
+    with tempfile.TemporaryDirectory() as directory:
+        async with EphemeralServer(extra_config=death.config) as server:
+            url = f"nats://{death.credentials}{urlsplit(server.url).netloc}"
+            async with Runtime.open(url, registry=registry_of()) as runtime:
+                yield death, url, runtime, Path(directory) / "notes"
+
+
+async def _taken_over_s(death: Death, url: str, runtime: Runtime, path: Path) -> float:
+    """From the end of the first worker to the call that the second one makes in its place."""
+    for left in path.parent.iterdir():
+        left.unlink()
+    options, environment = ("--lease-s", str(LEASE_S)), {notes.VARIABLE: str(path)}
+    call = f"call {STALLS_AT}"
+    async with worker_process(url, REGISTRY, "--concurrency", "1", *options, **environment) as first:
+        run = await runtime.start(stalling, "question", executor="durable")
+        await notes.noted(path, lambda note: note.what == call)
+        async with worker_process(url, REGISTRY, *options, **environment) as second:
+            await runtime.run(
+                talker("try"), "question", executor="durable"
+            )  # the first one has no room for it
+            ended = time.time_ns()
+            os.kill(first.pid, death.end)
+            again = await notes.noted(path, lambda note: note.pid == second.pid and note.what == call)
+            await run.result()
+        if death.end == signal.SIGSTOP:
+            first.kill()
+    return (again.at_ns - ended) / 1e9

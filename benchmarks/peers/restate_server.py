@@ -1,0 +1,192 @@
+"""Restate: an agent as a service, model and tools as `run` steps, the pair in parallel, on a server of one node.
+
+program DIRECTORY               starts the server and a process that serves the agent, and calls it
+program DIRECTORY serve PORT    that process
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import hypercorn
+import hypercorn.asyncio
+import restate
+
+from benchmarks import script
+from benchmarks.peers.protocol import free_port, serve
+
+SETTING = "one node with its default configuration, the service in one process under hypercorn"
+READY_S = 60.0
+SERVER = "node_modules/.bin/restate-server"
+
+bench = restate.Service("Bench")
+
+
+def model(step: int, steps: int) -> dict[str, Any]:
+    """The next pair of calls, or the answer."""
+    if step == steps:
+        return {"content": script.answer(), "tool_calls": []}
+    calls = [{"id": call, "arguments": script.arguments(call)} for call in script.call_ids(step)]
+    return {"content": "", "tool_calls": calls}
+
+
+async def ask(step: int, steps: int) -> dict[str, Any]:
+    """The model, as something that takes time would be written."""
+    return model(step, steps)
+
+
+async def lookup(written: str) -> str:
+    """One call."""
+    return script.found(json.loads(written)["q"])
+
+
+@bench.handler()
+async def run(context: restate.Context, asked: dict[str, Any]) -> str:
+    """The loop."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": asked["question"]}]
+    for step in range(1, asked["steps"] + 1):
+        said = await context.run_typed("model", ask, step=step, steps=asked["steps"])
+        messages.append({"role": "assistant", **said})
+        calls = [
+            context.run_typed("lookup", lookup, written=call["arguments"]) for call in said["tool_calls"]
+        ]
+        if calls:
+            await restate.gather(*calls)
+        messages += [{"role": "tool", "content": await call} for call in calls]
+    return messages[-1]["content"]
+
+
+class Http:
+    """A connection that is kept, for JSON requests."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: object) -> Any:
+        """The answer's JSON. Raises `RuntimeError` if it is no success, `OSError` if nobody listens."""
+        reader, writer = self._streams or await asyncio.open_connection("127.0.0.1", self._port)
+        data = json.dumps(body).encode()
+        writer.write(
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n".encode()
+            + data
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = next(
+            (int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), None
+        )
+        answer = await (self._chunks(reader) if size is None else reader.readexactly(size))
+        self._streams = reader, writer
+        if not head.split(" ", 2)[1].startswith("2"):
+            raise RuntimeError(f"{path}: {head.splitlines()[0]}: {answer.decode()}")
+        return json.loads(answer) if answer else None
+
+    async def _chunks(self, reader: asyncio.StreamReader) -> bytes:
+        body = b""
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+        return body
+
+
+async def main() -> None:
+    """Start server and service, introduce them to each other, and serve."""
+    directory = Path(sys.argv[1])
+    ingress, admin, node, service = (free_port() for _ in range(4))
+    environment = {
+        "RESTATE_INGRESS__BIND_ADDRESS": f"127.0.0.1:{ingress}",
+        "RESTATE_ADMIN__BIND_ADDRESS": f"127.0.0.1:{admin}",
+        "RESTATE_BIND_ADDRESS": f"127.0.0.1:{node}",
+        "RESTATE_ADVERTISED_ADDRESS": f"http://127.0.0.1:{node}",
+        "RESTATE_DISABLE_TELEMETRY": "true",
+        "RESTATE_LOG_FILTER": "error",
+        "DO_NOT_TRACK": "1",
+    }
+    home = Path(sys.executable).parents[1]
+    async with contextlib.AsyncExitStack() as stack:
+        server = await started(
+            stack,
+            *(str((home / SERVER).resolve()), "--base-dir", str(directory)),
+            environment=environment,
+            directory=directory,
+        )
+        worker = await started(
+            stack,
+            *(sys.executable, "-m", __spec__.name, str(directory), "serve", str(service)),
+            environment={},
+            directory=Path.cwd(),
+        )
+        await registered(admin, service)
+        idle: list[Http] = []
+
+        async def call(name: str, steps: int) -> str:
+            connection = idle.pop() if idle else Http(ingress)
+            answer = await connection.post(
+                "/Bench/run", {"question": f"{script.QUESTION} {name}", "steps": steps}
+            )
+            idle.append(connection)
+            return answer
+
+        servers = [server.pid, *await children(server.pid)]
+        await serve(call, SETTING, workers=[worker.pid], servers=servers)
+
+
+async def started(
+    stack: contextlib.AsyncExitStack, *command: str, environment: dict[str, str], directory: Path
+) -> asyncio.subprocess.Process:
+    """A process that ends with the stack."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**os.environ, **environment},
+        cwd=directory,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+
+    async def end() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 10)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    stack.push_async_callback(end)
+    return process
+
+
+async def registered(admin: int, service: int) -> None:
+    """Tell the server of the service, once both are there."""
+    async with asyncio.timeout(READY_S):
+        while True:
+            with contextlib.suppress(OSError, RuntimeError, asyncio.IncompleteReadError):
+                await Http(admin).post("/deployments", {"uri": f"http://127.0.0.1:{service}"})
+                return
+            await asyncio.sleep(0.2)
+
+
+async def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
+
+
+async def serve_agent(port: int) -> None:
+    """The process that has the agent."""
+    config = hypercorn.Config()
+    config.bind = [f"127.0.0.1:{port}"]
+    config.h2_max_concurrent_streams = 2147483647
+    config.keep_alive_max_requests = 2147483647
+    config.keep_alive_timeout = 2147483647
+    await hypercorn.asyncio.serve(restate.app([bench]), config)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_agent(int(sys.argv[3])) if sys.argv[2:3] == ["serve"] else main())
