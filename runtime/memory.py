@@ -3,7 +3,8 @@
 A backend is found by its name: `log` is built in (`log_memory`), others come from `Registry(memories=...)` or the entry
 point group `foldlog.memory` (a function that is given the log and returns a store).
 
-A run's memory is that of its agent's configuration; its `metadata["memory"]` goes before it:
+A run's memory is that of its agent's configuration; its `metadata["memory"]` goes before it, and the keys that it
+names say the scope:
 
     {"scope": {"user_id": "ada", "session_id": "tour-7"}, "backend": "log"}      # each key may be left out
 """
@@ -83,7 +84,7 @@ class _Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
-    """What the run is to remember; null if nothing. Without a scope of the agent's, a session goes before a user.
+    """What the run is to remember; null if nothing.
 
     Raises `ConfigError` for metadata of another shape, or a scope whose key is nowhere.
     """
@@ -99,11 +100,20 @@ def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
         session=named.session_id if named.session_id is not None else submitted.session,
         user=named.user_id,
     )
-    by_key: Scope = "user" if keys.session is None else "session"
-    scope: Scope = configured.get("scope", by_key)
+    scope = _scope(configured.get("scope"), named, keys)
     check_keys(scope, keys)
     backend = (override and override.backend) or configured.get("backend", LOG_BACKEND)
     return MemoryUse(backend=backend, scope=scope, keys=keys)
+
+
+def _scope(configured: Scope | None, named: _Keys, keys: MemoryKeys) -> Scope:
+    """The agent's, unless the run names another key than that scope needs; a session goes before a user."""
+    given = {"session": named.session_id, "task": named.session_id, "user": named.user_id}
+    if configured is not None and (given[configured] is not None or named == _Keys()):
+        return configured
+    if named != _Keys():
+        return "session" if named.session_id is not None else "user"
+    return "user" if keys.session is None else "session"
 
 
 def check_keys(scope: Scope, keys: MemoryKeys) -> None:

@@ -28,7 +28,9 @@ def is_needed(state: RunState) -> bool:
 
 
 def _is_asked_for(submitted: Submitted | None) -> bool:
-    return submitted is not None and bool(submitted.config.get("memory") or submitted.metadata.get("memory"))
+    if submitted is None:
+        return False
+    return bool(submitted.config.get("memory")) or submitted.metadata.get("memory") is not None
 
 
 async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHydrated | None:
