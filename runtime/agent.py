@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 
 from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ..eventlog.events import ToolSpec
+from ..projections.messages import canonical_json
 from .agent_config import AgentConfig, capabilities_needed, config_digest
 from .runnable_tool import runnable_tool
 from .toolport import Tool, ToolFunction
@@ -243,7 +244,7 @@ class Agent(Generic[OutputT]):
         """The run's output (JSON builtins) as `output_type`; without one as it is. Raises `ValueError`."""
         if self._output is None:
             return cast("OutputT", value)
-        return cast("OutputT", self._output.validate_python(value))
+        return cast("OutputT", self._output.validate_json(canonical_json(value)))
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any], registry: Registry | None = None) -> Agent[Any]:

@@ -527,8 +527,8 @@ class RunHandle(Generic[OutputT]):
     async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
         """Wait for the end; a paused run keeps waiting.
 
-        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, and what
-        stopped this process from driving the run, if it does.
+        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, what stopped this
+        process from driving the run, if it does, and `ConfigError` for an output that a validator of its type refuses.
         """
         outcome = Outcome()
         async with asyncio.timeout(timeout_s):
@@ -551,7 +551,7 @@ class RunHandle(Generic[OutputT]):
         output: Any = outcome.output
         stopped = terminal.reason == "budget_limit"  # the text is ours, and no answer
         if self._agent is not None and self._agent.output_type is not None and not stopped:
-            output = self._agent.parse_output(msgspec.json.decode(outcome.output))
+            output = self._parsed(outcome.output)
         return RunResult(
             run_id=self.run_id,
             output=output,
@@ -560,6 +560,16 @@ class RunHandle(Generic[OutputT]):
             reason=terminal.reason,
             cost_usd=plus_cost(outcome.cost_usd, outcome.inner_cost_usd),
         )
+
+    def _parsed(self, output: str) -> Any:
+        """The output, which meets the schema of its type, as that type."""
+        assert self._agent is not None  # noqa: S101 - asked before
+        try:
+            return self._agent.parse_output(msgspec.json.decode(output))
+        except ValueError as error:  # a check that no JSON Schema can say
+            raise ConfigError(
+                f"run {self.run_id} is completed, but its output is no {self._agent.output_type!r}: {error}"
+            ) from None
 
     async def cancel(self, reason: str = "", *, by: str = "") -> str:
         """Cancel the run and all below it; what was found: cancelled, already_completed, already_error, ..."""
