@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .exits import NO, OK
+from .exits import NO, OK, PAUSED
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def pause(context: typer.Context, run: RunId, *, by: Annotated[str, typer.Option
 
 @app.command()
 def resume(context: typer.Context, run: RunId) -> int:
-    """Let a run go on that was paused by hand."""
+    """Let a run go on that was paused by hand. Exit 5: it still waits for somebody's answer."""
     from .loops import run_async
 
-    return run_async(_tell(settings_of(context), run, "resume", "goes on"))
+    return run_async(_resume(settings_of(context), run))
 
 
 @app.command()
@@ -305,6 +305,24 @@ def _row_cells(row: Row, *, many: bool) -> list[Part]:
     agent = [(row.agent_path, "dim")] if many else []
     revision = "" if row.revision is None else str(row.revision)
     return [(f"{row.at_s:.3f} s", "dim"), (revision, "dim"), *agent, (row.what, row.style), took, row.detail]
+
+
+async def _resume(settings: Settings, run_id: str) -> int:
+    from .opening import opened
+    from .terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        run = runtime.get_run(run_id)
+        await run.resume()
+        found = await run.pending()
+    if found.paused is None:
+        screen.tell(f"run {run_id}: goes on")
+        return OK
+    screen.tell(f"run {run_id}: still paused ({found.paused}); it goes on with")
+    for approval in found.approvals:
+        screen.tell(f"    foldlog approvals approve {approval.approval_id}")
+    return PAUSED
 
 
 # --- history, pending, refresh ---------------------------------------------------------------------------------------

@@ -191,12 +191,13 @@ def _last_output(state: RunState) -> str | None:
 
 def _reflection(state: RunState, config: RalphConfig, node: NodeState) -> Evaluate:
     failed = node.status != "completed"
+    error = node.returned.error if failed and node.returned is not None else ""
     reflection = Reflection(
         input=_own_input(state),
         iteration=len(state.iterations),
-        output=node.output,
+        output=error if failed else node.output,
         scores={} if failed else _scores(state, config),
-        error=node.returned.error if failed and node.returned is not None else "",
+        error=error,
     )
     argument = msgspec.json.encode(reflection).decode()
     return Evaluate(name=REFLECT, ordinal=len(state.iterations) - 1, argument=argument)

@@ -36,7 +36,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reflection(msgspec.Struct, frozen=True, kw_only=True):
-    """What the function that reflects gets: as a scorer, with the scores, and the error of a failed iteration."""
+    """What the function that reflects gets: as a scorer, with the scores. A failed iteration's output is its error."""
 
     input: str
     iteration: int
@@ -105,11 +105,11 @@ class RalphLoop:
     def __init__(
         self,
         runnable: Runnable[Any],
+        scorers: Mapping[str, Scorer] = MappingProxyType({}),
+        stop: Stop | Mapping[str, Any] | None = None,
         *,
         name: str = "loop",
-        scorers: Mapping[str, Scorer] = MappingProxyType({}),
         reflect: Reflect | None = None,
-        stop: Stop | Mapping[str, Any] | None = None,
     ) -> None:
         if not is_runnable(runnable):
             raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is no agent, swarm or loop")

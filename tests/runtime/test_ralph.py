@@ -99,6 +99,29 @@ async def test_a_failed_iteration_counts_and_the_loop_goes_on(place: Place, scri
     ]
 
 
+async def test_a_failed_iteration_has_its_error_for_output_and_the_final_scores_are_of_the_last_that_did_not(
+    place: Place, script: Script
+) -> None:
+    told: list[Reflection] = []
+
+    def reflect(reflection: Reflection) -> str:
+        told.append(reflection)
+        return f"lesson {reflection.iteration}"
+
+    failing = {"text": ["x"], "error": {"type": "auth"}}
+    model = script(says("one 1"), scenes=[when("lesson 1", failing), when("lesson 2", failing)])
+    loop = RalphLoop(
+        Agent("writer", model=model), {"quality": quality}, Stop(max_iterations=3), reflect=reflect
+    )
+    await place.open(loop)
+    run = await place.start(loop, "write")
+    assert (await run.result(timeout_s=20)).output == "one 1"
+    (_, failed) = told
+    assert "auth error" in failed.error
+    assert failed == Reflection(input="write", iteration=2, output=failed.error, error=failed.error)
+    assert ralph_events(await place.events(run))[-1] == ("max_iterations", 3, {"quality": 1.0})
+
+
 async def test_a_loop_that_never_completes_an_iteration_fails(place: Place, script: Script) -> None:
     writer = Agent("writer", model=script({"text": ["x"], "error": {"type": "auth"}}))
     loop = RalphLoop(writer, stop=Stop(max_consecutive_failures=2))
