@@ -15,6 +15,7 @@ from ..eventlog.names import child_run_id, run_subject
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
 from ..projections.run_state import RunState
+from .call_time import CallTime
 from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from .effects import CallTool, Effect, RunNode
 from .family import cancel_family
@@ -22,6 +23,7 @@ from .journal import STALE_READ_S, Journal, through_outages
 from .lineage import link_to
 from .submission import CHILD, open_turn, submitted_event, with_model
 from .toolport import ChildFailed
+from .waiting import waits_for_people
 from .waking import until_ready
 
 if TYPE_CHECKING:
@@ -48,6 +50,10 @@ class ChildRuns:
         """What drives the children of each call."""
         self._resting: set[str] = set()
         """Children that wait for people, or for a time."""
+        self.times: dict[str, CallTime] = {}
+        """The time of each call that is under way."""
+        self._above: Callable[[bool], None] | None = None
+        """Who is told that somebody below waits for people, or does not any more."""
 
     def of_call(self, call_id: str) -> CallChildren:
         """What an attempt at a call runs its children with."""
@@ -92,6 +98,7 @@ class ChildRuns:
 
     def leave(self, call_id: str) -> None:
         """The call is over, or not ours any more: nobody waits for its children here."""
+        self.times.pop(call_id, None)
         for running in self._running.pop(call_id, ()):
             if not running.done():
                 running.cancel()
@@ -138,13 +145,14 @@ class ChildRuns:
         subject = run_subject(self._driver.journal.subject.shard, state.root, spawned.child_run)
         journal = Journal(self._driver.host.log, subject, wait_for_log=True)
         agents = {**self._driver.host.agents, runnable.name: runnable}
-        driver = self._new_driver(msgspec.structs.replace(self._driver.host, agents=agents), journal)
+        host = msgspec.structs.replace(self._driver.host, agents=agents)
+        driver = self._new_driver(host, journal, spawned.call_id)
         if exists:
             announced()
             await journal.load()
         else:
             await self._start(driver, spawned, start, announced)
-        await self._drive_to_end(driver, claimed=not exists)
+        await self._drive_to_end(driver, spawned.call_id, claimed=not exists)
         await self._say(_ended(journal), spawned.call_id)
         return journal
 
@@ -169,7 +177,7 @@ class ChildRuns:
         await child.journal.load(short=True)
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
-    async def _drive_to_end(self, driver: Driver, *, claimed: bool) -> None:
+    async def _drive_to_end(self, driver: Driver, call_id: str | None, *, claimed: bool) -> None:
         """Drive, wait out what it waits for, claim and drive again, until the child is over."""
         journal, mine = driver.journal, claimed
         while not journal.state.over:
@@ -177,10 +185,10 @@ class ChildRuns:
                 mine = False
                 await driver.drive()
                 continue
-            cause = None if journal.state.runnable else await self._until_ready(journal)
+            cause = None if journal.state.runnable else await self._until_ready(journal, call_id)
             if journal.state.runnable or cause is not None:
                 await self._must_own_parent()
-                driver = self._new_driver(driver.host, journal)
+                driver = self._new_driver(driver.host, journal, call_id)
                 mine = await driver.claim(*([cause] if cause is not None else []))
 
     @property
@@ -188,14 +196,26 @@ class ChildRuns:
         """Whether there are children that wait themselves."""
         return bool(self._resting)
 
-    async def _until_ready(self, journal: Journal) -> Command | None:
-        run = journal.subject.id
+    async def _until_ready(self, journal: Journal, call_id: str | None) -> Command | None:
+        run, people = journal.subject.id, waits_for_people(journal.state)
         self._resting.add(run)
         self._driver.child_waits()
         try:
+            if people:
+                self._tell_waiting(call_id, waits=True)
             return await until_ready(journal)
         finally:
             self._resting.discard(run)
+            if people:
+                self._tell_waiting(call_id, waits=False)
+
+    def _tell_waiting(self, call_id: str | None, *, waits: bool) -> None:
+        """The time of the call, and of all calls above it, stands still or goes on."""
+        time = self.times.get(call_id or "")
+        if time is not None:
+            time.wait() if waits else time.go_on()
+        if self._above is not None:
+            self._above(waits)
 
     def waits(self, effect: Effect) -> bool:
         """Whether all that an effect is doing is to wait for children that wait themselves."""
@@ -209,9 +229,10 @@ class ChildRuns:
         children = [run for run in state.calls[effect.call_id].children if run in self._resting]
         return 0 < going_on == len(children)
 
-    def _new_driver(self, host: Host, journal: Journal) -> Driver:
+    def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> Driver:
         driver = type(self._driver)(host, journal)
         driver.guard = self._driver.guard
+        driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
         return driver
 
     async def _must_own_parent(self) -> None:

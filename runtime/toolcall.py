@@ -13,6 +13,7 @@ from ..eventlog.events import Event
 from ..projections.run_state import CallState
 from .approving import answers_to, effective_arguments
 from .breakers import Breaker, Refused, tool_breaker
+from .call_time import CallTime
 from .calls import idempotency_key
 from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import ArtifactRef, CallFacts, ToolContext
@@ -40,7 +41,8 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     result: Any = None
     message: str | None = None
     retryable, retry_after_s, cancelled, misused = False, None, False, False
-    limit = asyncio.timeout(spec.timeout_s)
+    limit = CallTime(spec.timeout_s, clock)
+    driver.children.times[call.id] = limit
     try:
         async with limit:
             tool = await _tool(driver, call.name)
@@ -50,7 +52,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         cancelled = True
         raise
     except TimeoutError as error:
-        timed_out = limit.expired()
+        timed_out = limit.expired
         status = "timed_out" if timed_out else "error"
         message = f"timed out after {spec.timeout_s:g} s" if timed_out else _describe(error)
     except ToolTimedOut as error:

@@ -48,6 +48,11 @@ def ready(turn: Turn, child_run: str) -> None:
         turn.add(ChildReadyEvent(child_run=child_run))
 
 
+def waits_for_people(state: RunState) -> bool:
+    """Whether a run that rests waits for people, itself or below it, and not for a time."""
+    return state.paused is not None or is_parked_on_child(state)
+
+
 def is_parked_on_child(state: RunState) -> bool:
     """Whether the run waits for a child."""
     return state.parked is not None and state.parked.reason == "child"

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import Log
+from foldlog.eventlog import ApprovalRequested, Log, ToolResult
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.approvals import ApprovalRow
 from foldlog.projections.run_state import RunState
 from foldlog.replay import check_trace, load_trace, replay
+from foldlog.replay.simulation.loop import SimulatedClock, run_simulated
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, Worker, tool
 from foldlog.runtime.drive import Host
 from foldlog.runtime.journal import Journal
@@ -181,3 +182,50 @@ async def _until(runtime: Runtime, run_id: str, done: Callable[[RunState], bool]
     journal = Journal(runtime.log, await runtime.locate(run_id), wait_for_log=True)
     await journal.load()
     await journal.follow_until(done)
+
+
+def test_the_time_of_a_call_stands_still_while_a_run_below_it_waits_for_people(script: Script) -> None:
+    """Two levels of calls with a minute each; a day is not too long to answer, but two minutes are to work."""
+    model = script(calls(call("deploy", "d")), calls(call("idle")), says("deployed"))
+
+    @tool(effect="pure", timeout_s=600)
+    async def idle() -> str:
+        await asyncio.sleep(120)
+        return "idle"
+
+    @tool(effect="pure")
+    async def deploy() -> str:
+        return "deployed"
+
+    below = Agent("below", model=model, tools=[deploy, idle], hitl_tools=["deploy"])
+
+    @tool(effect="pure")
+    async def inner(context: ToolContext) -> str:
+        return await context.run(below, "go")
+
+    between = Agent("between", model=script(calls(call("inner")), says("said")), tools=[inner])
+
+    @tool(effect="pure", timeout_s=300)
+    async def outer(context: ToolContext) -> str:
+        return await context.run(between, "go")
+
+    agent = Agent("above", model=script(calls(call("outer")), says("done")), tools=[outer])
+
+    async def play() -> list[ToolResult]:
+        log = MemoryLog(clock=SimulatedClock())
+        async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+            run = await runtime.start(agent, "question")
+            results: list[ToolResult] = []
+            async for event in run.stream(detailed=True):
+                if isinstance(event, ApprovalRequested):
+                    await asyncio.sleep(24 * 3600)
+                    await runtime.get_run(event.run_id).resolve(event.approval_id, "approved")
+                if isinstance(event, ToolResult):
+                    results.append(event)
+            return results
+
+    found = {result.tool_name: result for result in run_simulated(play)}
+    assert found["deploy"].success
+    assert found["inner"].error == "timed out after 60 s"
+    assert (found["outer"].success, found["outer"].result) == (True, "said")
+    assert "idle" not in found
