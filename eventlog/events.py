@@ -684,6 +684,35 @@ class BreakerUpdated(Event, frozen=True, kw_only=True, tag="breaker_updated"):
     run: str = ""
 
 
+class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run that may be driven; `revision` is the one at which it took its slot, `root` is empty for a root run."""
+
+    run: str
+    shard: int
+    revision: int
+    root: str = ""
+
+
+class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run that waits for a slot, with what its wake-up needs; there have to be fewer than `runs_max` holders."""
+
+    run: str
+    shard: int
+    revision: int
+    root: str = ""
+    agent: str
+    runs_max: int
+    submitted_at: float
+
+
+class SlotsUpdated(Event, frozen=True, kw_only=True, tag="slots_updated"):
+    """Who may be driven at once, and who waits, the next one first, so that the last commit of the slots tells all."""
+
+    name: str
+    holders: list[SlotHolder] = []
+    waiting: list[SlotWaiter] = []
+
+
 class Unknown(Event, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -748,6 +777,7 @@ Engine = (
     | LaneUpdated
     | KeyRecorded
     | BreakerUpdated
+    | SlotsUpdated
 )
 Draft = TextReset | ToolCallDelta
 StoredEvent = Observable | Engine

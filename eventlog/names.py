@@ -15,7 +15,7 @@ SNAPSHOTS_SUFFIX = "_snapshots"
 """What the names of streams end in that hold no more than a cache."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
-_Kind = Literal["run", "lane", "key", "breaker"]
+_Kind = Literal["run", "lane", "key", "breaker", "slots"]
 
 
 def check_name(what: str, name: object) -> str:
@@ -76,6 +76,11 @@ def breaker_subject(name: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "breaker", "", digest_of(name)[:32])
 
 
+def slots_subject(name: str, shards: int) -> Subject:
+    """The subject that says who holds the slots of this name and who waits for one; the name may be any text."""
+    return Subject(shard_of(name, shards), "slots", "", digest_of(name)[:32])
+
+
 def subject_token(subject: Subject) -> str:
     """The subject as dotted text, without namespace and shard: `run.<root>.<run>`, else its kind and id."""
     return f"run.{subject.root}.{subject.id}" if subject.kind == "run" else f"{subject.kind}.{subject.id}"
@@ -86,8 +91,8 @@ def parse_subject_token(shard: int, token: str) -> Subject:
     match token.split("."):
         case ["run", root, run]:
             return Subject(shard, "run", root, run)
-        case ["lane" | "key" | "breaker" as kind, name]:
-            kinds: dict[str, _Kind] = {"lane": "lane", "key": "key", "breaker": "breaker"}
+        case ["lane" | "key" | "breaker" | "slots" as kind, name]:
+            kinds: dict[str, _Kind] = {"lane": "lane", "key": "key", "breaker": "breaker", "slots": "slots"}
             return Subject(shard, kinds[kind], "", name)
         case _:
             raise ValueError(f"not a subject of the log: {token!r}")

@@ -27,10 +27,10 @@ COMMIT_BYTES_MAX = 900 * 1024
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
-    """One strictly ordered sequence of commits: of a run, a lane's queue, a key's owner, or a circuit breaker."""
+    """One strictly ordered sequence of commits: of a run, a lane's queue, a key's owner, a breaker, or slots."""
 
     shard: int
-    kind: Literal["run", "lane", "key", "breaker"]
+    kind: Literal["run", "lane", "key", "breaker", "slots"]
     root: str
     id: str
 
@@ -64,9 +64,9 @@ NEW = At(0)
 class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An obligation to look at a run, never data.
 
-    `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, that a reader must
-    have seen to judge it (protocol.md section C). `kind`: wake, timer (`ref` is the timer id), child (`ref` is the
-    child run).
+    `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, `slots_cause` of its
+    agent's slots, that a reader must have seen to judge it (protocol.md section C). `kind`: wake, timer (`ref` is the
+    timer id), child (`ref` is the child run).
     """
 
     shard: int
@@ -77,6 +77,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: int = 0
     lane_cause: int = 0
     root_cause: int = 0
+    slots_cause: int = 0
     ref: str = ""
 
 

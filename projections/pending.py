@@ -27,6 +27,15 @@ class PendingModel(msgspec.Struct, frozen=True, kw_only=True):
     retry_at: float | None = None
 
 
+class PendingSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot that the run waits for: `place` in line is 1 for the next one, `holders` are the runs that are driven."""
+
+    agent: str
+    place: int
+    runs_max: int
+    holders: tuple[str, ...] = ()
+
+
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """All that is open in a run, at `revision`. Empty for a run that is over."""
 
@@ -43,6 +52,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[str, ...] = ()
     """Queued messages, in the order in which they will be told."""
     refresh: ToolsRefreshRequested | None = None
+    slot: PendingSlot | None = None
+    """Why nobody drives it, where so many runs of its agent are driven as may be."""
 
 
 def pending_of(state: RunState) -> Pending:

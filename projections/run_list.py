@@ -48,6 +48,7 @@ from ..eventlog.events import (
     Reasoning,
     Released,
     ResultRecorded,
+    SlotsUpdated,
     Status,
     Step,
     StoredEvent,
@@ -234,7 +235,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
             return row
-        case LaneUpdated() | KeyRecorded() | BreakerUpdated():
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():
             return row
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from .effects import CallTool, Effect, RunNode
 from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
 from .lineage import link_to
+from .slots import give_up, slots_of
 from .submission import CHILD, open_turn, submitted_event, with_model
 from .toolport import ChildFailed
 from .waiting import waits_for_people
@@ -121,6 +123,7 @@ class ChildRuns:
                     break
                 await self._driver.clock.sleep(STALE_READ_S)
             await journal.follow_until(lambda state: state.over)
+            await self._give_up(journal, below=self._driver.guard.slots_below)
             await self._say(_ended(journal), None)
 
     async def run_in_call(
@@ -152,7 +155,7 @@ class ChildRuns:
             await journal.load()
         else:
             await self._start(driver, spawned, start, announced)
-        await self._drive_to_end(driver, spawned.call_id, claimed=not exists)
+        await self._drive_to_end(driver, spawned.call_id)
         await self._say(_ended(journal), spawned.call_id)
         return journal
 
@@ -169,7 +172,8 @@ class ChildRuns:
         if parent.fork_model is not None:
             submitted = with_model(submitted, parent.fork_model)
         turn = open_turn(child.journal, submitted, f"{state.path}/{runnable.name}")
-        child.claim_within(turn)
+        if slots_of(child.host, child.journal) is None:
+            child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
         saying = self._driver.tell(spawned, write)
         announced()
@@ -177,19 +181,34 @@ class ChildRuns:
         await child.journal.load(short=True)
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
-    async def _drive_to_end(self, driver: Driver, call_id: str | None, *, claimed: bool) -> None:
+    async def _drive_to_end(self, driver: Driver, call_id: str | None) -> None:
         """Drive, wait out what it waits for, claim and drive again, until the child is over."""
-        journal, mine = driver.journal, claimed
+        journal, mine = driver.journal, driver.epoch > 0
         while not journal.state.over:
             if mine:
                 mine = False
                 await driver.drive()
+                if journal.state.parked is not None:
+                    await self._give_up(journal)
                 continue
             cause = None if journal.state.runnable else await self._until_ready(journal, call_id)
-            if journal.state.runnable or cause is not None:
+            if (journal.state.runnable or cause is not None) and await self._has_slot(journal):
                 await self._must_own_parent()
                 driver = self._new_driver(driver.host, journal, call_id)
                 mine = await driver.claim(*([cause] if cause is not None else []))
+        await self._give_up(journal)
+
+    async def _has_slot(self, journal: Journal) -> bool:
+        """Wait until the child may be driven; false if something else came of it first."""
+        slots = slots_of(self._driver.host, journal)
+        if slots is None:
+            return True
+        self._driver.guard.slots_below = True
+        return journal.state.owner is not None or await through_outages(self._driver.clock, slots.until_taken)
+
+    async def _give_up(self, journal: Journal, *, below: bool = False) -> None:
+        giving = functools.partial(give_up, self._driver.host, journal, below=below)
+        await through_outages(self._driver.clock, giving)
 
     @property
     def rest(self) -> bool:

@@ -77,6 +77,8 @@ class Host(msgspec.Struct, kw_only=True):
     """How long a run may wait for children that wait themselves until it parks and frees its place; null: for ever."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
+    slot_locks: dict[str, asyncio.Lock] = {}
+    """One for each agent with slots: in one process they are asked for one after the other."""
 
     def agent(self, name: str) -> Runnable:
         """The runnable of this name. Raises `NotRegistered`."""
@@ -101,6 +103,8 @@ class Driver:
         self._proven_under, self._proven_position = 0, 0
         self.guard = self
         """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (rule 19)."""
+        self.slots_below = False
+        """Whether anything below this run needed a slot."""
         self.renew: Callable[[], Awaitable[None]] | None = None
         """Sends the lease; there while somebody beats for this driver."""
         self._inbox: list[Posted] = []

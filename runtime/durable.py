@@ -26,7 +26,8 @@ from .executor import BUILT
 from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
 from .mourning import mourn
-from .owed import pay_owed, wakeup_for
+from .owed import owed_timers, pay_owed, wakeup_for
+from .slots import SLOT_TIMER, give_up, slots_of
 from .submission import CHILD, open_turn
 from .waiting import is_parked_on_child
 from .waking import family_of, pay_owed_below, ready_below, waiting_below
@@ -45,6 +46,8 @@ UNSERVED_LOOKS_MAX = 10
 UNSERVED_DELAY_S = 0.5
 """A worker that lacks a tool leaves the run to others so many times, five seconds in all, before it says so."""
 CORRUPT_DELAY_S = 30.0
+FULL_DELAY_S = 2.0
+"""When a run comes back for which there is no place in line."""
 RELEASE_S_MAX = 5.0
 PARK_AFTER_S = 5.0
 """A family in which everybody waits for people or time gives its place in the worker back after so long."""
@@ -53,6 +56,13 @@ T = TypeVar("T")
 
 Verdict = tuple[Literal["ack", "nak"], float]
 """What becomes of a wake-up: done with, or back after so many seconds."""
+
+
+SLOT_VERDICTS: Mapping[str, Verdict] = {
+    "waits": ("ack", 0.0),
+    "full": ("nak", FULL_DELAY_S),
+    "stale": ("nak", STALE_DELAY_S),
+}
 
 
 class DurableExecutor:
@@ -249,20 +259,43 @@ class Worker:
             below = await waiting_below(journal, woken.state.head.position)
             cause = self._cause(journal, wakeup, below)
             if not journal.state.runnable and cause is None:
-                await pay_owed_below(journal, below)
-                return "ack", 0.0
-            turn_of_lane = await self._lane(journal, wakeup)
-            if turn_of_lane is None:
-                return "nak", STALE_DELAY_S
-            if not turn_of_lane:
-                return "ack", 0.0
-            others = await self._left_to_others(journal, delivery)
-            if others is not None:
-                return others
+                return await self._not_runnable(journal, below)
+            waits = await self._its_turn(journal, delivery)
+            if waits is not None:
+                return waits
             ending = await self._drive(delivery, journal, cause)
             if ending is None or is_parked_on_child(journal.state):
                 continue  # a conflict; or something below may have become ready meanwhile
             return await self._rested(journal, ending)
+
+    async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Verdict:
+        """Who has driven it may have died before it paid (rule 12)."""
+        await pay_owed_below(journal, below)
+        state = journal.state
+        await give_up(self._host, journal, below=state.over and state.child_count > 0)
+        return "ack", 0.0
+
+    async def _its_turn(self, journal: Journal, delivery: Delivery) -> Verdict | None:
+        """Null if the run is to be driven here and now; else what becomes of the wake-up."""
+        turn_of_lane = await self._lane(journal, delivery.wakeup)
+        if turn_of_lane is None:
+            return "nak", STALE_DELAY_S
+        if not turn_of_lane:
+            return "ack", 0.0
+        return await self._left_to_others(journal, delivery) or await self._in_line(journal, delivery.wakeup)
+
+    async def _in_line(self, journal: Journal, wakeup: Wakeup) -> Verdict | None:
+        """Null with a slot; else it stands in line. One with an owner has a slot since its claim."""
+        slots = slots_of(self._host, journal) if journal.state.owner is None else None
+        if slots is None:
+            return None
+        taking = await slots.take(seen=wakeup.slots_cause)
+        if taking != "taken" and wakeup.ref == SLOT_TIMER:
+            await slots.look_after()
+            taking = await slots.take()
+        if taking == "waits":
+            await slots.look_later()
+        return None if taking == "taken" else SLOT_VERDICTS[taking]
 
     async def _rested(self, journal: Journal, ending: Ending) -> Verdict:
         """What becomes of the wake-up of a run that this worker drives no more (rule 15)."""
@@ -317,7 +350,14 @@ class Worker:
             return None
         if wakeup.kind == "timer" and wakeup.run == state.run and _is_due(state, wakeup.ref):
             return TimerDue(wakeup.ref)
-        return ready_below(journal, below)
+        return self._late(journal) or ready_below(journal, below)
+
+    def _late(self, journal: Journal) -> TimerDue | None:
+        """A timer whose wake-up may have been spent on a place in line, and is due by this process' clock."""
+        now = self._log.clock.now()
+        waited = slots_of(self._host, journal) is not None
+        late = [timer.id for timer in owed_timers(journal) if waited and timer.due_at <= now]
+        return TimerDue(late[0]) if late else None
 
     async def _is_driven(self, state: RunState) -> bool:
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
@@ -354,6 +394,8 @@ class Worker:
             state = driver.state
             logger.info("run %s of %s: claimed, epoch %d", state.run, state.agent, driver.epoch)
             ending = await driver.drive()
+        if ending != "fenced":
+            await give_up(self._host, journal, below=driver.slots_below)
         logger.info(
             "run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending
         )

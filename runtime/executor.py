@@ -26,6 +26,7 @@ CAPABILITIES = frozenset(
         "children",
         "artifacts",
         "fallback",
+        "concurrency",
     }
 )
 """The names of what an executor may be able to do (contract.md section 5)."""

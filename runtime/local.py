@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,18 @@ from .commands import BelowReady, TimerDue
 from .drive import Driver, Host
 from .executor import BUILT
 from .heart import Heart
-from .journal import OUTAGE_POLL_S, STALE_READ_S, Journal, at_head_of_lane, join_lane, read_lane
+from .journal import (
+    OUTAGE_POLL_S,
+    STALE_READ_S,
+    Journal,
+    at_head_of_lane,
+    join_lane,
+    read_lane,
+    through_outages,
+)
 from .mourning import mourn
 from .owed import pay_owed, watch_timer
+from .slots import give_up, slots_of
 from .submission import open_turn
 from .waking import until_ready
 
@@ -55,7 +65,7 @@ class LocalExecutor:
         # The agent as given, for this run alone: another of its name may have other tools.
         host = msgspec.structs.replace(self._host, agents={agent.name: agent})
         while True:
-            driver: Driver | None = Driver(host, journal)
+            driver: Driver | None = None
             turn = open_turn(journal, submitted, agent.name)
             extra: list[Write] = []
             at_head = True
@@ -63,11 +73,11 @@ class LocalExecutor:
                 entry = LaneEntry(run=subject.id, agent=journal.state.agent, revision=len(turn.events))
                 write, at_head, _revision = await join_lane(self._host.log, submitted.lane, entry)
                 extra.append(write)
-            if at_head and driver is not None:
-                driver.claim_within(turn)
+            if at_head:
                 extra.append(self._watch(journal))
-            else:
-                driver = None
+            if at_head and slots_of(host, journal) is None:
+                driver = Driver(host, journal)
+                driver.claim_within(turn)
             epoch = driver.epoch if driver is not None else 0
             if await journal.store(turn.events, epoch=epoch, extra=extra, append=append):
                 self._spawn(journal, host, driver if journal.state.epoch == epoch else None)
@@ -144,7 +154,10 @@ class LocalExecutor:
         journal = driver.journal
         async with self._heart.beat_for(driver):
             ending = await driver.drive()
-        if ending in {"fenced", "released"}:
+        if ending == "fenced":
+            return False
+        await self._give_up(journal, below=driver.slots_below)
+        if ending == "released":
             return False
         await pay_owed(self._host.log, journal)
         if ending == "over":
@@ -152,12 +165,17 @@ class LocalExecutor:
                 await self._host.log.timers.cancel(watch_timer(journal, 0.0))
         return not self._leaving
 
+    async def _give_up(self, journal: Journal, *, below: bool = False) -> None:
+        giving = functools.partial(give_up, self._host, journal, below=below)
+        await through_outages(self._host.log.clock, giving)
+
     async def _claim_when_runnable(self, journal: Journal, host: Host, *, take_over: bool) -> Driver | None:
         """Wait for this run's turn and claim it; None when it is over or somebody else drives it."""
         due: TimerDue | BelowReady | None = None
         while True:
             state = journal.state
             if state.over:
+                await self._give_up(journal)
                 return None
             if state.owner is not None:
                 if not take_over:
@@ -165,6 +183,9 @@ class LocalExecutor:
                 if not await self._is_abandoned(journal):
                     continue
             if (state.runnable or due is not None) and await self._has_turn(journal):
+                slots = slots_of(host, journal) if journal.state.owner is None else None
+                if slots is not None and not await slots.until_taken():
+                    continue
                 driver = Driver(host, journal)
                 causes = [due] if due is not None else []
                 if await driver.claim(*causes, extra=[self._watch(journal)]):

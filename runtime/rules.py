@@ -115,6 +115,8 @@ class Rules(msgspec.Struct, frozen=True):
     """How much of the window the run may use."""
     context: ContextRules = ContextRules()
     ceilings: tuple[Ceiling, ...] = ()
+    runs_max: int | None = None
+    """How many runs of the agent may be driven at once."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -162,6 +164,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         limit_pct=_limit_pct(config.get("budget_awareness") or ""),
         context=_context_rules(config.get("context")),
         ceilings=tuple(_ceilings(config.get("budgets") or {})),
+        runs_max=(config.get("concurrency") or {}).get("runs_max"),
     )
 
 

@@ -65,6 +65,7 @@ from .resume_tokens import new_token, place_of
 from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
 from .sessions import drop_last_turns, session_history
+from .slots import waiting_for
 from .snapshots import snapshot_setting
 from .stream import stream_run
 from .submission import submitted_event
@@ -598,7 +599,8 @@ class RunHandle(Generic[OutputT]):
 
     async def pending(self) -> Pending:
         """What the run waits for, and what is going on in it, as the log tells. Raises `RunNotFound`."""
-        return pending_of(await self.state())
+        state = await self.state()
+        return msgspec.structs.replace(pending_of(state), slot=await waiting_for(self._runtime.log, state))
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""

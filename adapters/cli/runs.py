@@ -372,6 +372,9 @@ def _pending_rows(found: Pending) -> list[list[Part]]:
         return "" if at is None else f", again at {moment(at)}"
 
     rows: list[list[Part]] = []
+    if (slot := found.slot) is not None:
+        held = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
+        rows.append(["slot", one_line(slot.agent), held])
     if found.paused is not None:
         rows.append(["pause", found.paused, ""])
     if found.pause_requested:

@@ -76,6 +76,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.LaneUpdated: _no_change,
     events.KeyRecorded: _no_change,
     events.BreakerUpdated: _no_change,
+    events.SlotsUpdated: _no_change,
 }
 """What each event changes."""
 

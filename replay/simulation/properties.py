@@ -4,7 +4,8 @@ Judged from the stored bytes and from what those outside were told, with as litt
 so that a defect of the runtime cannot hide.
 
 P1 one terminal; P2 nothing observable behind it; P3 no run is lost; P4 no unsafe call is started unasked; P5 no fork;
-P6 a lane is in order; P7 no child outlives its parent; P8 no half family; P9 who was told something was told the truth.
+P6 a lane is in order; P7 no child outlives its parent; P8 no half family; P9 who was told something was told the truth;
+P10 no more runs of an agent have an owner than may be driven at once.
 REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
 wake-up is done with; R1 to R13 the ordering rules.
 """
@@ -60,6 +61,8 @@ class _Run:
         self.revision, self.digest = 0, ""
         self.epoch, self.owner = 0, ""
         self.over, self.key = False, ""
+        self.agent, self.runs_max = "", 0
+        """The agent, and how many of its runs may be driven at once; 0 for as many as there are."""
         self.cancels: set[str] = set()
         self.parent: str | None = None
 
@@ -78,6 +81,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
             run = runs.setdefault(stored.subject.id, _Run())
             run.key = run.key or _key(commit)
             found += _commit(stored, commit, run, runs, lanes)
+            found += _crowd(run, runs)
     found += _families(runs)
     found += _starts(world)
     found += _told(world)
@@ -117,6 +121,17 @@ def _commit(
         if isinstance(event, OBSERVABLE) and run.parent is not None and runs[run.parent].over:
             yield f"P7 {event.type} of {name} behind the terminal of its parent"
         _fold(run, event)
+    if isinstance(first := commit.events[0], Submitted):
+        *above, agent = commit.path.split("/")
+        limit = (first.config.get("concurrency") or {}).get("runs_max", 0)
+        run.agent, run.runs_max = (agent, limit) if agent not in above else ("", 0)
+
+
+def _crowd(run: _Run, runs: dict[str, _Run]) -> Iterator[str]:
+    """Runs that have an owner, who may be dead or fenced without knowing it. One below its like is no other."""
+    driven = [name for name, each in runs.items() if each.owner and not each.over and each.agent == run.agent]
+    if run.runs_max and len(driven) > run.runs_max:
+        yield f"P10 {len(driven)} runs of {run.agent} are driven at once: {', '.join(driven)}"
 
 
 def _key(commit: Commit) -> str:

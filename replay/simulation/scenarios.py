@@ -308,6 +308,32 @@ def lane(world: World) -> list[Job]:
 
 
 @scenario
+def slots(world: World) -> list[Job]:
+    """More runs than may be driven at once, which wait for people and for time in between."""
+    world.decide = decide_on
+    replies = (
+        calls(("look", {"at": "a"}), fails=1, retry_after_s=60.0),
+        calls(("deploy", {"to": "a"})),
+        calls(("send", {"to": "b"})),
+        says("done"),
+    )
+    limit = {"runs_max": 2}
+    agent = an_agent(world, "slots", *replies, hitl_tools=["deploy"], concurrency=limit)
+    return [Job(agent, f"question {n}") for n in range(4)]
+
+
+@scenario
+def slots_below(world: World) -> list[Job]:
+    """Runs within calls of other runs, of an agent of which only one may be driven at once; and one of it alone."""
+    a_scene(world, "narrow", "again", says("again"))
+    replies = calls(("look", {"at": "deep"}), ("spawn_self", {"task": "again"})), says("inner answer")
+    narrow = an_agent(world, "narrow", *replies, allow_self_spawn=True, concurrency={"runs_max": 1})
+    asked: list[Call] = [("delegate", {"to": "narrow"})] * 2
+    outer = an_agent(world, "slots_below", calls(*asked), says("done"))
+    return [Job(outer, "question"), Job(narrow, "sub question"), Job(outer, "another")]
+
+
+@scenario
 def keyed(world: World) -> list[Job]:
     """The same submission twice."""
     agent = an_agent(world, "keyed", calls(("send", {"to": "a"})), says("done"))

@@ -32,7 +32,7 @@ from foldlog.runtime.agent_config import (
     RetryConfig,
     capabilities_needed,
 )
-from foldlog.runtime.executor import BUILT
+from foldlog.runtime.executor import BUILT, CAPABILITIES
 from foldlog.runtime.ralph.loop import RalphConfig
 from foldlog.runtime.ralph.stop import Stop
 from foldlog.runtime.swarm import SwarmConfig
@@ -121,23 +121,29 @@ def test_every_field_of_an_agent_is_described_with_its_default() -> None:
             assert text == f"`{msgspec.json.encode(defaults[name]).decode()}`", name
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("concurrency", {"runs_max": 1}),
-    ],
-)
-def test_a_field_that_is_said_to_be_refused_is_refused(field: str, value: Any) -> None:
-    (row,) = [row for row in rows("configuration.md", "Agents") if names(row[0]) == [field]]
-    assert "refused" in row[3]
-    config = AgentConfig.from_config({"name": "agent", field: value})
-    assert capabilities_needed(config) - BUILT
-
-
-def test_only_those_fields_are_said_to_be_refused() -> None:
-    refused = [names(row[0])[0] for row in rows("configuration.md", "Agents") if "refused" in row[3]]
-    mark = test_a_field_that_is_said_to_be_refused_is_refused.pytestmark[0]
-    assert sorted(refused) == sorted(field for field, _ in mark.args[1])
+def test_no_field_of_an_agent_is_refused_by_an_executor_that_is_shipped() -> None:
+    everything = AgentConfig.from_config(
+        {
+            "name": "agent",
+            "tools": ["a"],
+            "mcp_servers": {"srv": {"command": "true"}},
+            "hitl_tools": ["a"],
+            "policy": {"default": "require_approval"},
+            "budgets": {"max_tokens": 1},
+            "allow_self_spawn": True,
+            "allow_parallel_subagents": True,
+            "concurrency": {"runs_max": 1},
+            "context": {"mode": "pilot"},
+            "budget_awareness": "per-message",
+            "fallback_models": ["openai:other"],
+            "memory": {"scope": "session"},
+            "planning_enabled": True,
+        }
+    )
+    asked_for_at_a_call = {"detailed_events", "drafts", "messages", "inject", "pause", "artifacts"}
+    assert capabilities_needed(everything) == CAPABILITIES - asked_for_at_a_call
+    assert BUILT == CAPABILITIES
+    assert [row for row in rows("configuration.md", "Agents") if "refused when set" in row[3]] == []
 
 
 def test_every_field_of_a_swarm_is_described_with_its_default() -> None:
@@ -177,17 +183,14 @@ def test_every_field_of_a_policy_and_of_its_rules_is_described() -> None:
     assert [name for name in described if name in rule] == rule[1:]
 
 
-def test_every_field_of_the_tables_of_later_releases_is_named() -> None:
-    described = {
-        names(row[0])[0]: names(row[1]) for row in rows("configuration.md", "Tables of later releases")
-    }
-    tables = {
-        "concurrency": ConcurrencyConfig,
-    }
-    assert described == {name: list(table.model_fields) for name, table in tables.items()}
-
-
-@pytest.mark.parametrize(("heading", "table"), [("`context`", ContextConfig), ("`budgets`", BudgetsConfig)])
+@pytest.mark.parametrize(
+    ("heading", "table"),
+    [
+        ("`context`", ContextConfig),
+        ("`budgets`", BudgetsConfig),
+        ("`concurrency`", ConcurrencyConfig),
+    ],
+)
 def test_every_field_of_a_table_is_described_with_its_default(heading: str, table: Any) -> None:
     described = {names(row[0])[0]: row[2] for row in rows("configuration.md", heading)}
     defaults = table().model_dump(mode="json")

@@ -35,24 +35,6 @@ async def search(query: str) -> str:
     return query
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "feature"),
-    [
-        ("concurrency", {"runs_max": 1}, "concurrency"),
-    ],
-)
-async def test_a_feature_that_is_not_built_is_refused_before_the_first_event(
-    place: Place, script: Script, field: str, value: Any, feature: str
-) -> None:
-    agent = Agent("helper", model=script(says("x")), **{field: value})
-    runtime = await place.open(agent)
-    with pytest.raises(UnsupportedByExecutor) as refusal:
-        await place.start(agent)
-    assert (refusal.value.feature, refusal.value.executor) == (feature, place.executor)
-    assert refusal.value.remedy
-    assert await runtime.list_runs() == []
-
-
 class Lacking:
     """An executor that lacks one capability."""
 
@@ -75,6 +57,7 @@ class Lacking:
         ("messages", {}, {"messages": [{"role": "user", "content": "before"}]}),
         ("progress", {"mcp_servers": {"srv": {"command": "true"}}}, {}),
         ("fallback", {"fallback_models": ["scripted:b"]}, {}),
+        ("concurrency", {"concurrency": {"runs_max": 1}}, {}),
     ],
 )
 async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
@@ -87,6 +70,8 @@ async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
         with pytest.raises(UnsupportedByExecutor) as refusal:
             await runtime.start(agent, "question", executor="lacking", **options)
         assert (refusal.value.feature, refusal.value.executor) == (missing, "lacking")
+        assert refusal.value.remedy
+        assert await runtime.list_runs() == []
 
 
 @pytest.mark.parametrize(
@@ -98,6 +83,7 @@ async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
         ("memory", {"memory": {"scope": "session"}}),
         ("context", {"context": {"mode": "pilot"}}),
         ("fallback", {"fallback_models": ["scripted:b"]}),
+        ("concurrency", {"concurrency": {"runs_max": 1}}),
     ],
 )
 @pytest.mark.parametrize("kind", ["swarm", "loop", "loop in a swarm"])

@@ -1,0 +1,285 @@
+"""Slots: of the runs of an agent only so many are driven at once, by whatever processes; the others stand in line.
+
+Who drives a run whose agent has a limit holds a slot for it: one is taken before a claim, and given up when nobody
+drives the run any more (over, parked, released). A slot belongs to the run and not to the worker: whoever takes a run
+over whose owner has died goes on with its slot. So a run that has an owner in the log always holds one.
+
+All appends have the condition on the slots' position, and a decision that could rest on an old read is confirmed by
+one. Who stands in line needs no wake-up of its own: who gives a slot up wakes the next, while it holds a wake-up that
+comes back should it die before (protocol rule 8). A run in line is looked after all the same, now and then: slots
+whose holders are dead are taken from them, and they are fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+from ..eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes, encode
+from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable
+from ..eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
+from ..eventlog.names import run_subject, slots_subject
+from ..eventlog.ports import At, CommitWrite, Log, Timer, Wakeup
+from ..projections.pending import PendingSlot
+from ..projections.run_state import RunState
+from ..projections.slots import next_in_line, with_taken, with_waiting, without
+from .commands import Claim, Release
+from .decide import take
+from .journal import REFUSALS_MAX, STALE_READ_S, Journal, following
+from .owed import wakeup_for
+from .turn import Turn
+from .waking import family_of
+
+if TYPE_CHECKING:
+    from .drive import Host
+
+CONFLICTS_MAX = 64
+"""How often a change is decided anew: as many other processes were faster."""
+FRESH_CONFLICTS = 3
+LOOK_AFTER_LEASES = 3
+"""A run that stands in line is looked after once in so many leases."""
+SLOT_TIMER = "slot"
+
+Taking = Literal["taken", "waits", "full", "stale"]
+"""What became of a wish for a slot; `full`: even the line is as long as it may be."""
+
+
+def slots_name(agent: str) -> str:
+    """The name of an agent's slots."""
+    return f"agent:{agent}"
+
+
+def slots_of(host: Host, journal: Journal) -> Slots | None:
+    """The slots that a run needs one of; null where nothing is limited.
+
+    A run below another of its agent goes with that one's slot: it could wait for itself else.
+    """
+    above = journal.state.path.split("/")[:-1]
+    limit = journal.rules.runs_max
+    return None if limit is None or journal.state.agent in above else Slots(host, journal, limit)
+
+
+async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
+    """The slot that a run stands in line for; null if it does not. Raises `LogUnavailable`."""
+    if state.over or state.owner is not None:
+        return None
+    _head, now = await _read(log, slots_name(state.agent))
+    places = {each.run: (place, each) for place, each in enumerate(now.waiting, 1)}
+    if state.run not in places:
+        return None
+    place, waiter = places[state.run]
+    holders = tuple(each.run for each in now.holders)
+    return PendingSlot(agent=state.agent, place=place, runs_max=waiter.runs_max, holders=holders)
+
+
+async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
+    stored = await log.events.head(slots_subject(name, log.events.shards))
+    if stored is None:
+        return ORIGIN, SlotsUpdated(name=name)
+    commit = decode(stored.data)
+    (event,) = [event for event in commit.events if isinstance(event, SlotsUpdated)]
+    return Head(stored.position, commit.rev, digest_of_bytes(stored.data)), event
+
+
+async def give_up(host: Host, journal: Journal, *, below: bool = False) -> None:
+    """The run, which nobody drives now, needs no slot; nor, with `below`, do those of its family that are over."""
+    if (slots := slots_of(host, journal)) is not None:
+        await slots.give_up()
+    if below:
+        for each in (await family_of(journal)).values():
+            if each.state.over and each.subject != journal.subject:
+                await give_up(host, each)
+
+
+class Slots:
+    """A run's dealings with the slots of its agent. Raises `LogUnavailable`."""
+
+    def __init__(self, host: Host, journal: Journal, runs_max: int) -> None:
+        self._host, self._log, self._journal, self._runs_max = host, host.log, journal, runs_max
+        self._name = slots_name(journal.state.agent)
+        self._subject = slots_subject(self._name, host.log.events.shards)
+        self._lock = host.slot_locks.setdefault(self._name, asyncio.Lock())
+        self._position = 0
+        """Where the slots stood when something was decided last."""
+        self._told = 0
+        """Where they stand at least, as the log has said."""
+
+    async def take(self, *, seen: int = 0, out_of_turn: bool = False) -> Taking:
+        """Get a slot for the run, which has no owner, or a place in line. `seen`: what must have been read to judge."""
+        who = self._who()
+        async with self._lock:
+            for conflicts in range(CONFLICTS_MAX):
+                head, now = await self._read(conflicts)
+                self._position = head.position
+                if head.rev < seen:
+                    return "stale"
+                after = with_taken(now, who, out_of_turn=out_of_turn)
+                if after is not None:
+                    if await self._store(head, after):
+                        return "taken"
+                    continue
+                if who in now.waiting:
+                    return "waits"
+                after = with_waiting(now, who)
+                if after is None:
+                    return "full"
+                if await self._store(head, after):
+                    return "waits"
+        raise self._too_fast()
+
+    async def give_up(self) -> None:
+        """The run, which has no owner, neither holds a slot nor waits for one; who can go on instead is woken."""
+        await self._without(self._journal.subject.id, self._journal.state.head.rev)
+
+    async def until_taken(self) -> bool:
+        """Wait in line within this process until the run has a slot; false if it is over, or somebody drives it.
+
+        A slot that stays free for a lease's time is not waited for by those before.
+        """
+        out_of_turn = False
+        while not self._journal.state.over and self._journal.state.owner is None:
+            if await self.take(out_of_turn=out_of_turn) == "taken":
+                return True
+            out_of_turn = not await self._change()
+            if out_of_turn:
+                await self.look_after()
+        return False
+
+    async def look_later(self) -> None:
+        """Have somebody look after the run that stands in line."""
+        due_at = self._log.clock.now() + LOOK_AFTER_LEASES * self._host.lease_s
+        wakeup = wakeup_for(self._journal, kind="timer", ref=SLOT_TIMER)
+        await self._log.timers.set(Timer(id=SLOT_TIMER, due_at=due_at, wakeup=wakeup))
+
+    async def look_after(self) -> None:
+        """Take their slots from holders that nobody drives, and their places from runs that wait for nothing."""
+        _head, now = await self._read()
+        there: list[SlotHolder | SlotWaiter] = [*now.holders, *now.waiting]
+        for each in there:
+            if each.run != self._journal.subject.id:
+                await self._look_after(each)
+
+    async def _look_after(self, each: SlotHolder | SlotWaiter) -> None:
+        subject = run_subject(each.shard, each.root or each.run, each.run)
+        journal = Journal(self._log, subject)
+        try:
+            state = await journal.load()
+        except LogCorrupted:  # nobody can drive it
+            await self._without(each.run, each.revision + 1)
+            return
+        waits = isinstance(each, SlotWaiter) and not state.over
+        if waits or not state.exists or await self._is_driven(journal):
+            return
+        stays = not state.over and (state.owner is not None or state.head.rev <= each.revision)
+        if not stays or await self._fence(journal):
+            await self._without(each.run, journal.state.head.rev)
+
+    async def _is_driven(self, journal: Journal) -> bool:
+        """Whether somebody vouches for it: who drives the root drives all below it (rule 19)."""
+        subject, root = journal.subject, journal.state
+        if root.owner is None:
+            return False
+        if subject.id != subject.root:
+            root = await Journal(self._log, run_subject(subject.shard, subject.root, subject.root)).load()
+        return root.owner is not None and await self._log.leases.live(root.run, root.owner, root.epoch)
+
+    async def _fence(self, journal: Journal) -> bool:
+        """End the epoch of a run whose owner is dead, or may come back: it needs a slot anew. False: a conflict."""
+        turn = Turn(journal.state, journal.rules, self._log.clock.now())
+        take(turn, Claim(self._host.worker, self._host.lease_s))
+        take(turn, Release("its slot was given to another run"))
+        if not await journal.store(turn.events, epoch=journal.state.epoch):
+            return False
+        if journal.subject.id == journal.subject.root:  # below another, who drives that one drives it
+            await self._log.wakeups.send(wakeup_for(journal))
+        return True
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    def _who(self) -> SlotWaiter:
+        state, subject = self._journal.state, self._journal.subject
+        return SlotWaiter(
+            run=subject.id,
+            shard=subject.shard,
+            root="" if subject.root == subject.id else subject.root,
+            revision=state.head.rev,
+            agent=state.served_as,
+            runs_max=self._runs_max,
+            submitted_at=state.submitted_at,
+        )
+
+    async def _without(self, run: str, revision: int) -> None:
+        async with self._lock:
+            for conflicts in range(CONFLICTS_MAX):
+                head, now = await self._read(conflicts)
+                after = without(now, run, revision)
+                if await self._store(head, after):  # also if nothing is changed: the read may have been old
+                    break
+            else:
+                raise self._too_fast()
+        for waiter in next_in_line(after):
+            if not waiter.root:  # below another, it waits in the process that drives that one
+                await self._log.wakeups.send(_wakeup(waiter, head.rev + 1))
+
+    async def _change(self) -> bool:
+        """Wait until the slots or the run change; whether they did within a lease's time."""
+        async with following(self._log, self._subject, self._position) as commits:
+            news = (
+                asyncio.ensure_future(anext(commits)),
+                asyncio.create_task(self._journal.wait_for_news()),
+            )
+            try:
+                done, _ = await asyncio.wait(
+                    news, timeout=self._host.lease_s, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                for each in news:
+                    each.cancel()
+                await asyncio.gather(*news, return_exceptions=True)
+        if news[0] in done:
+            self._told = news[0].result().position
+        return bool(done)
+
+    async def _read(self, conflicts: int = 0) -> tuple[Head, SlotsUpdated]:
+        """What the slots hold; not from before what the log has said already."""
+        if conflicts > FRESH_CONFLICTS:  # a read may be stale: give it the time to be fresh
+            await self._log.clock.sleep(STALE_READ_S)
+        for _ in range(REFUSALS_MAX):
+            head, now = await _read(self._log, self._name)
+            if head.position >= self._told:
+                return head, now
+            await self._log.clock.sleep(STALE_READ_S)
+        raise LogUnavailable(f"the slots {self._name!r} cannot be seen as far as they are known; try again")
+
+    async def _store(self, head: Head, event: SlotsUpdated) -> bool:
+        commit = Commit(
+            run=self._subject.id,
+            root="",
+            rev=head.rev + 1,
+            append=self._log.clock.new_id(),
+            prev=head.digest,
+            epoch=0,
+            at=self._log.clock.now(),
+            path="",
+            events=(event,),
+        )
+        try:
+            await self._log.events.append(CommitWrite(self._subject, At(head.position), encode(commit)))
+        except (Conflict, AppendUnsure):  # stored or not: what is there now is decided on anew
+            return False
+        return True
+
+    def _too_fast(self) -> LogUnavailable:
+        return LogUnavailable(f"the slots {self._name!r} change faster than they can be read; try again")
+
+
+def _wakeup(waiter: SlotWaiter, revision: int) -> Wakeup:
+    """It is the run's turn, as who reads the slots up to this revision can see."""
+    return Wakeup(
+        shard=waiter.shard,
+        agent=waiter.agent,
+        root=waiter.root or waiter.run,
+        run=waiter.run,
+        cause=waiter.revision,
+        slots_cause=revision,
+    )
