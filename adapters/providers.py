@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -39,13 +39,20 @@ class ProviderTable(StrictTable):
     connect_timeout_s: Seconds = _DEFAULTS.connect_timeout_s
     max_tokens_parameter: MaxTokensParameter | None = None
     usage_in_stream: bool = True
+    lacks: list[Literal["tools", "output_schema", "temperature", "max_tokens"]] = Field(default_factory=list)
+    """What the server cannot do: an agent that asks for it is refused by name."""
 
     def provider(self, name: str) -> OpenAIProvider:
         """The provider that this table describes. OpenAI's key goes to another server only if the table says so."""
         key = OPENAI_KEY if self.base_url is None and self.api_key_env is None else self.api_key_env
         options = HttpOptions(**{field: getattr(self, field) for field in HttpOptions.__struct_fields__})
         return OpenAIProvider(
-            name=name, api=self.api, base_url=self.base_url, api_key_env=key, options=options
+            name=name,
+            api=self.api,
+            base_url=self.base_url,
+            api_key_env=key,
+            options=options,
+            lacks=self.lacks,
         )
 
 

@@ -21,7 +21,7 @@ from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
-from . import budgeting, remembering, timeouts
+from . import budgeting, features, remembering, timeouts
 from .calls import call_of, tool_of
 from .children import ChildRuns
 from .commands import (
@@ -230,6 +230,8 @@ class Driver:
         for name in rules.models:
             provider, model = self.host.registry.provider(name)
             provider.check(model)
+        if self.state.submitted is not None:
+            features.check(self.host.registry, self.state.submitted.config, rules)
         self.host.registry.price_book()
         budgeting.check(self.host.registry, rules)
         offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self.state, rules)]

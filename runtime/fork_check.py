@@ -13,7 +13,7 @@ from typing import Any
 from ..eventlog.errors import ConfigError, NotRegistered
 from ..eventlog.events import Submitted
 from ..eventlog.ports import Log
-from . import budgeting
+from . import budgeting, features
 from .agent import Agent
 from .executor import Executor, require
 from .kinds import runnable_of
@@ -90,6 +90,8 @@ class ForkCheck:
         config, rules = stored.config, rules_of(stored.config.to_config())
         for model in rules.models:
             self._try(lambda model=model: self._model(model), f"agent {stored.name!r}: ")  # type: ignore[misc]
+        where = f"agent {stored.name!r}: "
+        self._try(lambda: features.check(self._registry, config.to_config(), rules), where)
         self._try(lambda: budgeting.check(self._registry, rules))
         if config.mcp_servers:
             self._try(

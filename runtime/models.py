@@ -153,7 +153,9 @@ MODEL_ERRORS: dict[str, type[ModelError]] = {
 class ModelProvider(Protocol):
     """Answers model requests. One object serves many runs at once and keeps no state about any of them.
 
-    One that calls a billed HTTP API may have an attribute `api_url`, by which its prices are looked up.
+    One that calls a billed HTTP API may have an attribute `api_url`, by which its prices are looked up; one that cannot
+    do all that a request may ask for an attribute `lacks` with the names of it (tools, output_schema, temperature,
+    max_tokens): an agent that asks for it is refused before its first event.
     """
 
     def check(self, model: str) -> None:

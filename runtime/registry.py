@@ -26,12 +26,14 @@ from typing import Any, cast
 from ..eventlog.errors import ConfigError, ConfigProblem, FoldlogError, NotRegistered
 from ..eventlog.events import TokenUsage
 from ..eventlog.ports import Log
+from . import features
 from .agent import Agent, as_tool, check_clashes
 from .knowledge import KnowledgeStore, NoKnowledge
 from .log_memory import LogMemory
 from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
 from .prices import NoPrices, PriceBook
+from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
 from .secrets import SecretSource
 from .subagents import subagent_tools
@@ -163,6 +165,10 @@ class Registry:
                     self.provider(model)
                 except ConfigError as error:
                     found.append(ConfigProblem(key, f"{key}: {error}"))
+        if not any(problem.key in named for problem in found):
+            table = config.to_config()
+            lacking = features.problems(self, table, rules_of(table))
+            found += [ConfigProblem("model", f"model: {problem}") for problem in lacking]
         return found
 
     def check(self, runnable: Runnable[Any]) -> None:

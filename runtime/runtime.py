@@ -40,7 +40,7 @@ from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
-from . import budgeting
+from . import budgeting, features
 from .agent import Agent
 from .answering import check_answer, check_answered, check_pending, given_json
 from .commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
@@ -315,9 +315,9 @@ class Runtime:
             if isinstance(each, RalphLoop):
                 each.check_prices(self.registry.price_known)
             if isinstance(each, Agent):
-                rules = rules_of(each.config.to_config())
-                for model in rules.models:
-                    self.registry.provider(model)
+                config = each.config.to_config()
+                rules = rules_of(config)
+                features.check(self.registry, config, rules)
                 budgeting.check(self.registry, rules)
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)

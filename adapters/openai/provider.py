@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +39,7 @@ class OpenAIProvider:
 
     `name` stands before the colon of a model's name. `base_url` null is OpenAI's, or `OPENAI_BASE_URL`. The key is
     read from the environment variable `api_key_env`; null sends none, and a server on this machine may go without.
+    `lacks` names what its server cannot do.
     One HTTP client is kept per event loop, until `aclose`.
     """
 
@@ -50,8 +51,9 @@ class OpenAIProvider:
         base_url: str | None = None,
         api_key_env: str | None = OPENAI_KEY,
         options: HttpOptions | None = None,
+        lacks: Collection[str] = (),
     ) -> None:
-        self.name, self.api = name, api
+        self.name, self.api, self.lacks = name, api, frozenset(lacks)
         self.endpoint = Endpoint(base_url=base_url, api_key_env=api_key_env, options=options or HttpOptions())
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, tool
+from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
 
 from .conftest import Place, call, calls, says
 
@@ -282,3 +283,51 @@ async def test_an_approval_is_answered_once_and_only_if_it_exists(place: Place, 
     with pytest.raises(ApprovalError, match="rejected by ann"):
         await run.resolve(approval_id, "approved")
     assert (await run.result(timeout_s=10)).output == "done"
+
+
+class Plain:
+    """A provider that lacks what it says it lacks, and would answer all the same."""
+
+    def __init__(self, *lacks: str) -> None:
+        self.lacks = lacks
+
+    def check(self, model: str) -> None:
+        """Every model can be called."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        yield TextDelta("hello")
+        yield Finished(reason="stop")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize(
+    ("feature", "fields", "keys"),
+    [
+        ("tools", {"tools": [search]}, "tools"),
+        ("tools", {"tools": [search], "allow_self_spawn": True}, "tools and allow_self_spawn"),
+        ("output_schema", {"output_schema": {"type": "string"}}, "output_schema"),
+        ("temperature", {"temperature": 0}, "temperature"),
+        ("max_tokens", {"max_tokens": 1}, "max_tokens"),
+    ],
+)
+async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_else(
+    place: Place, feature: str, fields: dict[str, Any], keys: str
+) -> None:
+    models: list[dict[str, Any]] = [
+        {"model": "plain:a"},
+        {"model": "whole:b", "planning_enabled": True, "planning_model": "plain:a"},
+        {"model": "whole:b", "fallback_models": ["plain:a"]},
+    ]
+    modest = Agent("modest", model="plain:a", planning_model="plain:a")
+    runtime = await place.open(modest, providers={"plain": Plain(feature), "whole": Plain()})
+    told = f"the provider of 'plain:a' lacks '{feature}', which {keys} of agent 'helper' asks for"
+    for model in models:
+        refused = Agent("helper", **{**model, **fields})
+        for runnable in (refused, Swarm([refused], "helper", name="around")):
+            with pytest.raises(ConfigError, match=told):
+                await place.start(runnable)
+        assert told in str([problem.message for problem in place.registry.problems(refused)])
+    assert await runtime.list_runs() == []
+    assert (await (await place.start(modest)).result(timeout_s=10)).output == "hello"

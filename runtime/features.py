@@ -1,0 +1,43 @@
+"""What an agent asks of its models, held against what their providers say that they lack: refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..eventlog.errors import ConfigError
+from .rules import Rules
+
+if TYPE_CHECKING:
+    from .registry import Registry
+
+FEATURES: dict[str, tuple[str, ...]] = {
+    "tools": ("tools", "mcp_servers", "allow_self_spawn", "allow_parallel_subagents"),
+    "output_schema": ("output_schema",),
+    "temperature": ("temperature",),
+    "max_tokens": ("max_tokens",),
+}
+"""What a provider may lack, with the keys of a configuration that ask for it."""
+
+
+def check(registry: Registry, config: Mapping[str, Any], rules: Rules) -> None:
+    """Raises `ConfigError` for the first thing that a provider of the agent's lacks."""
+    for problem in problems(registry, config, rules):
+        raise ConfigError(problem)
+
+
+def problems(registry: Registry, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:
+    """All that the providers of the agent's models lack. Raises `ConfigError` for an unknown provider."""
+    for model in dict.fromkeys(rules.models):
+        lacks = getattr(registry.provider(model)[0], "lacks", ())
+        for feature, keys in FEATURES.items():
+            asking = [key for key in keys if _asks(config.get(key))]
+            if feature in lacks and asking:
+                yield (
+                    f"the provider of {model!r} lacks {feature!r}, which {' and '.join(asking)} of agent "
+                    f"{config.get('name')!r} asks for: choose another model, or leave it out"
+                )
+
+
+def _asks(value: object) -> bool:
+    return value is not None and value is not False and value not in ([], {})
