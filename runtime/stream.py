@@ -18,6 +18,7 @@ from ..eventlog.errors import ConfigError
 from ..eventlog.events import (
     DRAFTS,
     OBSERVABLE,
+    TERMINAL_STATUSES,
     ChildFinished,
     ChildStarted,
     Event,
@@ -47,7 +48,7 @@ def is_shown(event: Event, *, detailed: bool) -> bool:
     if detailed:
         return True
     if isinstance(event, Status):
-        return event.status != "starting"
+        return event.status in {"paused", "resumed", *TERMINAL_STATUSES}
     if isinstance(event, TextReset):
         return event.channel == "text"
     return not isinstance(event, _DETAILS)
