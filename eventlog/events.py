@@ -196,7 +196,10 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requeste
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):
-    """Somebody, or the clock, decided. `outcome` belongs to kind unverifiable; `arguments` are the edited ones.
+    """Somebody, or the clock, decided. `arguments` are the edited ones.
+
+    `outcome` (with `result`) is that of a call which is not run: it was started before (kind unverifiable), or somebody
+    did by hand what it does; `retry` runs it again.
 
     `token` is the SHA-256 (hex) of the resume token that it was answered with, if it was.
     """

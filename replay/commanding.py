@@ -392,7 +392,7 @@ def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
         return False
     if approval.request.kind == "unverifiable":
         return resolution.outcome != "retry"
-    return resolution.decision != "approved"
+    return resolution.decision != "approved" or resolution.outcome is not None
 
 
 def _resolved(event: ApprovalResolved) -> Command:

@@ -51,8 +51,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause", tag_field="t
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="type", omit_defaults=True):
     """The answer to the approval `ordinal` of `kind` about `call` (`step.index`, as in `1.0`; empty for a budget).
 
-    `timed_out` is what the approval's timer does. `outcome` and `result` belong to kind `unverifiable`: what became
-    of a call that a dead worker had started.
+    `timed_out` is what the approval's timer does. `outcome` and `result` say what became of a call that a dead
+    worker had started (kind `unverifiable`), or that somebody made by hand.
     """
 
     call: str

@@ -288,7 +288,7 @@ class _Stage:
             decision,
             note=answer.note,
             arguments=answer.arguments,
-            outcome=answer.outcome if asked.kind == "unverifiable" else None,
+            outcome=answer.outcome,
             result=answer.result,
         )
 

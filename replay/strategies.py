@@ -311,7 +311,7 @@ def pauses(steps: int) -> st.SearchStrategy[tuple[Pause, ...]]:
 
 @st.composite
 def approvals(draw: st.DrawFn, script: Sequence[Turn], approved: Iterable[str]) -> tuple[Answer, ...]:
-    """An answer for each call of a tool that needs an approval: approved, with other arguments, rejected, timed out."""
+    """An answer for each call of a tool that needs an approval: approved, edited, made by hand, rejected, timed out."""
     needing = set(approved)
     found: list[tuple[Answer, dict[str, Any]]] = []
     for step, turn in enumerate(script, start=1):
@@ -319,13 +319,21 @@ def approvals(draw: st.DrawFn, script: Sequence[Turn], approved: Iterable[str]) 
             if asked["name"] in needing and isinstance(asked["arguments"], dict):
                 decision: Decision = draw(st.sampled_from(["approved", "approved", "rejected", "timed_out"]))
                 found.append((Answer(call=f"{step}.{index}", decision=decision), asked["arguments"]))
-    edited = [
-        msgspec.structs.replace(each, arguments=draw(_other_words(asked)))
-        if each.decision == "approved" and draw(st.booleans())
-        else each
-        for each, asked in found
-    ]
-    return tuple(edited)
+    approvals = [each.decision == "approved" for each, _ in found]
+    changes = [draw(_changes(asked)) if yes else {} for yes, (_, asked) in zip(approvals, found, strict=True)]
+    return tuple(
+        msgspec.structs.replace(each, **changed) for (each, _), changed in zip(found, changes, strict=True)
+    )
+
+
+def _changes(arguments: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """What else an approval says: nothing, other arguments, or what came of a call that was made by hand."""
+    return st.one_of(
+        st.just({}),
+        st.fixed_dictionaries({"arguments": _other_words(arguments)}),
+        st.just({"outcome": "succeeded", "result": "by hand"}),
+        st.just({"outcome": "failed", "note": "not even by hand"}),
+    )
 
 
 def _other_words(arguments: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..eventlog.errors import ApprovalError
-from ..eventlog.events import QUESTION
+from ..eventlog.events import QUESTION, REPLY_APPROVALS
 from ..projections.run_state import ApprovalState, RunState
 from . import budgeting
 from .approving import denial_of_edit, outcome_of, token_problem
@@ -88,8 +88,7 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
     decisions: frozenset[str] = frozenset({"approved", "rejected"})
     if answer.decision not in decisions:
         raise ApprovalError(f"the decision is approved or rejected, not {answer.decision!r}")
-    if kind != "unverifiable" and (answer.outcome is not None or answer.result is not None):
-        raise ApprovalError(f"an approval of kind {kind} takes no outcome or result")
+    _check_outcome(kind, answer)
     if answer.arguments is not None and answer.decision == "rejected":
         raise ApprovalError("a rejected call is not run: it takes no arguments")
     if kind == budgeting.KIND and answer.decision == "approved":
@@ -98,6 +97,22 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
         raise ApprovalError("a call that was started cannot be given other arguments")
     if kind == "unverifiable" and answer.decision == "approved" and answer.outcome is None:
         raise ApprovalError("say what became of the call: outcome retry, succeeded (with a result) or failed")
+
+
+def _check_outcome(kind: str, answer: Resolve) -> None:
+    """What became of a call is said of one that was started, or that somebody made by hand."""
+    if kind == "unverifiable" or (answer.outcome is None and answer.result is None):
+        return
+    if kind not in REPLY_APPROVALS:
+        raise ApprovalError(f"an approval of kind {kind} takes no outcome or result")
+    if answer.result is not None and answer.outcome != "succeeded":
+        raise ApprovalError("a result belongs to outcome succeeded")
+    if answer.outcome == "retry":
+        raise ApprovalError("the call was not started: approve it without an outcome to have it run")
+    if answer.decision == "rejected":
+        raise ApprovalError("a rejected call has no outcome")
+    if answer.arguments is not None:
+        raise ApprovalError("a call that was made by hand is not run: it takes no arguments")
 
 
 def _check_content(approval: ApprovalState, answer: Resolve) -> None:

@@ -95,7 +95,7 @@ def resolve(turn: Turn, answer: Resolve) -> None:
 
 
 def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "succeeded", "failed"] | None:
-    """What an answer says became of a call of unknown outcome; null for other kinds."""
+    """What an answer says became of a call: of unknown outcome, or done by hand; null for one that is to be run."""
     if approval.request.kind != "unverifiable" or answer.outcome is not None:
         return answer.outcome
     return "failed" if answer.decision == "rejected" else "retry"

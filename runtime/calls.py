@@ -93,7 +93,9 @@ def _cleared(state: RunState, call: CallState) -> bool:
         return resolution is not None
     if resolution is None or resolution.decision != "approved":
         return False
-    return approval.request.kind != "unverifiable" or resolution.outcome == "retry"
+    if approval.request.kind == "unverifiable":
+        return resolution.outcome == "retry"
+    return resolution.outcome is None  # else somebody did by hand what it does
 
 
 def pending(state: RunState, now: float) -> tuple[Effect, ...]:
@@ -383,8 +385,8 @@ def _settle(turn: Turn, call: CallState) -> None:
     resolution, note = approval.resolution, approval.resolution.note
     if resolution.decision == "timed_out":
         _result(turn, call, status="timed_out", error="nobody approved the call in time")
-    elif approval.request.kind == "unverifiable":
-        _settle_unverifiable(turn, call, resolution)
+    elif approval.request.kind == "unverifiable" or resolution.outcome is not None:
+        _settle_as_told(turn, call, resolution)
     elif resolution.decision == "rejected":
         _result(
             turn,
@@ -394,7 +396,7 @@ def _settle(turn: Turn, call: CallState) -> None:
         )
 
 
-def _settle_unverifiable(turn: Turn, call: CallState, resolution: ApprovalResolved) -> None:
+def _settle_as_told(turn: Turn, call: CallState, resolution: ApprovalResolved) -> None:
     if resolution.outcome == "succeeded":
         _result(turn, call, status="success", result=resolution.result)
     elif resolution.outcome == "failed":

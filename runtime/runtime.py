@@ -623,8 +623,9 @@ class RunHandle(Generic[OutputT]):
     ) -> None:
         """Answer an approval. The same answer again changes nothing. Raises `ApprovalError`.
 
-        `arguments` replaces the call's arguments (kind tool); `outcome` (kind unverifiable) says what became of the
-        call: retry it, it succeeded (with `result`), or it failed.
+        `arguments` replaces the call's arguments (kinds tool and policy). `outcome` says what became of a call that is
+        not run then: it succeeded (with `result`) or failed, since a dead worker had started it (kind unverifiable), or
+        since somebody did by hand what it does (kinds tool and policy); `retry` has an unverifiable one run again.
         """
         answer = Resolve(
             approval_id=approval_id,

@@ -78,7 +78,9 @@ def approve(
     ] = None,
     outcome: Annotated[
         Literal["retry", "succeeded", "failed"] | None,
-        typer.Option(help="What became of a call that nobody knows the outcome of."),
+        typer.Option(
+            help="What became of a call that a dead worker had started (or retry it), or that you made by hand."
+        ),
     ] = None,
     result: Annotated[
         str | None, typer.Option(metavar="JSON", help="Its result (with --outcome succeeded).")

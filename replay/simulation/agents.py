@@ -121,7 +121,9 @@ class _People:
             if isinstance(item, Answer) and where is not None and where.fits(item):
                 if item.decision == "rejected":
                     return Decision(decision="rejected", note=item.note)
-                return Decision(arguments=item.arguments, note=item.note)
+                return Decision(
+                    arguments=item.arguments, note=item.note, outcome=item.outcome, result=item.result
+                )
         return Decision()
 
     def _places(self, run: str) -> FamilyPlaces:

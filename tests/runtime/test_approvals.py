@@ -10,6 +10,7 @@ import pytest
 from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Shard
+from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 
 from tests.replay.scenarios import ShiftedClock
@@ -111,6 +112,51 @@ async def test_an_answer_is_kept_while_every_process_is_gone_and_the_next_one_go
     assert deployer.ran == ["web-2 x1"]
     metadata = (await results(place, run))["call-web"].metadata
     assert (metadata["edited_arguments"], metadata["approval_status"]) == ({"service": "web-2"}, "approved")
+
+
+async def test_who_did_by_hand_what_a_call_does_reports_it_and_the_call_is_not_run(
+    place: Place, script: Script
+) -> None:
+    deployer = Deployer(script, "web", "db", "app")
+    await place.open(deployer.agent)
+    run = await place.start(deployer.agent)
+    web, db, app = await asked(run, 3)
+    await run.resolve(web, "approved", outcome="succeeded", result={"version": 3}, by="ann")
+    await run.resolve(web, "approved", outcome="succeeded", result={"version": 3})
+    with pytest.raises(ApprovalError, match="was approved as succeeded by ann already"):
+        await run.resolve(web, "approved")
+    await run.resolve(db, "approved", outcome="failed", note="the disk is full")
+    await run.resolve(app, "approved")
+    await run.result(timeout_s=20)
+    assert deployer.ran == ["app x1"]
+    found = await results(place, run)
+    by_hand = found["call-web"]
+    assert (by_hand.success, by_hand.result, by_hand.metadata["status"]) == (True, {"version": 3}, "success")
+    assert (by_hand.metadata["approval_status"], by_hand.metadata["approval_id"]) == ("approved", web)
+    assert (found["call-db"].error, found["call-db"].metadata["status"]) == ("the disk is full", "error")
+    trace = await load_trace(place.log, run.run_id)
+    assert compare(trace, await rerun(trace)).equal
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer", "why"),
+    [
+        ("approved", {"outcome": "retry"}, "the call was not started"),
+        ("approved", {"result": 1}, "a result belongs to outcome succeeded"),
+        ("approved", {"outcome": "failed", "result": 1}, "a result belongs to outcome succeeded"),
+        ("approved", {"outcome": "succeeded", "arguments": {"service": "db"}}, "it takes no arguments"),
+        ("rejected", {"outcome": "failed"}, "a rejected call has no outcome"),
+    ],
+)
+async def test_an_outcome_that_says_two_things_is_refused(
+    memory: tuple[Runtime, Deployer, ShiftedClock], decision: Any, answer: dict[str, Any], why: str
+) -> None:
+    runtime, deployer, _ = memory
+    run = await runtime.start(deployer.agent, "question")
+    (approval,) = await asked(run)
+    with pytest.raises(ApprovalError, match=why):
+        await run.resolve(approval, decision, **answer)
+    assert len((await run.state()).pending_approvals) == 1
 
 
 @pytest.mark.parametrize(
