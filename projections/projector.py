@@ -20,6 +20,7 @@ from ..eventlog.commits import Head, digest_of_bytes, head_of, verify
 from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
+from .family_totals import FamilyTotals, family_totals
 from .projection import Projection
 from .run_list import RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore
@@ -203,6 +204,15 @@ class RunIndex(Projector):
         return await self.ask(
             lambda: self.rows.select(self._runs, where, newest_by="submitted_at", limit=limit)
         )
+
+    async def totals(self, rows: Sequence[RunRow]) -> dict[str, FamilyTotals]:
+        """What each of these runs took with all below it, by its id."""
+        roots = {row.root_id for row in rows}
+        found = await self.ask(
+            lambda: [row for root in roots for row in self.rows.select(self._runs, {"root_id": root})]
+        )
+        totals = family_totals(found)
+        return {row.run_id: totals[row.run_id] for row in rows}
 
     async def run(self, run_id: str) -> RunRow:
         """One run. Raises `RunNotFound`."""

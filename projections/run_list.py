@@ -125,9 +125,9 @@ class RunList:
     """The fold behind the run list."""
 
     name = "runs"
-    version = 2
+    version = 3
     row = RunRow
-    columns = ("status", "session", "user", "agent", "submitted_at")
+    columns = ("root_id", "status", "session", "user", "agent", "submitted_at")
 
     def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
         """Fold a run's next commit."""
@@ -153,8 +153,8 @@ class RunList:
         )
 
     def index(self, row: RunRow) -> tuple[Value, ...]:
-        """Status, session, user, agent and the time of submission."""
-        return row.status, row.session, row.user, row.agent, row.submitted_at
+        """Root, status, session, user, agent and the time of submission."""
+        return row.root_id, row.status, row.session, row.user, row.agent, row.submitted_at
 
 
 def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901, PLR0912 - one case each

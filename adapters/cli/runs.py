@@ -10,6 +10,7 @@ from .exits import NO, OK, PAUSED
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from ...projections.family_totals import FamilyTotals
     from ...projections.pending import Pending
     from ...projections.run_list import RunRow
     from ...projections.run_state import RunState
@@ -174,7 +175,6 @@ def refresh_tools(
 async def _list(
     settings: Settings, status: str | None, session: str | None, limit: int, *, json: bool
 ) -> int:
-    import msgspec
 
     from .opening import opened
     from .terminal import Screen
@@ -182,21 +182,42 @@ async def _list(
     screen = Screen(settings)
     async with opened(settings) as runtime:
         found = (await runtime.list_runs(status=status, session=session))[:limit]
+        totals = await (await runtime.index()).totals(found)
     if json:
-        screen.json([msgspec.to_builtins(row) for row in found])
+        screen.json([_row_document(row, totals[row.run_id]) for row in found])
         return OK
     if not found:
         screen.say("no runs")
         return OK
-    screen.table(_COLUMNS, [_cells(row) for row in found])
+    screen.table(_COLUMNS, [_cells(row, totals[row.run_id]) for row in found])
     return OK
 
 
-_COLUMNS = ("run", "agent", "status", "executor", "submitted", "took", "steps", "tokens", "session", "told")
+_COLUMNS = (
+    "run",
+    "agent",
+    "status",
+    "executor",
+    "submitted",
+    "took",
+    "runs",
+    "steps",
+    "tokens",
+    "cost",
+    "session",
+    "told",
+)
 _STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
 
 
-def _cells(row: RunRow) -> list[Part]:
+def _row_document(row: RunRow, family: FamilyTotals) -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.to_builtins(row), "family": msgspec.to_builtins(family)}
+
+
+def _cells(row: RunRow, family: FamilyTotals) -> list[Part]:
+    """What a run took is told with all below it: a swarm or a loop does nothing in its own name."""
     from .escaping import one_line
     from .times import moment
 
@@ -208,17 +229,28 @@ def _cells(row: RunRow) -> list[Part]:
         row.executor,
         moment(row.submitted_at),
         f"{max(0.0, row.updated_at - row.submitted_at):.1f} s",
-        str(row.steps),
-        f"{row.usage.total_tokens:,}",
+        str(family.runs),
+        str(family.steps),
+        f"{family.usage.total_tokens:,}",
+        _cost(family.cost_usd),
         row.session or "",
         one_line(told),
     ]
+
+
+def _cost(cost_usd: str | None) -> str:
+    return "?" if cost_usd is None else f"${cost_usd}"
 
 
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
 async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from ...projections.family_totals import family_totals
+    from ...projections.projection import fold
+    from ...projections.run_list import RunList
     from ...replay import load_trace
     from .opening import opened
     from .terminal import Screen
@@ -228,11 +260,12 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
     async with opened(settings) as runtime:
         state = await runtime.get_run(run_id).state()
         trace = await load_trace(runtime.log, run_id)
+    family = family_totals(fold(RunList(), trace.commits).values())[run_id]
     rows = timeline(below(run_id, trace.events))
     if json:
-        screen.json(_document(state, rows))
+        screen.json({**_document(state, rows), "family": msgspec.to_builtins(family)})
         return OK
-    _tell_head(screen, state)
+    _tell_head(screen, state, family)
     many = len({row.agent_path for row in rows}) > 1
     screen.table(
         ("at", "rev", *(("agent",) if many else ()), "what", "took", "detail"),
@@ -276,7 +309,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _tell_head(screen: Screen, state: RunState) -> None:
+def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
     from .escaping import clean, one_line
     from .views import summary
 
@@ -291,6 +324,9 @@ def _tell_head(screen: Screen, state: RunState) -> None:
             f"{origin.run} at revision {origin.revision}, tools: {origin.tools}; shared up to {origin.shared}"
         )
         screen.tell(("fork of ", "dim"), told)
+    if family.runs > 1:
+        took = f"{family.runs} runs, {family.steps} steps, {family.usage.total_tokens:,} tokens"
+        screen.tell(("family  ", "dim"), f"{took}, {_cost(family.cost_usd)}: the run with all below it")
     if state.owner is not None:
         screen.tell(("driver  ", "dim"), f"{state.owner} (epoch {state.epoch})")
     if state.output:

@@ -134,7 +134,7 @@ def test_every_command_works_on_a_family_under_way_over_forked_and_as_a_file(
     foldlog("runs", "drive", "c1", "project_families:registry")
     judged(foldlog, "c1")
     assert "approval_resolved(approved)" in foldlog("diff", "going.jsonl", "c1", code=1).stdout
-    assert "company" in foldlog("runs", "show", "c1").stdout
+    told_what_it_took(foldlog)
 
     fork = ("fork", closer, "project_families:registry", "--at", "8", "--tools", "run", "--run-id", "f1")
     foldlog(*fork, "--yes", "--no-wait", code=5)  # it asks for an approval of its own
@@ -147,6 +147,23 @@ def test_every_command_works_on_a_family_under_way_over_forked_and_as_a_file(
     there = ("--namespace", f"{project.environ['FOLDLOG_NAMESPACE']}-b")
     judged(foldlog, "c1", *there)
     foldlog("events", "verify", "--all", *there)
+
+
+def told_what_it_took(foldlog: Command) -> None:
+    """The swarm takes no step of its own; what it took with all below it is the sum over the runs of its family."""
+    rows = json.loads(foldlog("runs", "list", "--json").stdout)
+    (swarm,) = [row for row in rows if row["run_id"] == "c1"]
+    family = [row for row in rows if row["root_id"] == "c1"]
+    took = swarm["family"]
+    assert (swarm["steps"], took["runs"]) == (0, len(family))
+    assert took["steps"] == sum(row["steps"] for row in family) > len(family)
+    assert took["usage"]["total_tokens"] == sum(row["usage"]["total_tokens"] for row in family)
+    (loop,) = [row["family"] for row in family if row["agent"] == "polish"]
+    assert (loop["runs"], loop["steps"]) == (3, 2)
+    assert json.loads(foldlog("runs", "show", "c1", "--json").stdout)["family"] == took
+    assert f"{took['runs']} runs, {took['steps']} steps" in foldlog("runs", "show", "c1").stdout
+    (line,) = [each for each in foldlog("runs", "list").stdout.splitlines() if each.startswith("c1 ")]
+    assert f" {took['runs']} " in line
 
 
 def judged(foldlog: Command, what: str, *options: str, single: bool = True) -> None:

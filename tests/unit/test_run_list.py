@@ -25,6 +25,7 @@ from foldlog.eventlog.events import (
     Usage,
 )
 from foldlog.projections.approvals import Approvals
+from foldlog.projections.family_totals import family_totals
 from foldlog.projections.fold import fold_commit
 from foldlog.projections.projection import fold
 from foldlog.projections.run_list import RunList, RunRow
@@ -146,6 +147,25 @@ def test_children_have_rows_of_their_own():
         ("child-a-0", "root-a", "helper"),
         ("child-a-1", "root-a", "helper"),
     }
+
+
+def test_what_a_run_took_with_all_below_it_is_the_sum_over_its_family():
+    def row(run: str, parent: str | None, steps: int, cost: str | None) -> RunRow:
+        usage = TokenUsage(total_tokens=10 * steps)
+        place = {"root_id": "top", "shard": 0, "agent": "a", "agent_path": "a", "submitted_at": 0.0}
+        return RunRow(
+            run_id=run, parent=parent, steps=steps, usage=usage, cost_usd=cost, updated_at=0.0, **place
+        )
+
+    rows = [row("leaf", "node", 2, "0.2"), row("top", None, 0, "0"), row("node", "top", 1, "0.1")]
+    totals = family_totals([*rows, row("free", "top", 1, None)])
+    assert [(totals[run].runs, totals[run].steps) for run in ("top", "node", "leaf")] == [
+        (4, 4),
+        (2, 3),
+        (1, 2),
+    ]
+    assert [totals[run].usage.total_tokens for run in ("top", "node")] == [40, 30]
+    assert [totals[run].cost_usd for run in ("top", "node")] == [None, "0.3"]
 
 
 def test_what_an_inner_agent_said_changes_nothing():
