@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import secrets
 import time
 from typing import Protocol
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"
+_DIGIT_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
+_SHIFTS = range(120, -1, -10)
 
 
 class Clock(Protocol):
@@ -46,5 +49,6 @@ class SystemClock:
 
     def new_id(self) -> str:
         """48 bits of milliseconds and 80 random bits, in base32hex, whose digits sort as their values do."""
-        milliseconds = int(time.time() * 1000).to_bytes(6, "big")
-        return base64.b32hexencode(milliseconds + secrets.token_bytes(10))[:26].decode().lower()
+        random = int.from_bytes(secrets.token_bytes(10), "big")
+        number = int(time.time() * 1000) << 82 | random << 2
+        return "".join([_DIGIT_PAIRS[number >> shift & 0x3FF] for shift in _SHIFTS])

@@ -37,6 +37,21 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     sum: str = ""
 
 
+class _Body(msgspec.Struct, frozen=True):
+    """A commit as it is written, without its `sum`; the fields in the order in which they are stored."""
+
+    append: str
+    at: float
+    epoch: int
+    events: Sequence[Any]
+    path: str
+    prev: str
+    rev: int
+    root: str
+    run: str
+    v: int
+
+
 class _RawCommit(msgspec.Struct, frozen=True, kw_only=True):
     v: int
     run: str
@@ -97,19 +112,33 @@ _ENVELOPE_DECODER = msgspec.json.Decoder(Envelope)
 
 def encode(commit: Commit) -> bytes:
     """The commit as it is stored, closed with its `sum`. Events read as `Unknown` are written back as they were."""
-    fields = {name: getattr(commit, name) for name in commit.__struct_fields__ if name != "sum"}
-    fields["events"] = [e.data if isinstance(e, Unknown) else e for e in commit.events]
-    body = _ENCODER.encode(fields)
+    body = _ENCODER.encode(
+        _Body(
+            append=commit.append,
+            at=commit.at,
+            epoch=commit.epoch,
+            events=[event.data if type(event) is Unknown else event for event in commit.events],
+            path=commit.path,
+            prev=commit.prev,
+            rev=commit.rev,
+            root=commit.root,
+            run=commit.run,
+            v=commit.v,
+        )
+    )
     return b"".join((body[:-1], _SUM_KEY, digest_of_bytes(body)[:_SUM_DIGITS].encode(), b'"}'))
 
 
-def _check_sum(data: bytes) -> None:
-    body, tail = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
-    if (
-        not tail.startswith(_SUM_KEY)
-        or digest_of_bytes(body + b"}")[:_SUM_DIGITS].encode() != tail[len(_SUM_KEY) : -2]
-    ):
+def _checked_digest(data: bytes) -> str:
+    """The SHA-256 (hex) of a commit's bytes, in the pass that checks its `sum`. Raises `ValueError`."""
+    tail = data[-_SUM_BYTES:]
+    whole = hashlib.sha256(memoryview(data)[:-_SUM_BYTES])
+    body = whole.copy()
+    body.update(b"}")
+    if not tail.startswith(_SUM_KEY) or body.hexdigest()[:_SUM_DIGITS].encode() != tail[len(_SUM_KEY) : -2]:
         raise ValueError("its bytes do not match its checksum")
+    whole.update(tail)
+    return whole.hexdigest()
 
 
 def digest_of_bytes(data: bytes) -> str:
@@ -122,7 +151,11 @@ def decode(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
 
     Raises `ValueError` for what is no commit or does not match its `sum`.
     """
-    _check_sum(data)
+    _checked_digest(data)
+    return _decoded(data, upcasters)
+
+
+def _decoded(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
     try:
         commit = _DECODER.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError):
@@ -154,23 +187,24 @@ def _event(event: dict[str, Any]) -> StoredEvent | Unknown:
 def verify(stored: Stored, head: Head) -> Recorded:
     """Decode a commit and check that it is the one that follows `head`. Raises `LogCorrupted`."""
     try:
-        commit = decode(stored.data)
+        digest = _checked_digest(stored.data)
+        commit = _decoded(stored.data)
     except ValueError as error:
         raise _unreadable(stored, head, error) from error
     _check_place(stored, head, commit)
-    return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
+    return Recorded(stored.subject, stored.position, commit, digest)
 
 
 def verify_envelope(stored: Stored, head: Head) -> tuple[Envelope, Head]:
     """As `verify`, but its events stay bytes; and the head behind it. Raises `LogCorrupted`."""
     try:
-        _check_sum(stored.data)
+        digest = _checked_digest(stored.data)
         envelope = _ENVELOPE_DECODER.decode(stored.data)
     except (ValueError, msgspec.MsgspecError) as error:
         raise _unreadable(stored, head, error) from error
     _check_place(stored, head, envelope)
     last = envelope.rev + len(envelope.events) - 1
-    return envelope, Head(stored.position, last, digest_of_bytes(stored.data))
+    return envelope, Head(stored.position, last, digest)
 
 
 def _unreadable(stored: Stored, head: Head, error: Exception) -> LogCorrupted:

@@ -6,7 +6,7 @@ like one is stored as `{"$value": <it>}`, so that what is read is always what wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -42,6 +42,26 @@ OFFLOADED: tuple[type[Event], ...] = tuple(_FIELDS)
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def has_large(events: Iterable[Event]) -> bool:
+    """Whether `spill` would change any of them."""
+    for event in events:
+        field = _FIELDS.get(type(event))
+        if field is not None and not _stays(getattr(event, field)):
+            return True
+    return False
+
+
+def has_references(events: Iterable[Event]) -> bool:
+    """Whether `restore` would change any of them."""
+    for event in events:
+        field = _FIELDS.get(type(event))
+        if field is not None:
+            value = getattr(event, field)
+            if isinstance(value, dict) and _looks_reserved(value):
+                return True
+    return False
 
 
 async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:

@@ -13,8 +13,8 @@ from .run_state import CallState
 
 def asking(text: str, calls: Iterable[CallState]) -> Message:
     """What the model said, with the calls it wants."""
-    requests = tuple(CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls)
-    return Message(role="assistant", content=text, tool_calls=requests)
+    requests = [CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls]
+    return Message(role="assistant", content=text, tool_calls=tuple(requests))
 
 
 def answers(calls: Iterable[CallState]) -> list[Message]:
@@ -26,7 +26,8 @@ def written_arguments(call: CallState | ToolCall) -> str:
     """The arguments as the conversation has them: as the model wrote them, injected ones among them."""
     if call.raw_arguments is not None:
         return call.raw_arguments
-    return canonical_json({**call.arguments, **call.injected_args}).decode()
+    arguments = {**call.arguments, **call.injected_args} if call.injected_args else call.arguments
+    return canonical_json(arguments).decode()
 
 
 def answer_text(result: ToolResult | None) -> str:

@@ -35,7 +35,23 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call_id: str | None = None
 
 
+class _Call(msgspec.Struct, frozen=True):
+    """A tool call as the chain has it; the fields in the order of canonical JSON, here and below."""
+
+    arguments: str
+    call: Place
+    name: str
+
+
+class _Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    call: Place | None = None
+    content: str
+    role: str
+    tool_calls: tuple[_Call, ...] = ()
+
+
 _ENCODER = msgspec.json.Encoder(order="sorted")
+_LINK_ENCODER = msgspec.json.Encoder()
 
 
 def canonical_json(value: Any) -> bytes:
@@ -50,15 +66,14 @@ def sha256_hex(data: bytes) -> str:
 
 def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
     """The chain's next link. Raises `KeyError` for a call id without a place."""
-    record: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        record["tool_calls"] = [
-            {"call": places[call.id], "name": call.name, "arguments": call.arguments}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        record["call"] = places[message.tool_call_id]
-    return sha256_hex(previous.encode() + canonical_json(record))
+    calls = message.tool_calls
+    link = _Link(
+        role=message.role,
+        content=message.content,
+        tool_calls=tuple([_Call(c.arguments, places[c.id], c.name) for c in calls]) if calls else (),
+        call=None if message.tool_call_id is None else places[message.tool_call_id],
+    )
+    return sha256_hex(previous.encode() + _LINK_ENCODER.encode(link))
 
 
 def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:

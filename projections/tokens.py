@@ -26,14 +26,16 @@ class TokenCount(msgspec.Struct, frozen=True):
 
 def estimate_tokens(text: str) -> int:
     """One token for every four bytes of UTF-8, rounded up."""
-    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+    size = len(text) if text.isascii() else len(text.encode(errors="replace"))
+    return -(-size // BYTES_PER_TOKEN)
 
 
 def message_tokens(message: Message, count: Callable[[str], int] = estimate_tokens) -> int:
     """The tokens of one message: its text, and name and arguments of its calls."""
-    return count(message.content) + sum(
-        count(call.name) + count(call.arguments) for call in message.tool_calls
-    )
+    tokens = count(message.content)
+    for call in message.tool_calls:
+        tokens += count(call.name) + count(call.arguments)
+    return tokens
 
 
 def messages_tokens(messages: Iterable[Message], count: Callable[[str], int] = estimate_tokens) -> int:

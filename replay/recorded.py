@@ -188,12 +188,13 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
 
 def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
     """A model call as it is decided on."""
+    prompt = prompt_of(state, rules, event.phase)
     return Answered(
         digest=event.digest,
         phase=event.phase,
         model=event.model or rules.model,
         rules=rules,
-        prompt=prompt_of(state, rules, event.phase),
+        prompt=msgspec.structs.replace(prompt, messages=tuple(prompt.messages)),
         tools=tuple(state.tools.values()),
     )
 

@@ -108,12 +108,20 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     """The `tool_started` that must be stored before their tools may run (protocol rule 20)."""
-    if not state.runnable or state.owner is None or not state.model.replied:
+    if not state.model.replied or not state.runnable or state.owner is None:
         return ()
-    calls = [
-        c for c in startable(state, state.calls, now) if _tool(state, c).effect == "unsafe" and not c.started
+    unsafe = [
+        c.id for c in state.calls.values() if c.result is None and not c.started and _is_unsafe(state, c)
     ]
+    if not unsafe:
+        return ()
+    calls = [c for c in startable(state, state.calls, now) if c.id in unsafe]
     return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.attempt) for c in calls)
+
+
+def _is_unsafe(state: RunState, call: CallState) -> bool:
+    spec = state.tools.get(call.name)
+    return spec is not None and spec.effect == "unsafe"
 
 
 def called(turn: Turn, request: CallRequest) -> None:
@@ -163,7 +171,7 @@ def recorded_result(
 
     `settled` are calls that need none, though their results are not folded yet.
     """
-    if call.result is not None or call.approval_id is not None:
+    if not state.recorded or call.result is not None or call.approval_id is not None:
         return None
     key = recording_key(call.name, call.arguments)
     found = state.recorded.get(key, [])
@@ -330,6 +338,8 @@ def child_ended(turn: Turn, ended: ChildEnded) -> None:
 def park_orphans(turn: Turn) -> bool:
     """A claim over an open `tool_started` does nothing but settle (protocol rule 20)."""
     orphans = [c for c in turn.state.calls.values() if c.orphaned and c.result is None]
+    if not orphans:
+        return False
     undecided = [c for c in orphans if not _is_being_settled(turn, c)]
     for call in undecided:
         request_approval(turn, call, "unverifiable", None)

@@ -110,6 +110,7 @@ class Driver:
         self._inbox: list[Posted] = []
         self._bell: asyncio.Future[None] | None = None
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
+        self._tidy_step = 0
         self._performing = 0
         self._services: list[asyncio.Task[None]] = []
         self._snapshots = SnapshotTaker(journal, host.snapshot_events)
@@ -327,8 +328,8 @@ class Driver:
 
         Children begin in a turn of their own: one in which the run ends would leave them behind (rule 24).
         """
-        begins = [bool(item.extra) for item in posted]
-        count = begins.index(not begins[0]) if len(set(begins)) > 1 else len(posted)
+        begins = bool(posted and posted[0].extra)
+        count = next((at for at, item in enumerate(posted) if bool(item.extra) != begins), len(posted))
         self._inbox[:0] = posted[count:]
         return posted[:count]
 
@@ -383,6 +384,9 @@ class Driver:
     def _forget_all_but(self, wanted: Sequence[Effect]) -> None:
         """Let go of what earlier steps left, so that a run does not take more memory with each of its steps."""
         step = self.state.step
+        if step == self._tidy_step:
+            return
+        self._tidy_step = step
         for effect, task in [*self._tasks.items()]:
             if (
                 isinstance(effect, CallModel | CallTool | Expire)
@@ -507,6 +511,8 @@ class Driver:
 
     async def tools(self) -> Mapping[str, Tool]:
         """The run's tools in this process; connects to its tool servers at the first call."""
+        if self._tools is not None and not self._opening.locked():
+            return self._tools
         async with self._opening:
             if self._tools is None:
                 self._source, self._tools = await self._opened(self.state.mcp_servers)

@@ -27,7 +27,7 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.names import lane_subject
-from ..eventlog.offload import restore, spill
+from ..eventlog.offload import has_large, has_references, restore, spill
 from ..eventlog.ports import (
     COMMIT_BYTES_MAX,
     At,
@@ -166,7 +166,9 @@ class Journal:
 
     async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None]) -> None:
         async for stored in self.log.events.read(self.subject, state.head.position):
-            recorded = await self._restored(verify(stored, state.head))
+            recorded = verify(stored, state.head)
+            if has_references(recorded.commit.events):
+                recorded = await self._restored(recorded)
             see(recorded)
             fold_commit(state, recorded)
 
@@ -216,21 +218,25 @@ class Journal:
         """
         try:
             spilled = await self._spill(events)
-            groups = split(spilled)
+            write, commit = self.write(spilled, epoch=epoch, append=append)
+            groups = split(spilled) if len(write.data) > COMMIT_BYTES_MAX else [spilled]
         except PayloadTooLarge:
             await self.load()
             raise
-        for number, group in enumerate(groups):
-            last = number == len(groups) - 1
-            once = append if len(groups) == 1 else None
-            if not await self._store_one(group, epoch, extra if last else (), once):
+        if len(groups) == 1:
+            return await self._store_one(write, commit, extra, append)
+        for number, group in enumerate(groups, 1):
+            write, commit = self.write(group, epoch=epoch)
+            if not await self._store_one(write, commit, extra if number == len(groups) else (), None):
                 return False
         return True
 
     async def _spill(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         for event in events:
-            if isinstance(event, ToolResult):
+            if isinstance(event, ToolResult) and offloading.is_offloaded(event):
                 await self._persist(functools.partial(offloading.store, event, self.log.artifacts))
+        if not has_large(events):
+            return events
         return await self._persist(lambda: spill(events, self.log.artifacts))
 
     def write(
@@ -252,16 +258,16 @@ class Journal:
         return CommitWrite(self.subject, At(state.head.position), encode(commit)), commit
 
     async def _store_one(
-        self, events: Sequence[StoredEvent], epoch: int, extra: Sequence[Write], append: str | None
+        self, write: CommitWrite, commit: Commit, extra: Sequence[Write], append: str | None
     ) -> bool:
-        write, commit = self.write(events, epoch=epoch, append=append)
-        more: list[Write] = []
+        below: list[Write] = []
+        lane: list[Write] = []
         try:
-            below = await self._ended_below(events)
-            more = [*below, *await self._owed_at_end(events)]
-            positions = await self.log.events.append(*below, write, *more[len(below) :], *extra)
+            if is_terminal(commit.events[-1]):
+                below, lane = await self._ended_below(), await self._lane_handed_on()
+            positions = await self.log.events.append(*below, write, *lane, *extra)
         except Conflict:  # wherever in the batch: everything is read and decided again (rule 7)
-            await self._read_past(write.expected.position, alone=not more and not extra)
+            await self._read_past(write.expected.position, alone=not (below or lane or extra))
             return append is not None and await self._find(append)
         except LogUnavailable as error:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:
@@ -306,18 +312,18 @@ class Journal:
         await self._read_anew(lambda recorded: appends.add(recorded.commit.append))
         return append in appends
 
-    async def _ended_below(self, events: Sequence[StoredEvent]) -> list[Write]:
+    async def _ended_below(self) -> list[Write]:
         """Protocol rule 24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
-        if not self.state.open_children or not is_terminal(events[-1]):
+        if not self.state.open_children:
             return []
         from .family import cancels_below
 
         return await cancels_below(self.log, self.subject, "its parent ended")
 
-    async def _owed_at_end(self, events: Sequence[StoredEvent]) -> list[Write]:
+    async def _lane_handed_on(self) -> list[Write]:
         """Protocol rule 6: a terminal hands the lane on in the same batch."""
         submitted = self.state.submitted
-        if submitted is None or submitted.lane is None or not is_terminal(events[-1]):
+        if submitted is None or submitted.lane is None:
             return []
         return await hand_lane_on(self.log, submitted.lane, self.subject.id)
 

@@ -32,10 +32,14 @@ def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -
     return sha256_hex(data) if len(data) > context.artifact_bytes_min // (SOONER if sooner else 1) else None
 
 
+def is_offloaded(event: ToolResult) -> bool:
+    """Whether the model is to see only the head and the tail of the result."""
+    return "offloaded_artifact_id" in event.metadata
+
+
 async def store(event: ToolResult, artifacts: Artifacts) -> None:
     """Put the text of an offloaded result where it is read from. Raises `LogUnavailable`."""
-    if "offloaded_artifact_id" in event.metadata:
-        await artifacts.put(result_text(event.result).encode(errors="replace"))
+    await artifacts.put(result_text(event.result).encode(errors="replace"))
 
 
 class Retrieval:

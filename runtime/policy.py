@@ -57,14 +57,19 @@ class Verdict(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+_DEFAULTS: Final = {action: Verdict(action, "the policy's default") for action in STRENGTH}
+
+
 def verdict_on(policy: Policy, tool_name: str, arguments: Mapping[str, Any]) -> Verdict:
     """What the policy says of a call."""
+    default = _DEFAULTS[policy.default]
+    if not policy.rules:
+        return default
     found = [
         Verdict(rule.action, f"policy rule {number} ({rule})")
         for number, rule in enumerate(policy.rules, 1)
         if rule.matches(tool_name, arguments)
     ]
-    default = Verdict(policy.default, "the policy's default")
     return max(found, key=lambda verdict: STRENGTH.index(verdict.action), default=default)
 
 

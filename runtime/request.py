@@ -30,10 +30,11 @@ answer with nothing."""
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation of a model call. `digest` is the chain over `messages`; `history` counts those before the input.
 
-    `round` as in `ModelRequest`.
+    `messages` may be the run's own list, which goes on growing: to be copied by who keeps them. `round` as in
+    `ModelRequest`.
     """
 
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     digest: str
     history: int
     round: int
@@ -48,7 +49,7 @@ def prompt_of(state: RunState, rules: Rules, phase: str = "") -> Prompt:
     if phase:
         return _summary_prompt(state)
     return Prompt(
-        messages=tuple(state.messages),
+        messages=state.messages,
         digest=state.messages_digest,
         history=state.history_count,
         round=state.step,
@@ -125,7 +126,7 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
     call = [kind, f"fallback-{fallback}" if fallback else "", str(state.step)]
     return ModelRequest(
         model=model,
-        messages=prompt.messages,
+        messages=tuple(prompt.messages),
         tools=tuple(tool.schema for tool in state.tools.values()) if prompt.tools else (),
         output_schema=prompt.output_schema,
         temperature=rules.temperature,
@@ -144,7 +145,7 @@ def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -
     prompt = prompt_of(state, rules, phase)
     closing = {
         "messages": prompt.digest,
-        "tools": [msgspec.to_builtins(tool.schema) for tool in state.tools.values() if prompt.tools],
+        "tools": [tool.schema for tool in state.tools.values()] if prompt.tools else [],
         "tool_choice": None,
         "output_schema": prompt.output_schema,
         "temperature": rules.temperature,

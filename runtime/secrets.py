@@ -21,6 +21,7 @@ from .toolport import ToolFailed
 CHARACTERS_MIN: Final = 6
 """A shorter value would be found, and replaced, in too many places."""
 
+_SCHEME = "secret://"
 _REFERENCE = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
 
 
@@ -112,7 +113,9 @@ class Veil:
     def _lifted(self, value: Any) -> Any:
         match value:
             case str():
-                return _REFERENCE.sub(lambda found: self._values[found[1]], value)
+                return (
+                    _REFERENCE.sub(lambda found: self._values[found[1]], value) if _SCHEME in value else value
+                )
             case list():
                 return [self._lifted(item) for item in value]
             case dict():
@@ -135,7 +138,7 @@ class _VeiledArtifacts:
 def _names(value: Any) -> list[str]:
     match value:
         case str():
-            return _REFERENCE.findall(value)
+            return _REFERENCE.findall(value) if _SCHEME in value else []
         case list():
             return [name for item in value for name in _names(item)]
         case Mapping():

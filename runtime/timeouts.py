@@ -20,6 +20,8 @@ _SETTINGS: dict[Scope, str] = {"run": "run_timeout_s", "step": "step_timeout_s"}
 
 def expiry(state: RunState, rules: Rules) -> Expire | None:
     """When the time of the run, or of its open step, is over, whichever comes first; null for never or not now."""
+    if rules.run_timeout_s is None and rules.step_timeout_s is None:
+        return None
     elapsed = state.elapsed
     if state.over or not elapsed.claimed_at or elapsed.paused_at is not None:
         return None

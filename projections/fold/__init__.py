@@ -108,10 +108,12 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
             commit.path,
             commit.at,
         )
-    for index, event in enumerate(commit.events):
-        apply(state, event, commit.at)
-        if isinstance(event, Claimed):
-            state.owner_revision = commit.rev + index
+    at = commit.at
+    for event in commit.events:
+        apply(state, event, at)
+    claim = claim_in(commit)
+    if claim is not None:
+        state.owner_revision = commit.rev + claim
     state.head = head_of(recorded)
     state.updated_at = commit.at
 
@@ -120,7 +122,7 @@ def check_epoch(state: RunState, commit: Commit) -> None:
     """Protocol rule 4: an executor commits under its own epoch in force; a claim raises it by one."""
     if commit.epoch == 0:
         return
-    claims = any(isinstance(event, Claimed) for event in commit.events)
+    claims = claim_in(commit) is not None
     in_force = state.epoch + 1 if claims else state.epoch
     if commit.epoch != in_force or (state.owner is None and not claims and not state.over):
         raise LogCorrupted(
@@ -128,6 +130,14 @@ def check_epoch(state: RunState, commit: Commit) -> None:
             commit.rev,
             f"an executor of epoch {commit.epoch} wrote while epoch {state.epoch} was in force",
         )
+
+
+def claim_in(commit: Commit) -> int | None:
+    """The place of the claim among the commit's events, if it is one."""
+    for index, event in enumerate(commit.events):
+        if type(event) is Claimed:
+            return index
+    return None
 
 
 def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:

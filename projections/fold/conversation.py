@@ -135,8 +135,12 @@ def tell_system(state: RunState) -> None:
 
 def add_message(state: RunState, message: Message) -> None:
     """The next message, with its link of the chain."""
-    state.messages.append(message)
+    _link(state, message)
     state.context.tokens += message_tokens(message)
+
+
+def _link(state: RunState, message: Message) -> None:
+    state.messages.append(message)
     state.context.messages += 1
     state.messages_digest = chain(state.messages_digest, message, state.call_places)
 
@@ -152,10 +156,10 @@ def set_messages(state: RunState, messages: list[Message]) -> None:
 
 def give_back(state: RunState, message: Message, reported: int = 0) -> None:
     """A message for the model to read again. `reported`: what the provider says that the prompt takes with it."""
-    context, size = state.context, message_tokens(message)
-    used = reported or context.tokens + size
-    told = message
+    context = state.context
+    context.tokens = reported or context.tokens + message_tokens(message)
     if context.told and context.window_tokens is not None:
-        told = with_line(message, budget_line(used, context.window_tokens))
-    add_message(state, told)
-    context.tokens = used + message_tokens(told) - size
+        told = with_line(message, budget_line(context.tokens, context.window_tokens))
+        context.tokens += message_tokens(told) - message_tokens(message)
+        message = told
+    _link(state, message)

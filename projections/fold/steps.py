@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, Usage
-from ..call_texts import answers, asking, written_arguments
+from ..call_texts import answers, asking
 from ..run_state import ModelCallState, RunState
 from .conversation import give_back
 from .counting import count_retry, count_usage
@@ -70,14 +70,11 @@ def _complete_step(state: RunState) -> None:
     state.steps_completed += 1
     calls = list(state.calls.values())
     usage = state.model.usage
-    give_back(
-        state,
-        asking(state.model.text, calls),
-        usage.input_tokens and usage.input_tokens + usage.output_tokens,
-    )
+    asked = asking(state.model.text, calls)
+    give_back(state, asked, usage.input_tokens and usage.input_tokens + usage.output_tokens)
     for message in answers(calls):
         give_back(state, message)
-    this_round = "\n".join(f"{c.name} {written_arguments(c)}" for c in calls)
+    this_round = "\n".join([f"{call.name} {call.arguments}" for call in asked.tool_calls])
     state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
     state.last_round = this_round
     if not calls:
