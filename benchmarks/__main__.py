@@ -35,9 +35,7 @@ def main() -> None:
     if options.install:
         _install(console)
         return
-    chosen = [BY_NAME[name] for name in options.parts] or [part for part in PARTS if part.by_default]
-    if options.render:
-        chosen = []
+    chosen = [] if options.render else _chosen(options)
     for part in chosen:
         taken = _taken(part, options, console)
         keep(taken, options.into)
@@ -49,6 +47,11 @@ def main() -> None:
         together = {part.name: measured[part.name] for part in chosen}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(together)) + b"\n")
+
+
+def _chosen(options: argparse.Namespace) -> list[Part]:
+    named = [BY_NAME[name] for name in options.parts]
+    return named or [part for part in PARTS if part.by_default or options.all]
 
 
 def _install(console: Console) -> None:
@@ -68,6 +71,7 @@ def _install(console: Console) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", choices=[[], *BY_NAME], help="see --list")
+    parser.add_argument("--all", action="store_true", help="measure every part, the long ones too")
     parser.add_argument(
         "--list", action="store_true", help="say which parts there are, and how long they take"
     )

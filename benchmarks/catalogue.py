@@ -7,7 +7,20 @@ from collections.abc import Callable, Coroutine
 import msgspec
 
 from . import bounds
-from .parts import cancelling, long_run, peers, recovery, streaming, workload_a
+from .parts import (
+    cancelling,
+    cluster,
+    followers,
+    large,
+    loads,
+    long_run,
+    parked,
+    peers,
+    recovery,
+    shards,
+    streaming,
+    workload_a,
+)
 from .settings import Measured, Settings
 
 
@@ -34,6 +47,10 @@ LONG_RUN_BASES = {
     long_run.STEP_CPU: long_run.FIRST,
     long_run.LOAD: long_run.WHOLE,
 }
+PARKED_SAYS = (
+    "Each round starts a server and a worker anew, parks 200 runs before it looks, and then so many more. Memory is "
+    "what the process' resident memory grew by, a run; the caller waits for all of the results at once."
+)
 PARTS = (
     Part(
         name="workload-a",
@@ -113,6 +130,26 @@ PARTS = (
         measure=cancelling.measure,
     ),
     Part(
+        name="loads",
+        title="A run's state, folded from its commits",
+        says=(
+            "Runs of workload A in the memory log: each commit is decoded, checked against the hash chain and folded. "
+            "CPU time of one process."
+        ),
+        minutes=0.5,
+        measure=loads.measure,
+        x_unit="steps",
+    ),
+    Part(
+        name="loads-longest",
+        title="The state of a run of ten thousand steps",
+        says="The same; its state holds some 28,000 messages.",
+        minutes=1,
+        by_default=False,
+        measure=loads.measure_longest,
+        x_unit="steps",
+    ),
+    Part(
         name="long-run",
         title="A run of two thousand steps",
         says=(
@@ -131,6 +168,79 @@ PARTS = (
         by_default=False,
         measure=long_run.measure_longest,
         bases=LONG_RUN_BASES,
+    ),
+    Part(
+        name="parked",
+        title="A thousand runs that wait for a person",
+        says=PARKED_SAYS,
+        minutes=1.5,
+        by_default=False,
+        measure=parked.measure,
+    ),
+    Part(
+        name="parked-most",
+        title="Ten thousand runs that wait for a person",
+        says=PARKED_SAYS,
+        minutes=5,
+        by_default=False,
+        measure=parked.measure_most,
+    ),
+    Part(
+        name="followers",
+        title="A thousand readers at once",
+        says=(
+            "All in one process. They read one run that says ten pieces a second, each of which a thousand readers "
+            "get: ten thousand a second in that process. Then they follow a run that waits for a person, while "
+            "others run."
+        ),
+        minutes=2,
+        by_default=False,
+        measure=followers.measure,
+        bases={followers.RUN_ALONE: followers.NOBODY},
+        plots=(followers.TAIL,),
+    ),
+    Part(
+        name="large",
+        title="A stream with a million commits",
+        says=(
+            "50,000 runs of 21 commits in one stream, beside a stream with a hundred of them. Filled without fsync and "
+            "measured with it, after a restart of the server. Loads are of the whole run, without snapshots."
+        ),
+        minutes=3,
+        by_default=False,
+        measure=large.measure,
+        bases=dict.fromkeys(
+            (large.SERVER, large.LOAD, large.LOAD_AGAIN, large.WORKER, large.REBUILD, large.OPENED),
+            large.SMALL,
+        ),
+    ),
+    Part(
+        name="shards",
+        title="Shards on a slow disk",
+        says=(
+            "Workload A, 50 runs at once, on one server with one worker; strace makes each fsync of the server take "
+            "2 ms longer, or nothing longer but what strace itself takes."
+        ),
+        minutes=3,
+        by_default=False,
+        measure=shards.measure,
+        plots=(shards.RUNS_A_SECOND,),
+        x_unit="shards",
+    ),
+    Part(
+        name="cluster",
+        title="A cluster of three servers",
+        says=(
+            "Workload A on three servers of loopback that keep three replicas of each stream. They share two cores and "
+            "a disk with caller and worker: what is shown is the protocol's price, and no gain of a cluster."
+        ),
+        minutes=1.5,
+        by_default=False,
+        measure=cluster.measure,
+        bases=dict.fromkeys(
+            (workload_a.RUN_ALONE, workload_a.RUNS_A_SECOND, workload_a.SERVER_CPU, workload_a.CPU_ALONE),
+            cluster.ONE,
+        ),
     ),
 )
 BY_NAME = {part.name: part for part in PARTS}

@@ -12,23 +12,25 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 from foldlog.runtime import Agent, Registry
-from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.models import Delta, Finished, ModelProvider, ModelRequest, TextDelta
 
 from . import script
 from .notes import first_to, note
-from .workload import USAGE, Instant, lookup
+from .workload import USAGE, Instant, agent_of, lookup
 
 STALLS_AT = 5
 BEFORE_S = 0.3
-"""A model is silent for so long, so that the reader is there when it begins; one that is to be killed is not."""
-LONG = "long"
+"""A model is silent for so long, so that the reader is there when it begins."""
+LONG, CROWD = "long", "crowd"
+"""The modes for a worker that is to be killed, and for a thousand readers."""
 
 
 class Pace:
-    """How pieces come: `together` at once, `pieces` in all, so many a second."""
+    """How pieces come: `together` at once, `pieces` in all, so many a second, after a silence."""
 
-    def __init__(self, pieces: int, together: int, a_second: int) -> None:
+    def __init__(self, pieces: int, together: int, a_second: int, before_s: float = BEFORE_S) -> None:
         self.pieces, self.together, self.interval_s = pieces, together, together / a_second
+        self.before_s = before_s
 
     async def beats(self) -> AsyncIterator[int]:
         """Yield how many pieces are due, on time whatever the last ones took."""
@@ -43,7 +45,9 @@ PACES = {
     "fast": Pace(4000, 4, 2000),
     "bursts": Pace(4000, 200, 2000),
     "try": Pace(20, 2, 200),
-    LONG: Pace(1000, 1, 200),
+    LONG: Pace(1000, 1, 200, 0),
+    CROWD: Pace(30, 1, 10, 6),
+    "try-crowd": Pace(5, 1, 10, 1),
 }
 
 
@@ -61,7 +65,7 @@ class Stamped:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Pieces at the mode's pace."""
         note("call")
-        await asyncio.sleep(0 if request.model == LONG else BEFORE_S)
+        await asyncio.sleep(PACES[request.model].before_s)
         async for together in PACES[request.model].beats():
             for _ in range(together):
                 yield TextDelta(stamp())
@@ -93,10 +97,15 @@ stalling: Agent[str] = Agent(
 )
 
 
+asking: Agent[str] = Agent("asking", model="instant:2", tools=[lookup], hitl_tools=["lookup"])
+"""An agent whose first call waits for a person."""
+
+
 def registry_of() -> Registry:
     """A registry of these agents."""
-    agents = [*map(talker, PACES), stalling]
-    return Registry(agents=agents, providers={"stamped": Stamped(), "stalling": Stalling()})
+    agents = [*map(talker, PACES), stalling, asking, agent_of(script.STEPS)]
+    providers: dict[str, ModelProvider] = {"stamped": Stamped(), "stalling": Stalling(), "instant": Instant()}
+    return Registry(agents=agents, providers=providers)
 
 
 registry = registry_of()

@@ -1,7 +1,7 @@
 """A reader in another process: reads runs, or a bare subject, and says when each piece came.
 
 python -m benchmarks.reader URL, then a JSON line for each thing to read:
-    {"run": ID}                         the run's stream, until it is over
+    {"run": ID, "readers": N}           the run's stream, until it is over, so many times at once
     {"subject": NAME, "pieces": N}      with nats-py, so many messages; "ready" comes first
 """
 
@@ -23,6 +23,7 @@ class Order(msgspec.Struct):
     """What to read."""
 
     run: str = ""
+    readers: int = 1
     subject: str = ""
     pieces: int = 0
 
@@ -79,6 +80,11 @@ class Reader:
         await reader.line()
         return reader
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     async def line(self) -> bytes:
         """The next line it says. Raises `RuntimeError` if it has ended."""
         if self._process.stdout is None or not (line := await self._process.stdout.readline()):
@@ -105,8 +111,14 @@ async def _serve(url: str) -> None:
         _say(b"ready")
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
             order = msgspec.json.decode(line, type=Order)
-            seen = await (_run(runtime, order.run) if order.run else _subject(url, order))
+            seen = await (_runs(runtime, order) if order.run else _subject(url, order))
             _say(msgspec.json.encode(Report(seen)))
+
+
+async def _runs(runtime: Runtime, order: Order) -> list[Seen]:
+    """One reader after the other, each in the order in which it saw it."""
+    readers = (_run(runtime, order.run) for _ in range(order.readers))
+    return [seen for read in await asyncio.gather(*readers) for seen in read]
 
 
 async def _run(runtime: Runtime, run: str) -> list[Seen]:

@@ -11,7 +11,7 @@ import msgspec
 from .bounds import BARE, FOLDLOG, LOOP
 from .figures import Series, Taken, ratios
 from .numbers import short
-from .parts import peers, recovery, streaming, workload_a
+from .parts import large, loads, parked, peers, recovery, streaming, workload_a
 
 Values = list[float]
 Measured = Mapping[str, Taken]
@@ -142,5 +142,30 @@ TARGETS = (
         )
         for mode in streaming.MODES
         for measure, limit_ms in ((streaming.middle(mode), 1), (streaming.tail(mode), 5))
+    ),
+    *(
+        Target(
+            figure=f"memory of the worker for a parked run, {runs:,} parked",
+            limit=2048,
+            unit="B",
+            values=_found(part, parked.WORKER_RSS, f"{runs:,} runs"),
+        )
+        for part, runs in (("parked", parked.RUNS), ("parked-most", parked.RUNS_MOST))
+    ),
+    Target(
+        figure="load of a 200-event run from a million-commit stream, first read",
+        limit=10,
+        unit="ms",
+        values=_found("large", large.LOAD, large.LARGE),
+    ),
+    *(
+        Target(
+            figure=f"events a second a core, load with chain check and fold, {steps:,} steps",
+            limit=400_000,
+            at_least=True,
+            unit="/s",
+            values=_found(part, loads.EVENTS_A_SECOND, FOLDLOG, steps),
+        )
+        for part, steps in (("loads", 10), ("loads", 1000), ("loads-longest", 10_000))
     ),
 )

@@ -10,7 +10,7 @@ from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, Tex
 
 from . import script
 
-LENGTHS = (script.STEPS, 40, 100)
+LENGTHS = (script.STEPS, 25, 40, 100)
 USAGE = TokenUsage(input_tokens=100, output_tokens=20, total_tokens=120)
 
 

@@ -1,0 +1,50 @@
+"""Many stored runs quickly: the commits of a real run under other names, each chain made anew, published in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import nats
+from foldlog.eventlog import names
+from foldlog.eventlog.commits import Commit, decode, digest_of_bytes, encode
+from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.ports import Subject
+
+NAMESPACE = "default"
+BETWEEN_ANSWERS = 500
+"""After so many messages one is awaited: what the server has not stored yet waits in a queue with an end."""
+SAY_EVERY_RUNS = 1000
+
+
+def renamed(template: Sequence[Commit], run: str) -> Iterator[bytes]:
+    """The commits of a run as another run's."""
+    previous = ""
+    for commit in template:
+        data = encode(msgspec.structs.replace(commit, run=run, root=run, prev=previous))
+        previous = digest_of_bytes(data)
+        yield data
+
+
+async def fill(
+    url: str, runs: Sequence[tuple[str, Sequence[bytes]]], say: Callable[[str], None]
+) -> list[Subject]:
+    """Store runs of these names, each with the commits of another run, in shard 0; their subjects."""
+    layout, subjects, sent = Layout(NAMESPACE), list[Subject](), 0
+    templates = {id(commits): [decode(data) for data in commits] for _, commits in runs}
+    connection = await nats.connect(url)
+    stream = connection.jetstream()
+    for number, (run, commits) in enumerate(runs, start=1):
+        subjects.append(names.run_subject(0, run, run))
+        subject = layout.subject(subjects[-1]).decode()
+        for data in renamed(templates[id(commits)], run):
+            sent += 1
+            if sent % BETWEEN_ANSWERS:
+                await connection.publish(subject, data)
+            else:
+                await stream.publish(subject, data)
+        if number % SAY_EVERY_RUNS == 0:
+            say(f"{number:,} of {len(runs):,} runs are stored")
+    await stream.account_info()
+    await connection.close()
+    return subjects

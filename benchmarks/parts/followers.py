@@ -1,0 +1,103 @@
+"""A thousand readers at once: how late each has a piece of text, and what they cost runs that they do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.runtime import Runtime
+
+from .. import notes, script
+from ..contestants import Contestant, Wanted, many, rss_bytes, timed, worker_process
+from ..models import CROWD, asking, registry_of, talker
+from ..reader import Order, Reader
+from ..settings import Collected, Measured, Settings
+from ..workload import agent_of
+
+ROUNDS = 3
+READERS = (1, 100, 1000)
+ALONE = 20
+SETTLE_S = 5.0
+MIDDLE = "a piece of text to its readers: median"
+TAIL = "a piece of text to its readers: 99th percentile"
+RUN_ALONE = "a run alone beside readers of another run, wall time"
+READER_RSS = "memory of their process for a reader"
+NOBODY = "no reader"
+
+
+def named(readers: int) -> str:
+    """So many readers."""
+    return f"{readers:,} reader{'s' if readers > 1 else ''}"
+
+
+async def measure(settings: Settings) -> Measured:
+    """The readers share one process, which has half of the machine to itself at best."""
+    found, rounds = Collected(), settings.rounds_of(ROUNDS)
+    crowds = READERS if not settings.quick else (1, 3)
+    async with _stage() as (runtime, url, contestant):
+        for number in range(1, rounds + 1):
+            alone = await timed(contestant, Wanted(runs=settings.count(ALONE, 2)))
+            found.add(RUN_ALONE, NOBODY, "ms", alone.wall_ms)
+            for readers in crowds:
+                settings.say(f"round {number} of {rounds}: {named(readers)}")
+                await _read(found, runtime, url, readers, settings)
+            await _beside(found, runtime, url, contestant, crowds[-1], settings)
+    return found.measured()
+
+
+@contextlib.asynccontextmanager
+async def _stage() -> AsyncIterator[tuple[Runtime, str, Contestant]]:
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {notes.VARIABLE: str(Path(directory) / "notes")}
+        async with EphemeralServer() as server, Runtime.open(server.url, registry=registry_of()) as runtime:
+
+            async def run(steps: int) -> None:
+                await runtime.run(agent_of(steps), script.QUESTION, executor="durable")
+
+            async with worker_process(server.url, "benchmarks.models:registry", **environment) as worker:
+                await run(script.STEPS)
+                yield (
+                    runtime,
+                    server.url,
+                    Contestant(name="", setting="", runs=many(run), workers=(worker.pid,)),
+                )
+
+
+async def _read(found: Collected, runtime: Runtime, url: str, readers: int, settings: Settings) -> None:
+    """All read one run that says ten pieces a second."""
+    async with _reader(url) as reader:
+        agent = talker("try-crowd" if settings.quick else CROWD)
+        run = await runtime.start(agent, script.QUESTION, executor="durable")
+        reader.order(Order(run=run.run_id, readers=readers))
+        delays = (await reader.report()).delays_ms
+    found.add(MIDDLE, named(readers), "ms", statistics.median(delays))
+    found.add(TAIL, named(readers), "ms", statistics.quantiles(delays, n=100)[98])
+
+
+async def _beside(
+    found: Collected, runtime: Runtime, url: str, contestant: Contestant, readers: int, settings: Settings
+) -> None:
+    """All follow a run that waits for a person, while others are done."""
+    async with _reader(url) as reader:
+        waiting = await runtime.start(asking, script.QUESTION, executor="durable")
+        before = rss_bytes([reader.pid])
+        reader.order(Order(run=waiting.run_id, readers=readers))
+        await asyncio.sleep(settings.count(int(SETTLE_S), 1))
+        found.add(READER_RSS, named(readers), "B", (rss_bytes([reader.pid]) - before) / readers)
+        alone = await timed(contestant, Wanted(runs=settings.count(ALONE, 2)))
+        found.add(RUN_ALONE, named(readers), "ms", alone.wall_ms)
+        await waiting.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _reader(url: str) -> AsyncIterator[Reader]:
+    reader = await Reader.start(url)
+    try:
+        yield reader
+    finally:
+        await reader.close()

@@ -1,0 +1,49 @@
+"""How fast a run's state is folded from its commits, each decoded and checked against the chain; no network."""
+
+from __future__ import annotations
+
+import time
+
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.runtime import Runtime
+from foldlog.runtime.journal import Journal
+
+from ..bounds import FOLDLOG
+from ..settings import Collected, Measured, Settings
+from ..workload import agent_of, registry_of
+
+ROUNDS = 7
+EVENTS_A_SECOND = "events a second, decoded, checked and folded"
+LENGTHS, LENGTHS_MOST = (10, 100, 1000), (10_000,)
+ENOUGH_EVENTS = 50_000
+"""A round loads short runs again and again, until so many events are folded."""
+
+
+async def measure(settings: Settings) -> Measured:
+    """Runs of ten to a thousand steps of workload A."""
+    return await _measured(settings, LENGTHS[: settings.count(len(LENGTHS), 1)])
+
+
+async def measure_longest(settings: Settings) -> Measured:
+    """A run of ten thousand steps, whose prompt holds all of its messages."""
+    return await _measured(settings, LENGTHS_MOST if not settings.quick else LENGTHS[:1])
+
+
+async def _measured(settings: Settings, lengths: tuple[int, ...]) -> Measured:
+    found, log = Collected(), MemoryLog("default")
+    async with Runtime.open(log=log, registry=registry_of(lengths)) as runtime:
+        for steps in lengths:
+            settings.say(f"a run of {steps:,} steps")
+            run = await runtime.start(agent_of(steps), "question")
+            await run.result()
+            subject = await runtime.locate(run.run_id)
+            events = (await Journal(log, subject).load(short=True)).head.rev
+            times = max(1, settings.count(ENOUGH_EVENTS, 1) // events)
+            for _ in range(settings.rounds_of(ROUNDS)):
+                begun = time.process_time()
+                for _ in range(times):
+                    await Journal(log, subject).load(short=True)
+                took_s = time.process_time() - begun
+                found.add(EVENTS_A_SECOND, FOLDLOG, "/s", events * times / took_s, x=steps)
+            found.remarks.append(f"the run of {steps:,} steps has {events:,} events")
+    return found.measured()
