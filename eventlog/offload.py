@@ -17,6 +17,7 @@ from .events import (
     Event,
     KnowledgeFound,
     LateOutcome,
+    Memoized,
     MemoryHydrated,
     PlannerToolReturned,
     ResultRecorded,
@@ -33,6 +34,7 @@ _FIELDS: dict[type[Event], str] = {
     KnowledgeFound: "items",
     ToolResult: "result",
     Custom: "data",
+    Memoized: "value",
     LateOutcome: "result",
     ResultRecorded: "result",
     PlannerToolReturned: "result",
@@ -75,6 +77,12 @@ async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:
         if (field := _FIELDS.get(type(event))) is not None and not _stays(getattr(event, field))
     }
     return [changed.get(index, event) for index, event in enumerate(events)] if changed else events
+
+
+def inline_bytes(event: Event) -> int:
+    """How large the event is, encoded, without the value that would be stored beside it."""
+    field = _FIELDS.get(type(event))
+    return len(_ENCODER.encode(msgspec.structs.replace(event, **{field: None}) if field else event))
 
 
 def _stays(value: Any) -> bool:

@@ -109,4 +109,7 @@ def _pair(number: int, message: Message, open_calls: list[str]) -> list[str]:
         return [call for call in open_calls if call != message.tool_call_id]
     if open_calls:
         raise ValueError(f"message {number}: no result for the tool call {open_calls[0]!r} before it")
-    return [call.id for call in message.tool_calls]
+    calls = [call.id for call in message.tool_calls]
+    if twice := next((each for index, each in enumerate(calls) if each in calls[:index]), None):
+        raise ValueError(f"message {number}: two tool calls have the id {twice!r}")
+    return calls

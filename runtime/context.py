@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, Submitted
+from ..eventlog.offload import inline_bytes
+from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.call_texts import memo_mark, question_mark
 from .agent_config import check_output_schema
 from .json_values import NotJson, StructT, as_json, as_stored, sound
@@ -19,6 +21,9 @@ from .toolport import Answer, Asked, ToolFailed
 if TYPE_CHECKING:
     from ..eventlog.ports import Artifacts
     from .runnable import Runnable
+
+ENVELOPE_BYTES = 16 * 1024
+"""What is left for all that stands around an event."""
 
 __all__ = ["ArtifactRef", "Custom", "ToolContext"]
 
@@ -163,7 +168,9 @@ class ToolContext:
         if not self._may_ask:
             raise ToolFailed("questions are not available while planning")
         if self.question is None:
-            self.question = Question(key, sound(message), _form(schema))
+            question = Question(key, sound(message), _form(schema))
+            _check_size("a question", len(msgspec.json.encode(question)))
+            self.question = question
         raise Asked
 
     async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
@@ -186,7 +193,9 @@ class ToolContext:
 
     def _send(self, event: Event) -> None:
         if self._open:
-            self._emit(_stored(f"an event of type {event.type!r}", event))
+            event = _stored(f"an event of type {event.type!r}", event)
+            _check_size(f"an event of type {event.type!r}", inline_bytes(event))
+            self._emit(event)
         else:
             self.dropped += 1
 
@@ -196,6 +205,13 @@ def _stored(what: str, value: StructT) -> StructT:
         return as_stored(value)
     except NotJson as error:
         raise ToolFailed(f"{what} cannot be stored: {error}") from None
+
+
+def _check_size(what: str, size_bytes: int) -> None:
+    if size_bytes > COMMIT_BYTES_MAX - ENVELOPE_BYTES:
+        raise ToolFailed(
+            f"{what} has {size_bytes:,} bytes, more than the {COMMIT_BYTES_MAX - ENVELOPE_BYTES:,} that the log takes"
+        )
 
 
 def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:

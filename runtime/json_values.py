@@ -24,6 +24,8 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**64 - 1
 """The integers that the log's JSON codec holds."""
+TOLD_HEAD, TOLD_TAIL = 12_000, 4_000
+"""What is kept of the text of an error, in characters."""
 
 
 class NotJson(ValueError):
@@ -46,6 +48,15 @@ def as_stored(value: StructT) -> StructT:
 def sound(text: str) -> str:
     """The text as UTF-8 holds it: what is no character becomes a question mark."""
     return text.encode(errors="replace").decode()
+
+
+def bounded(text: str) -> str:
+    """The text as UTF-8 holds it; of one that is too long to be told, the head and the tail."""
+    text = sound(text)
+    left_out = len(text) - TOLD_HEAD - TOLD_TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:TOLD_HEAD]}\n[{left_out} characters are left out]\n{text[-TOLD_TAIL:]}"
 
 
 def as_json(value: Any) -> Any:

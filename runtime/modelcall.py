@@ -14,7 +14,7 @@ from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
 from .breakers import Breaker, provider_breaker
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
-from .json_values import sound
+from .json_values import bounded, sound
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
 from .request import model_request
 
@@ -142,7 +142,7 @@ def _failed(
         step=effect.step,
         attempt=effect.attempt,
         error_type=error_type,
-        message=sound(message),
+        message=bounded(message),
         retry_after_s=retry_after_s,
         phase=effect.phase,
     )

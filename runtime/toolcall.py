@@ -18,7 +18,7 @@ from .calls import idempotency_key
 from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
-from .json_values import sound
+from .json_values import bounded
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
 from .toolport import Asked, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
@@ -87,7 +87,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         attempt=effect.attempt,
         status=status,
         result=veil.hide(result),
-        error=None if message is None else sound(veil.hide(message)),
+        error=None if message is None else bounded(veil.hide(message)),
         retryable=retryable,
         retry_after_s=retry_after_s,
         started_at=started_at,

@@ -92,11 +92,22 @@ def _read(path: str) -> dict[str, Any]:
         raise ConfigError("give a .toml or .json file, or MODULE:NAME of an agent or a registry")
     try:
         text = file.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        toml = file.suffix == ".toml"
+        data = tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_distinct)
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}") from None
     except ValueError as error:  # of either format, and of bytes that are no UTF-8
         raise ConfigError(f"it is no {file.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError("a table with the agent's keys is expected")
+    return data
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict; TOML knows no key that stands twice, and JSON would forget the first in silence."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise ValueError(f"the key {twice!r} stands twice")
     return data

@@ -68,6 +68,10 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "mcp_servers.s: unknown key 'comand'",
         ),
         ({"a_toml": "name = "}, "a.toml: it is no TOML: Invalid value (at end of document)"),
+        (
+            {"a_json": '{"name": "a", "retry": {"attempts": 1, "attempts": 2}}'},
+            "a.json: it is no JSON: the key 'attempts' stands twice",
+        ),
         ({"a_json": "[]"}, "a.json: a table with the agent's keys is expected"),
     ],
 )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from hashlib import sha256
 
-from foldlog.eventlog import ChildStarted, Custom, Log, ToolResult
+from foldlog.eventlog import ChildStarted, Custom, Log, Text, ToolResult
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
 
 from tests.runtime.conftest import Place, call, calls, says
@@ -147,3 +147,47 @@ async def test_who_takes_a_call_over_leaves_out_all_that_a_part_did_which_is_don
     assert [e.name for e in events if isinstance(e, ChildStarted)] == ["first", "second"]
     stored = [sha256(data).hexdigest() for data in (b"a source", b"a note")]
     assert [ref["id"] for ref in result.metadata["evidence"]] == stored
+
+
+async def test_what_is_too_large_for_the_log_fails_the_call_and_not_the_run(
+    place: Place, script: Script
+) -> None:
+    huge = "é" * 600_000
+
+    @tool(effect="pure")
+    async def says_much(context: ToolContext, how: str) -> str:
+        """Say much."""
+        match how:
+            case "progress":
+                context.progress(1, 2, huge)
+            case "name":
+                context.emit(Custom(huge, 1))
+            case "event":
+                context.emit(Text(text=huge, agent="inner"))
+            case "question":
+                await context.ask(huge)
+            case "error":
+                raise ValueError(huge)
+            case "data":
+                context.emit(Custom("data", {"much": huge}))
+            case "memo":
+                return str(len(await context.memo("much", lambda: huge)))
+        return how
+
+    ways = ["progress", "name", "event", "question", "error", "data", "memo", "nothing"]
+    turn = calls(*(call("says_much", way, how=way) for way in ways))
+    agent = Agent("helper", model=script(turn, says("done")), tools=[says_much])
+    await place.open(agent)
+    run = await place.start(agent)
+    assert (await run.result(timeout_s=20)).output == "done"
+    results = {e.tool_call_id: e for e in await place.events(run) if isinstance(e, ToolResult)}
+    for way in ways[:4]:
+        assert "has 1,200," in (results[way].error or ""), way
+        assert "more than the 905,216 that the log takes" in (results[way].error or "")
+    told = results["error"].error or ""
+    assert told.startswith("ValueError: ééé")
+    assert "\n[584012 characters are left out]\n" in told
+    assert len(told) < 16_100
+    assert [results[way].result for way in ways[5:]] == ["data", "600000", "nothing"]
+    (custom,) = [e for e in await place.events(run) if isinstance(e, Custom)]
+    assert custom.data == {"much": huge}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgspec
 import pytest
 from foldlog.eventlog.commits import Recorded
@@ -178,3 +181,44 @@ def test_the_providers_number_goes_as_far_as_it_goes_and_the_source_is_that_of_t
     assert context_tokens(messages, reported=50, covered=1) == TokenCount(55, "estimate")
     counted = context_tokens(messages, reported=50, covered=1, count=len, source="tiktoken")
     assert counted == TokenCount(70, "tiktoken")
+
+
+CALL = {"id": "c1", "name": "look", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([{"role": "system", "content": "x"}], "message 1: role system"),
+        ([{"role": "usr", "content": "x"}], "message 1: Invalid enum value 'usr'"),
+        ([{"content": "x"}], "message 1: Object missing required field `role`"),
+        ([{"role": "user", "content": 3}], "message 1: Expected `str`, got `int`"),
+        ([{"role": "user", "contents": "x"}], "message 1: unknown field contents"),
+        (
+            [{"role": "user", "content": "x"}, {"role": "tool", "tool_call_id": "c1"}],
+            "message 2: a result for 'c1', which no message before it calls",
+        ),
+        (
+            [{"role": "tool", "content": "x"}],
+            "message 1: a result for None, which no message before it calls",
+        ),
+        ([{"role": "assistant", "tool_calls": [CALL]}], "message 1: no result for the tool call 'c1'"),
+        (
+            [{"role": "assistant", "tool_calls": [CALL]}, {"role": "user", "content": "x"}],
+            "message 2: no result for the tool call 'c1' before it",
+        ),
+        ([{"role": "assistant", "tool_calls": [CALL, CALL]}], "message 1: two tool calls have the id 'c1'"),
+    ],
+)
+def test_messages_whose_pairs_are_not_whole_are_refused_with_their_number(
+    messages: list[dict[str, Any]], told: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        parse_messages(messages)
+
+
+def test_messages_may_be_empty_and_use_an_id_again_in_a_later_round() -> None:
+    round_ = [{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c1"}]
+    assert parse_messages([]) == ()
+    parsed = parse_messages([{"role": "user"}, *round_, *round_, {"role": "assistant", "content": "🐟"}])
+    assert [message.content for message in parsed] == ["", "", "", "", "", "🐟"]
