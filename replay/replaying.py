@@ -23,7 +23,6 @@ from ..eventlog.events import (
     Event,
     KnowledgeFound,
     LateOutcome,
-    McpProgress,
     MemoryHydrated,
     ModelFailed,
     ModelRequested,
@@ -57,6 +56,7 @@ from ..runtime.commands import (
 )
 from ..runtime.decide import advance, pending, take, unsafe_starts
 from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode
+from ..runtime.journal import CUT_BEHIND
 from ..runtime.lineage import with_model
 from ..runtime.rules import Rules, rules_of_run
 from ..runtime.tools import expose
@@ -73,7 +73,6 @@ _TIMES = frozenset(
 )
 _WAITS = frozenset({"expires_at", "retry_at"})
 _TOLERANCE_S = 1e-3
-_SPLITTABLE = (ToolResult, McpProgress, Custom)
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
@@ -269,7 +268,7 @@ class _Run:
         if not following:
             return None
         own, more = self.commits[self.number].recorded, following[0].recorded
-        cut = isinstance(own.commit.events[-1], _SPLITTABLE) and own.commit.epoch == more.commit.epoch
+        cut = isinstance(own.commit.events[-1], CUT_BEHIND) and own.commit.epoch == more.commit.epoch
         size = sum(len(msgspec.json.encode(e)) for r in (own, more) for e in r.commit.events)
         if not cut or size <= COMMIT_BYTES_MAX - 4096:
             return None

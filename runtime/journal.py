@@ -17,6 +17,7 @@ from ..eventlog.clock import Clock
 from ..eventlog.commits import ORIGIN, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
+    ChildFinished,
     Claimed,
     Custom,
     LaneEntry,
@@ -350,7 +351,8 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
     return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
 
 
-_SPLITTABLE = (ToolResult, McpProgress, Custom)
+CUT_BEHIND = (ToolResult, McpProgress, Custom, ChildFinished)
+"""Events behind which a turn may be cut: whoever goes on decides the rest anew."""
 
 
 def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
@@ -360,7 +362,7 @@ def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
     if sum(sizes) <= limit:
         return [events]
     for cut in range(len(events) - 1, 0, -1):
-        if sum(sizes[:cut]) <= limit and isinstance(events[cut - 1], _SPLITTABLE):
+        if sum(sizes[:cut]) <= limit and isinstance(events[cut - 1], CUT_BEHIND):
             return [events[:cut], *split(events[cut:])]
     largest = max(range(len(events)), key=sizes.__getitem__)
     raise PayloadTooLarge(f"an event of type {events[largest].type!r}", sizes[largest], limit)

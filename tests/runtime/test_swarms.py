@@ -11,6 +11,7 @@ import pytest
 from foldlog.eventlog import ChildStarted, ConfigError, NotRegistered, RunFailed
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
+from foldlog.runtime.ralph import RalphLoop, Stop
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -300,9 +301,47 @@ async def test_outputs_that_are_too_large_together_end_the_swarm(place: Place, s
     swarm = Swarm([a, b, c], "(a | b) >> c")
     await place.open(swarm)
     run = await place.start(swarm)
-    with pytest.raises(RunFailed) as failed:  # c cannot be started, or both outputs come at the same moment
+    with pytest.raises(RunFailed, match="node 'c' cannot be started") as failed:
         await run.result(timeout_s=20)
     assert failed.value.error_type == "payload_too_large"
+    assert [node.status for node in (await run.state()).nodes] == ["completed", "completed"]
+
+
+async def test_large_outputs_that_come_at_once_are_stored_in_commits_of_their_own(
+    place: Place, script: Script
+) -> None:
+    """Both nodes end at one moment; and the output of the last is that of the swarm, in the same turn."""
+    large = COMMIT_BYTES_MAX * 2 // 3
+    inside, both = list[str](), asyncio.Event()
+
+    @tool(effect="pure")
+    async def meet(name: str) -> str:
+        inside.append(name)
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        return "met"
+
+    a, b = (
+        Agent(name, model=script(calls(call("meet", name=name)), says(name * large)), tools=[meet])
+        for name in "ab"
+    )
+    c = Agent("c", model=script(says("c" * large)))
+    swarm = Swarm([a, b, c], "(a | b) >> c")
+    await place.open(swarm)
+    run = await place.start(swarm)
+    with pytest.raises(RunFailed, match="node 'c' cannot be started"):
+        await run.result(timeout_s=20)
+    assert sorted(node.output for node in (await run.state()).nodes) == ["a" * large, "b" * large]
+
+
+async def test_a_large_output_of_the_last_node_is_the_swarms(place: Place, script: Script) -> None:
+    large = COMMIT_BYTES_MAX * 2 // 3
+    swarm = Swarm([Agent("a", model=script(says("a" * large)))], "a")
+    outer = Swarm([RalphLoop(swarm, name="loop", stop=Stop(max_iterations=1))], "loop", name="outer")
+    await place.open(outer)
+    run = await place.start(outer)
+    assert (await run.result(timeout_s=20)).output == "a" * large
 
 
 async def test_a_process_whose_swarm_is_another_one_says_so(place: Place, script: Script) -> None:
