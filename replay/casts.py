@@ -13,17 +13,32 @@ from ..runtime.memory import MemoryStore
 from ..runtime.models import ModelProvider
 from ..runtime.registry import Registry
 from ..runtime.runnable import Runnable
+from ..runtime.todo import TodoTool
 from ..runtime.toolport import Tool, ToolContextPort, ToolSource, ToolSourceFactory
+from .live import Audience
 
 Starts = Counter[str]
 """How often the tool of a call was started, by the call's idempotency key (`run:step:index`)."""
 
 
-class CountedTool:
-    """A tool that counts its starts."""
+class Attended:
+    """Who counts the starts of tools, and who is told of their ends, once there is somebody."""
 
-    def __init__(self, inner: Tool, starts: Starts) -> None:
-        self._inner, self._starts = inner, starts
+    def __init__(self) -> None:
+        self.starts: Starts = Counter()
+        self.audience: Audience | None = None
+
+    async def ended(self, context: ToolContextPort) -> None:
+        """A call has ended by itself."""
+        if self.audience is not None:
+            await self.audience.ended(context)
+
+
+class CountedTool:
+    """A tool that counts its starts, and whose reader is waited for."""
+
+    def __init__(self, inner: Tool, attended: Attended) -> None:
+        self._inner, self._attended = inner, attended
 
     @property
     def spec(self) -> ToolSpec:
@@ -32,15 +47,21 @@ class CountedTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         """Count, and run it."""
-        self._starts[context.idempotency_key] += 1
-        return await self._inner.call(arguments, context)
+        self._attended.starts[context.idempotency_key] += 1
+        try:
+            result = await self._inner.call(arguments, context)
+        except Exception:
+            await self._attended.ended(context)
+            raise
+        await self._attended.ended(context)
+        return result
 
 
 class _CountedSource:
-    def __init__(self, inner: ToolSource, starts: Starts) -> None:
+    def __init__(self, inner: ToolSource, attended: Attended) -> None:
         self._inner = inner
         self.tools: Mapping[str, Tool] = {
-            name: CountedTool(tool, starts) for name, tool in inner.tools.items()
+            name: CountedTool(tool, attended) for name, tool in inner.tools.items()
         }
 
     async def aclose(self) -> None:
@@ -48,14 +69,14 @@ class _CountedSource:
 
 
 class _CountedSources:
-    def __init__(self, inner: ToolSourceFactory, starts: Starts) -> None:
-        self._inner, self._starts = inner, starts
+    def __init__(self, inner: ToolSourceFactory, attended: Attended) -> None:
+        self._inner, self._attended = inner, attended
 
     def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
         self._inner.check(servers)
 
     async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
-        return _CountedSource(await self._inner.open(servers), self._starts)
+        return _CountedSource(await self._inner.open(servers), self._attended)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -70,11 +91,14 @@ class Cast(Registry):
         )
         super().__init__(agents=[agent, *others], tools=base.tools.values() if base is not None else ())
         self._model, self._base = model, base
-        self.starts: Starts = Counter()
+        self.attended = Attended()
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
-        """The agent's tools, counted."""
-        return {name: CountedTool(tool, self.starts) for name, tool in super().resolve(agent).items()}
+        """The agent's tools, counted, but for those that are bound to a run when it is driven."""
+        return {
+            name: tool if isinstance(tool, TodoTool) else CountedTool(tool, self.attended)
+            for name, tool in super().resolve(agent).items()
+        }
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """The script, whatever the model."""
@@ -90,4 +114,4 @@ class Cast(Registry):
 
     def tool_sources(self) -> ToolSourceFactory:
         """The real tool servers, their tools counted."""
-        return _CountedSources(super().tool_sources(), self.starts)
+        return _CountedSources(super().tool_sources(), self.attended)

@@ -31,6 +31,8 @@ from .trace import Trace
 
 ROOT = ""
 """The place of the root run."""
+EVERY = "*"
+"""In the place of a call: every one, in every run, that has no answer of its own."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_field="type", omit_defaults=True):
@@ -51,8 +53,9 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause", tag_field="t
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="type", omit_defaults=True):
     """The answer to the approval `ordinal` of `kind` about `call` (`step.index`, as in `1.0`; empty for a budget).
 
-    `timed_out` is what the approval's timer does. `outcome` and `result` say what became of a call that a dead
-    worker had started (kind `unverifiable`), or that somebody made by hand.
+    With `call="*"` it is the answer to every approval of the kind, in every run, that has none of its own. `timed_out`
+    is what the approval's timer does. `outcome` and `result` say what became of a call that a dead worker had started
+    (kind `unverifiable`), or that somebody made by hand.
     """
 
     call: str
@@ -107,14 +110,14 @@ class ApprovalPlace(msgspec.Struct, frozen=True):
     kind: str
     ordinal: int
 
-    def fits(self, answer: Answer) -> bool:
-        """Whether the answer is meant for it."""
-        return (self.run, self.call, self.kind, self.ordinal) == (
-            answer.run,
-            answer.call,
-            answer.kind,
-            answer.ordinal,
-        )
+    def answer_in(self, inputs: Iterable[Input]) -> Answer | None:
+        """The answer that is meant for it, or else the one to all of its kind."""
+        given = [item for item in inputs if isinstance(item, Answer) and item.kind == self.kind]
+        own = (item for item in given if self._is_of(item))
+        return next(own, None) or next((item for item in given if item.call == EVERY), None)
+
+    def _is_of(self, answer: Answer) -> bool:
+        return (self.run, self.call, self.ordinal) == (answer.run, answer.call, answer.ordinal)
 
     def __str__(self) -> str:
         of = f" of {self.run}" if self.run else ""

@@ -10,10 +10,12 @@ the tool of each call was really started.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 import msgspec
@@ -40,14 +42,27 @@ from ..runtime import Executor, Registry
 from ..runtime.drive import Host
 from ..runtime.executor import require
 from ..runtime.runnable import Runnable, all_members
-from .canonical import Boundary
+from .canonical import Boundary, canonical
 from .casts import Cast
 from .comparison import Comparison, Difference, compare, is_prefix
 from .fault_spec import FaultsLike, describe, parse_faults
-from .inputs import Cancel, Input, Inputs, features_of, inputs_of, parse_inputs, without_cancels
+from .inputs import (
+    EVERY,
+    Answer,
+    Cancel,
+    Input,
+    Inputs,
+    Message,
+    Pause,
+    features_of,
+    inputs_of,
+    parse_inputs,
+    without_cancels,
+)
+from .live import told
 from .monitor import check_trace
 from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
-from .stage import Case, ExecutorFactory, Played, executor_factory, hands_to_workers, play
+from .stage import Case, ExecutorFactory, ForkOf, Played, executor_factory, hands_to_workers, play
 from .trace import Trace
 
 ExecutorLike = str | ExecutorFactory
@@ -145,6 +160,8 @@ class ParityOptions(TypedDict, total=False):
     shape: bool
     registry: Registry | None
     messages: Sequence[Mapping[str, Any]]
+    metadata: Mapping[str, Any]
+    fork: ForkOf | None
     timeout_s: float
 
 
@@ -174,6 +191,8 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     shape: bool = False,
     registry: Registry | None = None,
     messages: Sequence[Mapping[str, Any]] = (),
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    fork: ForkOf | None = None,
     timeout_s: float = 60.0,
 ) -> ParityReport:
     """Run an agent on each executor with the model of `script`, and compare what the log says of the runs.
@@ -184,7 +203,8 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     `inputs`: what reaches the run from outside; a `Cancel` among them is compared as a prefix of the whole. `log`: a
     fresh `MemoryLog` if none; no other worker may serve the agent there. `shape` compares types and places only, for
     tools that are not deterministic. `registry`: where the agent's tools and the agents that it runs are looked up.
-    `messages` are those of `start`. `timeout_s` bounds each run.
+    `messages` and `metadata` are those of `start`. `fork`: a run in `log` that is forked on each executor instead of
+    starting a new one, with answers and cancels as inputs. `timeout_s` bounds each run.
 
     Raises `ConfigError` for what cannot be checked, and `UnsupportedByExecutor` for an executor that lacks what the
     agent, the inputs or the measure's trace need: nothing is left out in silence.
@@ -194,20 +214,37 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     asked = input if input is not None else read.input
     if asked is None:
         raise ConfigError(f"{read.source} has no `input`, and none is given: what is the agent asked?")
-    with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
-        files = ScriptFiles(read, runnable.name, Path(directory))
-        files.check()
-        case = Case(
-            agent=runnable,
-            input=asked,
-            cast=lambda called: Cast(runnable, registry, StageModel(files, called)),
-            log=log if log is not None else MemoryLog(),
-            messages=tuple(dict(message) for message in messages),
-            timeout_s=timeout_s,
-        )
+    told: dict[str, Any] = {"messages": tuple(map(dict, messages)), "metadata": dict(metadata), "fork": fork}
+    with staged(runnable, asked, read, log=log, registry=registry, timeout_s=timeout_s, **told) as case:
         needed = frozenset({"drafts"}) if read.streams else frozenset()
         check = _Check(case, [_Seat(each) for each in executors], planned, needed, shape=shape)
         return await check.run(given)
+
+
+@contextlib.contextmanager
+def staged(
+    runnable: Runnable[Any],
+    input: str,  # noqa: A002 - as in `start`
+    script: Script,
+    *,
+    log: Log | None,
+    registry: Registry | None = None,
+    **fields: Any,
+) -> Iterator[Case]:
+    """The case of a runnable whose models are the script, whose files last as long as the context; `fields` as there.
+
+    Raises `ConfigError` for a turn that is none.
+    """
+    with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
+        files = ScriptFiles(script, runnable.name, Path(directory))
+        files.check()
+        yield Case(
+            agent=runnable,
+            input=input,
+            cast=lambda called: Cast(runnable, registry, StageModel(files, called)),
+            log=log if log is not None else MemoryLog(),
+            **fields,
+        )
 
 
 def _inputs(inputs: InputsLike, script: Script) -> Inputs:
@@ -255,9 +292,14 @@ class _Check:
         )
         if cancels and self._shape:
             raise ConfigError("a cancelled run is compared with a whole one by content; leave shape out")
+        if uncancelled != _imposed(uncancelled, forked=self._case.fork is not None):
+            raise ConfigError(
+                "messages and pauses have no place in a fork: its steps began before it; leave them out"
+            )
         first = self._seats[0]
         measure = await self._play(first, uncancelled)
-        inputs = without_cancels(_with_recovery(inputs_of(measure.trace), uncancelled))
+        found = _imposed(inputs_of(measure.trace), forked=self._case.fork is not None)
+        inputs = without_cancels((*found, *_besides(uncancelled)))
         for probe in probes[1:]:
             require(probe, _features(measure.trace))
         others = self._seats if cancels else self._seats[1:]
@@ -314,10 +356,15 @@ def _require(executor: Executor, name: str, needed: frozenset[str]) -> None:
         raise UnsupportedByExecutor(error.feature, name, error.remedy) from None
 
 
-def _with_recovery(found: Inputs, given: Inputs) -> Inputs:
-    """What the measure was told, and the answers that the script has for what may befall the others."""
-    recovery = tuple(item for item in given if getattr(item, "kind", "") == "unverifiable")
-    return (*found, *recovery)
+def _imposed(found: Inputs, *, forked: bool) -> Inputs:
+    """What the measure was told; of a fork the messages and pauses are its history, or come with it."""
+    return tuple(item for item in found if not (forked and isinstance(item, Message | Pause)))
+
+
+def _besides(given: Inputs) -> Inputs:
+    """The answers that have no place: those for all, and those for what may befall the others."""
+    answers = (item for item in given if isinstance(item, Answer))
+    return tuple(item for item in answers if item.call == EVERY or item.kind == "unverifiable")
 
 
 def _is_cancelled(trace: Trace) -> bool:
@@ -349,6 +396,22 @@ def _findings(played: Played) -> Iterator[Finding]:
         at = f"revisions {earlier} and {own}" if earlier else f"revision {own}"
         yield Finding(played.executor, violation.rule, f"{violation.message} ({violation.run}, {at})")
     yield from _repeated_tools(played)
+    yield from _shown_otherwise(played)
+
+
+def _shown_otherwise(played: Played) -> Iterator[Finding]:
+    """What the live stream did not show as it is stored, or not in time (contract.md sections 2 and 3)."""
+    for late in played.unheard:
+        told_of = (
+            f"call {late.tool_call_id} of {late.run} emitted {late.emitted} events, and {late.shown} of them"
+        )
+        yield Finding(played.executor, "section 3", f"{told_of} were shown while it was under way")
+    if not played.over:
+        return
+    found = compare(canonical(played.trace.observable), canonical(told(played.shown))).first_difference
+    if found is not None:
+        sides = f"stored {_side(found.left)}, shown {_side(found.right)}"
+        yield Finding(played.executor, "section 2", f"the live stream is not what is stored: {sides}")
 
 
 def _repeated_tools(played: Played) -> Iterator[Finding]:

@@ -339,9 +339,10 @@ class RecordedProvider:
             for each in sorted(answers, key=lambda each: each.model != request.model)
             if each.model == request.model or each.failure is None or not each.failure.next_model
         ]
-        for answered in answers:
-            if _digest(request, answered.model) == answered.digest:
-                return answered
+        asked = [each for each in answers if _digest(request, each.model) == each.digest]
+        asked.sort(key=lambda each: each.prompt.round != request.round)  # a cut may make two rounds alike
+        if asked:
+            return next((each for each in asked if _holds(each, request.attempt)), asked[-1])
         same = [answered for answered in answers if answered.phase == request.phase]
         nearest = max(same, key=lambda answered: _likeness(request, answered), default=None)
         if nearest is None:
@@ -351,6 +352,11 @@ class RecordedProvider:
                 f"the request differs from the recorded one: {_difference(request, nearest)}"
             )
         return nearest
+
+
+def _holds(answered: Answered, attempt: int) -> bool:
+    """Whether it is what this attempt came to: a failure holds until the run gave up, and maybe paused and went on."""
+    return answered.failure is None or attempt <= answered.failure.attempt
 
 
 def _is_run(model: str) -> bool:

@@ -23,7 +23,7 @@ from ..eventlog.errors import (
     LogUnavailable,
     RunFinished,
 )
-from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, Status
+from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, ForkTools, Status
 from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
@@ -36,8 +36,9 @@ from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
 from ..runtime.runnable import Runnable
 from ..runtime.turn import Turn
-from .casts import Cast, Starts
+from .casts import Attended, Cast, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
+from .live import Audience, Unheard
 from .scripts import Told
 from .trace import Trace, find_run, load_trace
 
@@ -54,6 +55,15 @@ EXECUTORS = "foldlog.executors"
 ExecutorFactory = Callable[[Host], Executor]
 
 
+class ForkOf(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in the log that is forked instead of starting a new one, as `Runtime.fork` takes it."""
+
+    run: str
+    at: int
+    tools: ForkTools = "ask"
+    input: str | None = None
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What is run, the same for every executor.
 
@@ -67,15 +77,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[dict[str, Any], ...] = ()
     session: str | None = None
     metadata: dict[str, Any] = {}
+    fork: ForkOf | None = None
     timeout_s: float = 60.0
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went on one executor. `starts`: how often the tool of each call was started. `over`: within the time."""
+    """How it went on one executor. `starts`: how often the tool of each call was started. `over`: within the time.
+
+    `shown` is the detailed live stream of the family, whole if the run is `over`; `unheard` what it showed too late.
+    """
 
     executor: str
     trace: Trace
     starts: Starts
+    shown: tuple[Event, ...] = ()
+    unheard: tuple[Unheard, ...] = ()
     fired: tuple[Fault, ...] = ()
     over: bool = True
 
@@ -97,6 +113,7 @@ class _Stage:
     def __init__(self, case: Case, name: str, inputs: Inputs) -> None:
         self._case, self._name, self._inputs, self._log = case, name, inputs, case.log
         self.cast = case.cast(self._called)
+        self._attended = self.cast.attended if isinstance(self.cast, Cast) else Attended()
         self._said: dict[int, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}
         self._events: list[Event] = []
@@ -115,17 +132,31 @@ class _Stage:
             await stack.enter_async_context(self._log.leases.presence(host.worker))
             stack.push_async_callback(_close, executor)
             await self._submit(executor)
+            audience = await stack.enter_async_context(self._audience(patient=not faults))
             serving = [] if workers is None else [await stack.enter_async_context(workers.serving())]
-            over = await self._until_over([*serving, await stack.enter_async_context(_task(self._attend()))])
+            attending = await stack.enter_async_context(_task(self._attend()))
+            over = await self._until_over([*serving, attending])
+            if over:
+                await audience.end()
         if any(isinstance(item, Cancel) for item in self._inputs):
             await self._log.clock.sleep(LATE_EVENTS_S)
         return Played(
             executor=self._name,
             trace=await load_trace(self._log, self._run_id),
-            starts=self.cast.starts if isinstance(self.cast, Cast) else Starts(),
+            starts=self._attended.starts,
+            shown=tuple(audience.shown),
+            unheard=tuple(audience.unheard),
             fired=tuple(workers.fired) if workers is not None else (),
             over=over,
         )
+
+    @contextlib.asynccontextmanager
+    async def _audience(self, *, patient: bool) -> AsyncIterator[Audience]:
+        """Who reads the live stream until the context is left."""
+        stream = self._runtime.get_run(self._run_id).stream(detailed=True)
+        audience = self._attended.audience = Audience(self._log.clock, patient=patient)
+        async with contextlib.aclosing(stream), _task(audience.read(stream)):
+            yield audience
 
     async def wake(self) -> None:
         """Somebody has to go on with the run of a worker that is gone."""
@@ -142,6 +173,9 @@ class _Stage:
 
     async def _submit(self, executor: Executor) -> None:
         """Start the run; what its first step carries is said before anybody can claim it."""
+        if self._case.fork is not None:
+            await self._fork(self._case.fork)
+            return
         case, first = self._case, self._pinned(ROOT, 1)
         early = bool(first) and not hands_to_workers(executor)
         submit_to = "durable" if early else self._name
@@ -159,6 +193,18 @@ class _Stage:
             await self._say_once(run.run_id, number)
         if early:
             await self._runtime.drive(run.run_id, self._name)
+
+    async def _fork(self, wish: ForkOf) -> None:
+        run = await self._runtime.fork(
+            wish.run,
+            at=wish.at,
+            tools=wish.tools,
+            input=wish.input,
+            executor=self._name,
+            agent=self._case.agent,
+        )
+        self._run_id = run.run_id
+        self._names[run.run_id] = self._case.agent.name
 
     async def _until_over(self, helpers: list[asyncio.Task[None]]) -> bool:
         """Wait for the end; whether it came in time. A helper that fails ends the wait with its error."""
@@ -262,13 +308,13 @@ class _Stage:
                 pass
 
     async def _answer(self, asked: ApprovalRequested, where: ApprovalPlace) -> None:
-        answers = [item for item in self._inputs if isinstance(item, Answer) and where.fits(item)]
-        if not answers and asked.kind != "unverifiable":
+        answer = where.answer_in(self._inputs)
+        if answer is None and asked.kind != "unverifiable":
             run = f", run={where.run!r}" if where.run else ""
             raise ConfigError(
                 f"{where}, tool {asked.tool_name!r}, has no answer: add Answer(call={where.call!r}{run}) to the inputs"
             )
-        answer = answers[0] if answers else Answer(call=where.call, kind=asked.kind, outcome="retry")
+        answer = answer or Answer(call=where.call, kind=asked.kind, outcome="retry")
         try:
             if answer.decision == "timed_out":
                 await self._expire(asked)

@@ -2,7 +2,7 @@
 
     @given(scenarios(), faults())
     def test_executors_agree(scenario: Scenario, planned: tuple[Fault, ...]) -> None:
-        report = asyncio.run(scenario.check(faults=planned))
+        report = check_simulated(scenario, faults=planned)
         assert report.equal, report.render()
 
 For an agent of your own take `scripts(agent.tools)` and `check_parity`. What is drawn is plain data, so that a failing
@@ -11,16 +11,15 @@ example prints as something that can be pasted into a test. Needs the extra `fol
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from hypothesis import strategies as st
 
 from ..eventlog.errors import ConfigError
-from ..eventlog.events import Custom, Effect
+from ..eventlog.events import Effect
 from ..eventlog.faults import (
     CrashAt,
     DuplicateDelivery,
@@ -31,75 +30,42 @@ from ..eventlog.faults import (
     SpuriousConflict,
     plan_of,
 )
-from ..runtime import Agent, Retryable, ToolContext, ToolFailed, tool
-from ..runtime.subagents import PARALLEL
-from ..runtime.toolport import Tool
-from .inputs import Answer, Cancel, Input, Message, Pause
-from .parity import ParityReport, check_parity
+from ..eventlog.memory import MemoryLog
+from ..eventlog.ports import Log
+from ..runtime import Agent, LocalExecutor, Registry
+from ..runtime.knowledge import KnowledgeItem
+from ..runtime.subagents import PARALLEL, SPAWN_SELF
+from .inputs import EVERY, Answer, Cancel, Input, Inputs, Message, Pause
+from .parity import ParityReport, check_parity, staged
+from .scripts import read_script
+from .simulation.loop import Picks, SimulatedClock, run_simulated
+from .stage import play
+from .tool_plans import Outcome, ToolPlan
 from .trace import Trace
 
 Turn = dict[str, Any]
 Decision = Literal["approved", "rejected", "timed_out"]
-Outcome = Literal["returns", "fails", "recovers"]
 WORDS = ("one", "two", "three")
 """What texts and arguments are made of: few words, so that rounds repeat and shrunk examples are readable."""
 TASK = "dig up"
 """How the task of each sub-agent begins."""
-FAST_RETRY = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
+QUESTION = "question"
+FAST_RETRY: dict[str, Any] = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
+TODO = ("add_todo", "complete_todo", "get_todo")
+ANSWERS: Inputs = (
+    Answer(call=EVERY),
+    Answer(call=EVERY, kind="policy"),
+    Answer(call=EVERY, kind="elicitation", arguments={"word": WORDS[0]}),
+    Answer(call=EVERY, kind="budget", arguments={"raise": 1000}),
+)
+"""What is said where nothing else was drawn."""
+TIME_S = 900.0
+STEPS_MAX = 400_000
+"""How long a simulated run may take in virtual time, and a simulated check in steps of the loop."""
 CALLS_MAX = 3
 SUMMARIES_MAX = 20
 OPERATIONS_MAX = 60
 """How far into a worker's life a fault is planned."""
-
-
-class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool: what it does before it ends (`progress` notifications, a custom event, letting others run), and how.
-
-    `recovers`: its first attempt asks to be tried again. `keeps`: it stores an artifact, and a part of it is done once.
-    `asks`: the name of an agent that it runs as a child.
-    """
-
-    name: str
-    effect: Effect = "unsafe"
-    parallel: bool = True
-    progress: int = 0
-    emits: bool = False
-    yields: int = 0
-    keeps: bool = False
-    outcome: Outcome = "returns"
-    asks: str | None = None
-
-    def make(self, agents: Iterable[Agent[Any]] = ()) -> Tool:
-        """The tool; `agents` are those that it may ask."""
-        plan, known, tried = self, {agent.name: agent for agent in agents}, set[str]()
-
-        @tool(name=plan.name, effect=plan.effect, parallel=plan.parallel)
-        async def planned(text: str, ctx: ToolContext) -> str:
-            """Do as planned."""
-            await plan.show(ctx, text)
-            if plan.keeps:
-                kept = await ctx.artifact(text.encode(), "text/plain")
-                text = await ctx.memo("kept", lambda: f"{text} ({kept.id[:8]})")
-            if plan.asks is not None:
-                return await ctx.run(known[plan.asks], text)
-            if plan.outcome == "fails":
-                raise ToolFailed(f"{plan.name} failed: {text}")
-            if plan.outcome == "recovers" and ctx.idempotency_key not in tried:
-                tried.add(ctx.idempotency_key)
-                raise Retryable("not yet", after_s=0.001)
-            return f"{plan.name}: {text}"
-
-        return planned
-
-    async def show(self, ctx: ToolContext, text: str) -> None:
-        """What can be seen of a call before it ends."""
-        for number in range(self.progress):
-            ctx.progress(number + 1, self.progress, text)
-            await asyncio.sleep(0)
-        if self.emits:
-            ctx.emit(Custom(self.name, {"text": text}))
-        for _ in range(self.yields):
-            await asyncio.sleep(0)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,18 +76,18 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     inner_tools: tuple[ToolPlan, ...] = ()
     inner_turns: tuple[Turn, ...] = ()
     inputs: tuple[Input, ...] = ()
-    approved: tuple[str, ...] = ()
-    """The tools that need an approval."""
+    config: dict[str, Any] = {}
+    """What else the agent is configured with, as `Agent` takes it."""
+    named_tools: tuple[str, ...] = ()
+    """Tools that it has by their name alone."""
     planner: tuple[Turn, ...] | None = None
     """What the planner says; null for an agent without one."""
     subagents: tuple[Turn, ...] | None = None
     """What each sub-agent says; null for an agent that may have none."""
-    fallbacks: tuple[str, ...] = ()
-    """Models that are asked, with the same script, when the agent's own has failed too often."""
-    context: dict[str, Any] | None = None
-    awareness: str | None = None
-    budgets: dict[str, Any] | None = None
-    max_steps: int = 10
+    earlier: tuple[tuple[Turn, ...], ...] = ()
+    """What its model said in earlier runs of a session, which it remembers."""
+    knows: bool = False
+    """Whether there is stored knowledge that fits the question."""
 
     @property
     def script(self) -> dict[str, Any]:
@@ -137,21 +103,74 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         inner: Agent[Any] = Agent("inner", tools=[plan.make() for plan in self.inner_tools], retry=FAST_RETRY)
         return Agent(
             "outer",
-            tools=[plan.make([inner]) for plan in self.tools],
-            hitl_tools=self.approved,
-            max_steps=self.max_steps,
-            retry=FAST_RETRY,
-            planning_enabled=self.planner is not None,
-            allow_parallel_subagents=self.subagents is not None,
-            fallback_models=self.fallbacks,
-            context=self.context,
-            budget_awareness=self.awareness,
-            budgets=self.budgets,
+            tools=[*(plan.make([inner]) for plan in self.tools), *self.named_tools],
+            **{"retry": FAST_RETRY, "planning_enabled": self.planner is not None, **self.config},
         )
 
-    async def check(self, **options: Any) -> ParityReport:
+    async def check(self, *, log: Log | None = None, **options: Any) -> ParityReport:
         """`check_parity` of the scenario; options as there."""
-        return await check_parity(self.agent(), "question", script=self.script, inputs=self.inputs, **options)
+        log = log if log is not None else MemoryLog()
+        return await check_parity(
+            self.agent(),
+            QUESTION,
+            script=self.script,
+            **{"inputs": self.inputs, "metadata": await self.remembered(log), **options},
+            log=log,
+            registry=self.registry(),
+        )
+
+    def registry(self) -> Registry:
+        """What there is besides the agent."""
+        return Registry(knowledge=_Shelf(known=self.knows))
+
+    async def remembered(self, log: Log) -> dict[str, Any]:
+        """Let the earlier runs happen; the metadata of a run that remembers them."""
+        if not self.earlier:
+            return {}
+        session = log.clock.new_id()
+        for number, turns in enumerate(self.earlier):
+            agent: Agent[Any] = Agent("outer", tools=[plan.make() for plan in self.tools], retry=FAST_RETRY)
+            script = read_script({"turns": list(turns)})
+            with staged(agent, f"question {number}", script, log=log, session=session) as case:
+                await play(case, "local", LocalExecutor, ANSWERS)
+        return {"memory": {"scope": {"session_id": session}}}
+
+
+class _Shelf:
+    """Stored knowledge of one thing."""
+
+    def __init__(self, *, known: bool) -> None:
+        self._known = known
+
+    async def search(self, query: str, limit: int) -> list[KnowledgeItem]:
+        """The one piece, if it is asked for what it is about."""
+        found = self._known and QUESTION in query
+        return [KnowledgeItem(id="k1", text="There is an answer.", source="notes")][:limit] if found else []
+
+    async def add(self, text: str, source: str = "") -> list[KnowledgeItem]:
+        """Nothing is kept."""
+        return []
+
+
+class Checked(Protocol):
+    """What is drawn of any kind: it can be checked."""
+
+    async def check(self, **options: Any) -> ParityReport:
+        """`check_parity` of it; options as there."""
+        ...
+
+
+def check_simulated(scenario: Checked, *, seed: int | None = None, **options: Any) -> ParityReport:
+    """Check a scenario in virtual time, where nothing takes long and the same always comes of it; options as `check`.
+
+    `seed` decides what runs next of all that could; without one it is what was ready first. Not for use within a
+    running event loop.
+    """
+
+    async def check() -> ParityReport:
+        return await scenario.check(log=MemoryLog(clock=SimulatedClock()), **{"timeout_s": TIME_S, **options})
+
+    return run_simulated(check, picks=None if seed is None else Picks(seed), steps_max=STEPS_MAX)
 
 
 # --- what a model says ------------------------------------------------------------------------------------------------
@@ -164,27 +183,48 @@ texts = st.lists(words, min_size=1, max_size=3)
 jobs = st.lists(st.builds(lambda word: {"task": f"{TASK} {word}"}, words), min_size=1, max_size=4)
 """Jobs of one `parallel_subagents` call; four are more than an agent may start at once."""
 
+_BUILT_IN: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    PARALLEL: st.builds(lambda jobs: {"jobs": jobs}, jobs),
+    SPAWN_SELF: st.builds(lambda word: {"task": f"{TASK} {word}"}, words),
+    "add_todo": st.builds(lambda word: {"text": word}, words),
+    "complete_todo": st.builds(
+        lambda step, index: {"id": f"{step}.{index}"}, st.integers(1, 2), st.integers(0, 1)
+    ),
+    "get_todo": st.just({}),
+}
+"""Arguments of tools that foldlog brings along."""
+
 
 def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolPlan]:
-    """Tools of this name, of every effect and outcome; unsafe ones do not recover, as nobody tries them again."""
+    """Tools of this name, of every effect and outcome."""
     effects: st.SearchStrategy[Effect] = st.sampled_from(["pure", "unsafe", "idempotent", "unsafe"])
-
-    def consistent(plan: ToolPlan) -> ToolPlan:
-        unsafe = plan.effect == "unsafe" and plan.outcome == "recovers"
-        return msgspec.structs.replace(plan, outcome="returns") if unsafe else plan
-
+    outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
+        ["returns", "returns", "returns", "fails", "recovers", "late"]
+    )
     return st.builds(
         ToolPlan,
         name=st.just(name),
-        effect=st.just("pure") if asks else effects,
+        effect=effects,
+        attempts=st.integers(1, 3),
         parallel=st.booleans(),
         progress=st.sampled_from([0, 1, 2, 2]),
         emits=st.booleans(),
         yields=st.integers(0, 3),
         keeps=st.booleans(),
-        outcome=st.sampled_from(["returns", "returns", "fails", "recovers"]),
+        questions=st.sampled_from([0, 0, 0, 1, 2]),
+        outcome=outcomes,
         asks=st.just(asks),
-    ).map(consistent)
+    ).map(_consistent)
+
+
+def _consistent(plan: ToolPlan) -> ToolPlan:
+    """Nobody tries an unsafe tool again; how much of what waits for the log is done in a short time is free."""
+    changes: dict[str, Any] = {"attempts": 1} if plan.effect == "unsafe" else {}
+    if plan.outcome == "recovers" and plan.effect == "unsafe":
+        changes["outcome"] = "returns"
+    if plan.outcome == "late":
+        changes |= {"outcome": "returns"} if plan.asks else {"keeps": False}
+    return msgspec.structs.replace(plan, **changes)
 
 
 def toolboxes(
@@ -205,8 +245,8 @@ def calls(names: Iterable[str]) -> st.SearchStrategy[Turn]:
 
 def _fitting(name: str, names: Iterable[str]) -> st.SearchStrategy[Turn]:
     """A call whose arguments fit: by the tool's schema if the tools are given (texts only), else a `text`."""
-    if name == PARALLEL:
-        return st.builds(lambda jobs: {"name": PARALLEL, "arguments": {"jobs": jobs}}, jobs)
+    if name in _BUILT_IN:
+        return st.builds(lambda arguments: {"name": name, "arguments": arguments}, _BUILT_IN[name])
     known = names.get(name) if isinstance(names, Mapping) else None
     properties = (
         known.spec.parameters.get("properties", {}) if known is not None else {"text": {"type": "string"}}
@@ -287,7 +327,7 @@ def contexts(draw: st.DrawFn) -> tuple[dict[str, Any] | None, str | None]:
     return context, awareness
 
 
-def _outlasting(turn: Turn, attempts: float) -> Turn:
+def outlasting(turn: Turn, attempts: float) -> Turn:
     """The turn; where it fails at first, then so often that a model with these attempts is given up with."""
     error = turn.get("error")
     if error is None or error["type"] == "context_overflow":
@@ -370,43 +410,99 @@ def faults(draw: st.DrawFn, *, operations_max: int = OPERATIONS_MAX) -> tuple[Fa
 
 
 @st.composite
+def policies(draw: st.DrawFn, names: Sequence[str]) -> dict[str, Any] | None:
+    """Rules on calls of these tools; mostly none."""
+    actions = ["allow", "deny", "require_approval"]
+    patterns = st.sampled_from([*names, "*", f"{names[0][0]}*"])
+    texts = st.sampled_from([{}, {"text": WORDS[0]}, {"text": "t*"}])
+    rule = st.fixed_dictionaries({"tool": patterns, "arguments": texts, "action": st.sampled_from(actions)})
+    rules = draw(st.lists(rule, min_size=1, max_size=3))
+    default = draw(st.sampled_from(["allow", "allow", "require_approval"]))
+    return draw(st.sampled_from([None, None, {"rules": rules, "default": default}]))
+
+
+@st.composite
+def configs(draw: st.DrawFn, names: Sequence[str]) -> dict[str, Any]:
+    """What an agent with these tools may be configured with besides, but for what depends on time."""
+    context, awareness = draw(contexts())
+    chosen = {
+        "hitl_tools": draw(st.sampled_from([(), (), *((name,) for name in names)])),
+        "policy": draw(policies(names)),
+        "max_steps": draw(st.sampled_from([10, 10, 10, 2])),
+        "fallback_models": draw(st.sampled_from([(), (), ("openai:spare",)])),
+        "context": context,
+        "budget_awareness": awareness,
+        "budgets": draw(st.sampled_from([None, None, {"max_tokens": 12}, {"step": {"max_tokens": 6}}])),
+        "output_schema": draw(st.sampled_from([None, None, None, {"type": "integer"}])),
+        "retry": {**FAST_RETRY, "exhausted": draw(st.sampled_from(["error", "error", "pause"]))},
+    }
+    return {key: value for key, value in chosen.items() if value is not None}
+
+
+@st.composite
+def answered(draw: st.DrawFn, tools: Sequence[ToolPlan], script: Sequence[Turn]) -> tuple[Answer, ...]:
+    """Answers to the questions of tools that the script calls; some are left to `ANSWERS`."""
+    asked = {plan.name: plan.questions for plan in tools}
+    found: list[Answer] = []
+    for step, turn in enumerate(script, start=1):
+        for index, call in enumerate(turn.get("tool_calls", ())):
+            for ordinal in range(asked.get(call["name"], 0)):
+                decision: Decision = draw(st.sampled_from(["approved", "rejected", "timed_out"]))
+                told = {"word": draw(words)} if decision == "approved" else None
+                answer = Answer(call=f"{step}.{index}", decision=decision, arguments=told)
+                found.append(msgspec.structs.replace(answer, kind="elicitation", ordinal=ordinal))
+    return tuple(answer for answer in found if draw(st.booleans()))
+
+
+@st.composite
 def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
-    """An agent with everything that an agent can have: tools, a child, approvals, messages, pauses; or a cancel."""
+    """An agent with everything that an agent can have: tools, children, memory, answers, messages, pauses; a cancel."""
     tools, inner = draw(toolboxes(asks="inner")), draw(toolboxes(("gamma",)))
     names = [plan.name for plan in tools]
-    approved = draw(st.sampled_from([(), ("alpha",), ("beta",)]))
+    config = draw(configs(names))
+    named = draw(st.sampled_from([(), (), TODO]))
     subagents = draw(st.none() | scripts(names[:2], rounds_max=1))
-    script = draw(scripts([*names, *([] if subagents is None else [PARALLEL])], answers=4))
-    fallbacks = draw(st.sampled_from([(), (), ("openai:spare",)]))
-    if fallbacks:
-        script = tuple(_outlasting(turn, FAST_RETRY["attempts"]) for turn in script)
+    spawning = (
+        [] if subagents is None else draw(st.sampled_from([[PARALLEL], [SPAWN_SELF], [PARALLEL, SPAWN_SELF]]))
+    )
+    config |= {"allow_parallel_subagents": PARALLEL in spawning, "allow_self_spawn": SPAWN_SELF in spawning}
+    script = draw(scripts([*names, *named, *spawning], answers=4))
+    if "fallback_models" in config or config["retry"]["exhausted"] == "pause":
+        script = tuple(outlasting(turn, FAST_RETRY["attempts"]) for turn in script)
+    if "output_schema" in config:
+        script = draw(_structured(script))
     said: list[Input] = [
         *draw(injections(len(script) - 3)),
         *draw(pauses(len(script) - 3)),
-        *draw(approvals(script, approved)),
+        *draw(approvals(script, config["hitl_tools"])),
+        *draw(answered(tools, script)),
+        *ANSWERS,
     ]
     if cancelled:
         said.append(draw(cancels()))
-    context, awareness = draw(contexts())
-    budgets = draw(st.sampled_from([None, None, {"max_tokens": 12}, {"step": {"max_tokens": 6}}]))
-    if subagents is not None:  # they would ask for more, each at a place of its own
-        budgets = None
-    if budgets is not None:
-        said.append(Answer(call="", kind="budget", arguments={"raise": 1000}))
+    earlier = draw(st.lists(scripts(names[:2], rounds_max=1), max_size=2).map(tuple))
+    if earlier:
+        config["memory"] = {"scope": draw(st.sampled_from(["session", "task"]))}
     return Scenario(
         tools=tools,
         turns=script,
         inner_tools=inner,
         inner_turns=draw(scripts(["gamma"], rounds_max=1)),
         inputs=tuple(said),
-        approved=approved,
-        max_steps=draw(st.sampled_from([10, 10, 10, 2])),
+        config=config,
+        named_tools=named,
         planner=draw(st.none() | scripts(names, rounds_max=2)),
         subagents=subagents,
-        fallbacks=fallbacks,
-        context=context,
-        awareness=awareness,
-        budgets=budgets,
+        earlier=earlier,
+        knows=draw(st.booleans()),
+    )
+
+
+@st.composite
+def _structured(draw: st.DrawFn, script: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The script; some of its answers are the integers that a schema asks for."""
+    return tuple(
+        {**turn, "text": ["1"]} if not turn["tool_calls"] and draw(st.booleans()) else turn for turn in script
     )
 
 
@@ -417,7 +513,7 @@ def traces() -> st.SearchStrategy[Trace]:
 
 def _trace_of(scenario: Scenario) -> Trace:
     with ThreadPoolExecutor(1) as thread:
-        report = thread.submit(asyncio.run, scenario.check()).result()
+        report = thread.submit(check_simulated, scenario).result()
     if "local" not in report.traces:
         raise ConfigError("the scenario was not run")
     return report.traces["local"]

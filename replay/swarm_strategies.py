@@ -2,7 +2,7 @@
 
     @given(swarm_scenarios(), faults())
     def test_executors_agree(scenario: SwarmScenario, planned: tuple[Fault, ...]) -> None:
-        report = asyncio.run(scenario.check(faults=planned))
+        report = check_simulated(scenario, faults=planned)
         assert report.equal, report.render()
 
 Needs the extra `foldlog[test]`.
@@ -39,8 +39,10 @@ from ..runtime.swarm import (
 )
 from ..runtime.swarm.flow import parallel, series
 from ..runtime.swarm.predicates import Test
+from ..runtime.swarm.swarm_config import Mode
 from .parity import ParityReport, check_parity
-from .strategies import FAST_RETRY, WORDS, ToolPlan, Turn, scripts, tool_plans, words
+from .strategies import ANSWERS, FAST_RETRY, WORDS, Turn, policies, scripts, tool_plans, words
+from .tool_plans import ToolPlan
 
 TESTS: Mapping[str, Test] = {"p": lambda text: len(text) % 2 == 0, "q": lambda text: "one" in text}
 """The functions that generated flows ask."""
@@ -48,6 +50,7 @@ TESTS: Mapping[str, Test] = {"p": lambda text: len(text) % 2 == 0, "q": lambda t
 PATTERNS = ("one|two", r"\bx/y\b", r"\\/", "é", r"[/\"]", "^$")
 KINDS = ("node", "series", "parallel", "branch", "loop")
 TIMES_MAX = 3
+HANDOFFS_MAX = 3
 
 _texts = words | st.text(max_size=5)
 _keys = st.sampled_from(["a", "ok", "b_2", "odd key", "0", ""]) | st.integers(0, 9)
@@ -107,11 +110,14 @@ class _Drawing:
 
 
 class SwarmScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A swarm whose agents have a tool each, and what their models say, by the agent's name."""
+    """A swarm whose agents have a tool each, and what their models say, by the agent's name; a workflow has a flow."""
 
-    flow: Flow
+    flow: Flow | None
     tools: dict[str, ToolPlan]
     turns: dict[str, tuple[Turn, ...]]
+    mode: Mode = "workflow"
+    config: dict[str, Any] = {}
+    """What else each agent is configured with."""
     inner: bool = False
     """Whether the swarm is the only agent of another one."""
 
@@ -123,14 +129,15 @@ class SwarmScenario(msgspec.Struct, frozen=True, kw_only=True):
     def swarm(self) -> Swarm:
         """The swarm, with its agents and functions."""
         agents: list[Agent[Any]] = [
-            Agent(name, instructions=name, tools=[plan.make()], retry=FAST_RETRY)
+            Agent(name, instructions=name, tools=[plan.make()], retry=FAST_RETRY, **self.config)
             for name, plan in self.tools.items()
         ]
-        swarm = Swarm(agents, self.flow, predicates=TESTS)
+        swarm = Swarm(agents, self.flow or "", mode=self.mode, max_handoffs=HANDOFFS_MAX, predicates=TESTS)
         return Swarm([swarm], "swarm*2", name="outer") if self.inner else swarm
 
     async def check(self, **options: Any) -> ParityReport:
         """`check_parity` of the swarm; options as there."""
+        options = {"inputs": ANSWERS, **options}
         return await check_parity(self.swarm(), WORDS[0], script=self.script, **options)
 
 
@@ -142,12 +149,45 @@ def _well(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
 
 @st.composite
 def swarm_scenarios(draw: st.DrawFn) -> SwarmScenario:
-    """A swarm of any flow with at least one agent; each calls its tool at most once, and answers."""
-    flow = draw(flows(2).filter(lambda flow: 0 < len(names_in(flow)) < 6))  # noqa: PLR2004 - a small one
-    names = names_in(flow)
+    """A swarm of any mode and flow, whose agents call their tool at most once, or each other, and answer."""
+    mode: Mode = draw(st.sampled_from(["workflow", "workflow", "handoff", "team"]))
+    flow: Flow | None = None
+    names = [f"n{number}" for number in range(draw(st.integers(1, 3)))]
+    if mode == "workflow":
+        flow = draw(flows(2).filter(lambda flow: 0 < len(names_in(flow)) < 6))  # noqa: PLR2004 - a small one
+        names = list(names_in(flow))
+    config = {
+        "hitl_tools": draw(st.sampled_from([(), (), ("alpha",)])),
+        "policy": draw(policies(["alpha"])),
+    }
+    turns = {name: draw(scripts(["alpha"], rounds_max=1).map(_well)) for name in names}
+    if mode == "handoff":
+        turns = {name: draw(_handing_over(names, said)) for name, said in turns.items()}
+    if mode == "team":
+        turns[names[0]] = draw(_leading(names[1:], turns[names[0]]))
     return SwarmScenario(
         flow=flow,
+        mode=mode,
         tools={name: draw(tool_plans("alpha")) for name in names},
-        turns={name: draw(scripts(["alpha"], rounds_max=1).map(_well)) for name in names},
+        turns=turns,
+        config={key: value for key, value in config.items() if value is not None},
         inner=draw(st.integers(0, 4)) == 0,
     )
+
+
+@st.composite
+def _handing_over(draw: st.DrawFn, names: list[str], turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The turns of an agent that may hand over to another at its end."""
+    wish = msgspec.json.encode({"handoff_to": draw(st.sampled_from([*names, "nobody"])), "message": "go on"})
+    return (*turns[:-1], {**turns[-1], "text": [wish.decode()]}) if draw(st.booleans()) else turns
+
+
+@st.composite
+def _leading(draw: st.DrawFn, others: list[str], turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The turns of an agent that asks others first, maybe the same one twice at once."""
+    asked = draw(st.lists(st.tuples(st.sampled_from(others), words), max_size=3)) if others else []
+    calls = [
+        {"id": f"ask-{number}", "name": name, "arguments": {"input": word}}
+        for number, (name, word) in enumerate(asked)
+    ]
+    return ({"text": [], "tool_calls": calls}, *turns) if calls else turns

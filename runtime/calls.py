@@ -128,11 +128,10 @@ def called(turn: Turn, request: CallRequest) -> None:
     """The model asked for a tool."""
     state = turn.state
     executable, injected, raw = written(turn, request)
-    usable = request.id and request.id not in state.call_places
     turn.add(
         ToolCall(
             step=state.step,
-            tool_call_id=request.id if usable else f"call-{state.step}-{len(state.calls)}",
+            tool_call_id=free_id(request.id, f"call-{state.step}-{len(state.calls)}", state.call_places),
             tool_name=request.name,
             arguments=executable,
             raw_arguments=raw,
@@ -147,6 +146,15 @@ def written(turn: Turn, request: CallRequest) -> tuple[dict[str, Any], dict[str,
     names = of_others(request.name, tool.source if tool is not None else "", turn.rules.injected_tool_args)
     arguments, raw = parse_arguments(request.arguments)
     return *split_arguments(arguments, names), raw
+
+
+def free_id(given: str, instead: str, taken: Container[str]) -> str:
+    """The id that the model gave, or another one if a call has it already, be it of an earlier run."""
+    if given and given not in taken:
+        return given
+    while instead in taken:
+        instead += "-"
+    return instead
 
 
 def call_problem(state: RunState, call: CallState) -> str | None:

@@ -81,6 +81,8 @@ class ToolContext:
         self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
         self.idempotency_key = call.idempotency_key
         self.dropped = 0
+        self.emitted = 0
+        """How many events this attempt has emitted, those that are dropped aside."""
         self._emit, self._run_child, self._emit_progress = emit, run_child, call.emit_progress
         self._open, self._cancelled = True, False
         self._stored_memos, self._remember = call.memos, remember
@@ -195,6 +197,7 @@ class ToolContext:
         if self._open:
             event = _stored(f"an event of type {event.type!r}", event)
             _check_size(f"an event of type {event.type!r}", inline_bytes(event))
+            self.emitted += 1
             self._emit(event)
         else:
             self.dropped += 1

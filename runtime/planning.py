@@ -10,7 +10,7 @@ from ..eventlog.events import PlanMade, PlannerCall, PlannerReplied, PlannerTool
 from ..projections.messages import CallRequest
 from ..projections.run_state import CallState, RunState
 from . import asking
-from .calls import call_problem, startable, written
+from .calls import call_problem, free_id, startable, written
 from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
 from .policy import verdict_on
@@ -107,8 +107,7 @@ def _calls(turn: Turn, requests: tuple[CallRequest, ...]) -> list[PlannerCall]:
     taken = turn.state.call_places.keys() | planning.places.keys()
     for index, request in enumerate(requests):
         executable, injected, raw = written(turn, request)
-        usable = request.id and request.id not in taken
-        call_id = request.id if usable else f"plan-{planning.rounds + 1}-{index}"
+        call_id = free_id(request.id, f"plan-{planning.rounds + 1}-{index}", taken)
         taken |= {call_id}
         calls.append(
             PlannerCall(

@@ -62,9 +62,15 @@ def common_prefix(left: str, right: str) -> int:
 
 
 class Joiner:
-    """Joins the drafts and the stored events of one run."""
+    """Joins the drafts and the stored events of one run.
+
+    Both come on ways of their own. Pieces of a step that are faster than the commit which starts it wait for that, or
+    they would be taken for all there is of the steps before.
+    """
 
     def __init__(self) -> None:
+        self._started = 0
+        self._early: list[DraftPiece] = []
         self._step = 0
         self._closed_step = 0
         self._attempt = 0
@@ -74,6 +80,9 @@ class Joiner:
 
     def draft(self, piece: DraftPiece) -> list[Event]:
         """What a piece changes in what the stream has shown."""
+        if piece.step > self._started:
+            self._early.append(piece)
+            return []
         if piece.step <= self._closed_step or piece.step < self._step:
             return []
         if piece.step > self._step:
@@ -99,7 +108,14 @@ class Joiner:
             return self._stored_text("reasoning", event)
         if isinstance(event, Usage):
             return [*self._reply_complete(event), event]
+        if isinstance(event, Step) and event.status == "started":
+            return [event, *self._start(event.step or 0)]
         return [event]
+
+    def _start(self, step: int) -> list[Event]:
+        self._started = max(self._started, step)
+        early, self._early = self._early, []
+        return [event for piece in early for event in self.draft(piece)]
 
     def _begin(self, step: int) -> None:
         self._step, self._attempt = step, 0

@@ -117,14 +117,14 @@ class _People:
     def decide(self, run: str, asked: ApprovalRequested) -> Decision:
         """The answer that is meant for an approval; approved without one."""
         where = self._places(run).approval(run, asked.approval_id)
-        for item in self._inputs:
-            if isinstance(item, Answer) and where is not None and where.fits(item):
-                if item.decision == "rejected":
-                    return Decision(decision="rejected", note=item.note)
-                return Decision(
-                    arguments=item.arguments, note=item.note, outcome=item.outcome, result=item.result
-                )
-        return Decision()
+        answer = where.answer_in(self._inputs) if where is not None else None
+        if answer is None:
+            return Decision()
+        if answer.decision == "rejected":
+            return Decision(decision="rejected", note=answer.note)
+        return Decision(
+            arguments=answer.arguments, note=answer.note, outcome=answer.outcome, result=answer.result
+        )
 
     def _places(self, run: str) -> FamilyPlaces:
         root = next(stored.subject.root for stored, commit in self._world.commits() if commit.run == run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from foldlog.eventlog.events import McpProgress, Step, StoredEvent, Submitted, Text, Usage
@@ -16,6 +16,7 @@ from foldlog.eventlog.ports import Subject
 from foldlog.projections.messages import chain
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import CAPABILITIES, Agent
+from foldlog.runtime.commands import Command, ToolEmitted, ToolReturned
 from foldlog.runtime.drive import Driver, Host
 from foldlog.runtime.effects import CallTool
 from foldlog.runtime.heart import Heart
@@ -148,6 +149,28 @@ class HoldsProgressBack(OwnExecutor):
                 return BrokenTurn(self.state, self.journal.rules, self.clock.now())
 
         return BrokenDriver
+
+
+class ShowsProgressLate(OwnExecutor):
+    """A call's progress is stored in its place, but not before the call has ended: nobody sees it go on."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+
+        class HoldingDriver(Driver):
+            held: ClassVar[list[ToolEmitted]] = []
+
+            def post(self, command: Command) -> None:
+                if isinstance(command, ToolEmitted):
+                    self.held.append(command)
+                    return
+                if isinstance(command, ToolReturned):
+                    for each in self.held:
+                        super().post(each)
+                    self.held.clear()
+                super().post(command)
+
+        self.driver = HoldingDriver
 
 
 class EmitsAfterCancel(OwnExecutor):

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, MemoryLog, UnsupportedByExecutor
+from foldlog.eventlog import ConfigError, Event, MemoryLog, UnsupportedByExecutor
+from foldlog.eventlog.events import McpProgress, Status, Text, TextReset, TokenUsage, Usage
 from foldlog.eventlog.faults import CrashAt, LostAck
 from foldlog.replay import load_trace
 from foldlog.replay.canonical import canonical
 from foldlog.replay.fault_spec import describe, parse_faults
 from foldlog.replay.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
+from foldlog.replay.live import told
 from foldlog.replay.parity import ParityViolation, assert_parity, check_parity
 from foldlog.replay.recorded import rerun
+from foldlog.replay.stage import ForkOf
 from foldlog.runtime import CAPABILITIES, Agent, Registry, ToolContext, tool
+from foldlog.runtime.stream import Joiner
 
 from .executors import (
     DropsProgress,
@@ -27,6 +31,7 @@ from .executors import (
     OwnExecutor,
     ReordersResults,
     RepeatsATool,
+    ShowsProgressLate,
     SwallowsUsage,
 )
 from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says
@@ -101,6 +106,31 @@ async def test_questions_of_tools_are_answered_alike_and_a_recording_asks_them_a
     assert list(report.inputs) == inputs
     again = await rerun(report.traces["local"])
     assert canonical(again).digest == canonical(report.traces["durable"]).digest
+
+
+async def test_one_answer_may_stand_for_all_that_have_none_of_their_own() -> None:
+    script = [calls(call("deploy", to="x"), call("deploy", to="y")), says("ok")]
+    inputs = [Answer(call="*", note="any"), Answer(call="1.1", decision="rejected")]
+    report = await check_parity(AGENT, "question", script=script, inputs=inputs)
+    assert report.equal, report.render()
+    found = [item for item in report.inputs if item.call != "*"]
+    assert found == [Answer(call="1.0", note="any"), Answer(call="1.1", decision="rejected")]
+
+
+async def test_a_fork_is_the_same_on_every_executor() -> None:
+    log = MemoryLog()
+    inputs = [Answer(call="1.0")]
+    script = [calls(call("deploy", to="x")), calls(call("deploy", to="y")), says("ok")]
+    whole = await check_parity(AGENT, "question", script=script, inputs=[Answer(call="*")], log=log)
+    root = whole.traces["local"].root
+    for at in (2, 12, 20):
+        fork = ForkOf(run=root, at=at, tools="replay", input="and then?")
+        answers = [Answer(call="*"), *inputs]
+        report = await check_parity(AGENT, "question", script=script, inputs=answers, log=log, fork=fork)
+        assert report.equal, report.render()
+        assert all(trace.commits[0].commit.events[0].fork.revision == at for trace in report.traces.values())
+    with pytest.raises(ConfigError, match="messages and pauses have no place in a fork"):
+        await check_parity(AGENT, "question", script=script, inputs=[Pause(step=2)], log=log, fork=fork)
 
 
 async def test_an_approval_without_an_answer_is_asked_for_by_its_place() -> None:
@@ -181,6 +211,12 @@ HISTORY = [{"role": "user", "content": "before"}, {"role": "assistant", "content
         (DropsProgress, [], {"R4"}, r"mcp_progress\(1/2\) of helper is only in the left trace"),
         (ReordersResults, [], {"R12"}, "step 2 of helper sent another request to the model"),
         (HoldsProgressBack, [], {"R4"}, "mcp_progress"),
+        (
+            ShowsProgressLate,
+            [],
+            {"section 3"},
+            r"own: section 3: call \S+ of \S+ emitted 3 events, and [01] of them were shown while it was under way",
+        ),
         (EmitsAfterCancel, [Cancel(after=4)], {"R8"}, "own: R8: "),
         (SwallowsUsage, [], {"R3"}, "step 1 of helper has no usage in the right trace"),
         (RepeatsATool, [], {"section 6"}, "look of step 1 was started 2 times, its trace accounts for 1"),
@@ -241,6 +277,46 @@ async def test_a_tool_that_is_not_deterministic_differs_in_content_and_not_in_sh
     assert report.first_difference is not None
     assert report.first_difference.rule == "R4"
     assert (await check_parity(agent, "question", script=script, shape=True)).equal
+
+
+# --- what is shown live -----------------------------------------------------------------------------------------------
+
+
+async def test_a_live_stream_that_is_not_what_is_stored_is_found_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = Joiner.stored
+
+    def without_progress(self: Joiner, event: Event) -> list[Event]:
+        return [] if isinstance(event, McpProgress) else shown(self, event)
+
+    monkeypatch.setattr(Joiner, "stored", without_progress)
+    report = await check_parity(AGENT, "question", script=TWO_CALLS, timeout_s=30.0)
+    assert not report.equal
+    assert report.boundaries == (16, 16)
+    assert {finding.executor for finding in report.findings} == {"local", "durable"}
+    assert "section 2: the live stream is not what is stored: stored mcp_progress(1/2)" in report.render()
+
+
+def test_a_live_stream_is_told_with_its_drafts_joined_and_corrected() -> None:
+    def piece(text: str, offset: int, step: int = 1) -> Text:
+        return Text(run_id="r", agent_path="a", step=step, text=text, offset=offset)
+
+    starting = Status(run_id="r", agent_path="a", status="starting")
+    usage = Usage(run_id="r", agent_path="a", step=1, usage=TokenUsage(), model="m", source="provider")
+    reset = TextReset(run_id="r", agent_path="a", step=1, offset=2, channel="text", cause="retry")
+    inner = Text(run_id="r", agent_path="a/tool", step=1, text="forwarded", offset=0)
+    shown = [
+        starting,
+        piece("one ", 0),
+        piece("two", 4),
+        reset,
+        inner,
+        piece("ce", 2),
+        usage,
+        piece("lost", 0, 2),
+    ]
+    assert list(told(shown)) == [starting, inner, piece("once", 0), usage, piece("lost", 0, 2)]
 
 
 # --- capabilities -----------------------------------------------------------------------------------------------------

@@ -1,48 +1,68 @@
-"""For whatever script, tools, inputs and faults: the local trace equals the durable one."""
+"""For whatever script, tools, inputs and faults: the local trace equals the durable one, and both are shown as stored.
+
+In virtual time, where a seed decides what runs next, and on a real server. `make nightly` has thousands, in shards of
+so many examples that each ends within minutes. None is made smaller, so that a failing one takes no longer than others.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.faults import Fault
 from foldlog.eventlog.jetstream.log import JetStreamLog
 from foldlog.replay import Comparison, Trace, canonical, check_trace, compare, rerun
-from foldlog.replay.strategies import Scenario, faults, scenarios, traces
+from foldlog.replay.fork_strategies import ForkScenario, fork_scenarios
+from foldlog.replay.loop_strategies import LoopScenario, loop_scenarios
+from foldlog.replay.pytest_plugin import Server
+from foldlog.replay.strategies import Scenario, check_simulated, faults, scenarios, traces
 from foldlog.replay.swarm_strategies import SwarmScenario, swarm_scenarios
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+Drawn = Scenario | SwarmScenario | LoopScenario | ForkScenario
 
 EXAMPLES = settings(
-    max_examples=60,  # `make nightly` has thousands
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
+    phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-MANY = settings(EXAMPLES, max_examples=2500, derandomize=False)
+KINDS: dict[str, Callable[[], st.SearchStrategy[Drawn]]] = {
+    "agents": scenarios,
+    "cancelled": lambda: scenarios(cancelled=True),
+    "swarms": swarm_scenarios,
+    "loops": loop_scenarios,
+    "forks": fork_scenarios,
+}
+OPERATIONS_MAX = 90
+SHARDS, EXAMPLES_OF_A_SHARD = 8, 125
+"""Of each kind, in the nightly set."""
+SERVER_SHARDS, EXAMPLES_OF_A_SERVER = 6, 50
+picks = st.none() | st.integers(0, 2**32)
 
 
-def prove(scenario: Scenario, planned: tuple[Fault, ...]) -> None:
-    report = asyncio.run(scenario.check(faults=planned, timeout_s=20.0))
+def prove(drawn: Drawn, planned: tuple[Fault, ...], pick: int | None) -> None:
+    report = check_simulated(drawn, seed=pick, faults=planned)
     assert report.equal, report.render()
 
 
-@EXAMPLES
-@given(scenarios(), faults())
-def test_local_and_durable_traces_are_equal_whatever_befalls_the_worker(
-    scenario: Scenario, planned: tuple[Fault, ...]
-) -> None:
-    prove(scenario, planned)
+@pytest.mark.parametrize("kind", KINDS)
+def test_executors_agree_whatever_befalls_the_worker_and_whatever_runs_next(kind: str) -> None:
+    EXAMPLES(given(KINDS[kind](), faults(operations_max=OPERATIONS_MAX), picks)(prove))()
 
 
-@settings(EXAMPLES, max_examples=40)
-@given(scenarios(cancelled=True), faults())
-def test_a_cancelled_trace_is_a_prefix_whatever_befalls_the_worker(
-    scenario: Scenario, planned: tuple[Fault, ...]
-) -> None:
-    prove(scenario, planned)
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_thousands_of_examples_are_equal_on_both_executors(kind: str, shard: int) -> None:
+    many = settings(EXAMPLES, max_examples=EXAMPLES_OF_A_SHARD, derandomize=False)
+    seed(shard)(many(given(KINDS[kind](), faults(operations_max=OPERATIONS_MAX), picks)(prove)))()
 
 
 @settings(EXAMPLES, max_examples=30)
@@ -50,24 +70,6 @@ def test_a_cancelled_trace_is_a_prefix_whatever_befalls_the_worker(
 def test_a_trace_keeps_the_rules_and_ends(trace: Trace) -> None:
     assert check_trace(trace) == []
     assert canonical(trace).size >= 3
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-@MANY
-@given(scenarios(), faults())
-def test_thousands_of_scripts_are_equal_on_both_executors(
-    scenario: Scenario, planned: tuple[Fault, ...]
-) -> None:
-    prove(scenario, planned)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-@MANY
-@given(scenarios(cancelled=True), faults())
-def test_thousands_of_cancelled_runs_are_prefixes(scenario: Scenario, planned: tuple[Fault, ...]) -> None:
-    prove(scenario, planned)
 
 
 # --- on a real server -------------------------------------------------------------------------------------------------
@@ -84,34 +86,31 @@ async def log(anyio_backend: str) -> AsyncIterator[JetStreamLog]:
         yield opened
 
 
+every_kind: st.SearchStrategy[Drawn] = st.one_of(make() for make in KINDS.values())
+
+
 @pytest.mark.timeout(180)
 @settings(EXAMPLES, max_examples=16)
-@given(scenario=scenarios(), planned=faults())
+@given(drawn=every_kind, planned=faults())
 async def test_executors_agree_on_a_real_server(
-    log: JetStreamLog, scenario: Scenario, planned: tuple[Fault, ...]
+    log: JetStreamLog, drawn: Drawn, planned: tuple[Fault, ...]
 ) -> None:
-    report = await scenario.check(faults=planned, log=log, timeout_s=20.0)
+    report = await drawn.check(faults=planned, log=log, timeout_s=20.0)
     assert report.equal, report.render()
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)
-@settings(MANY, max_examples=300)
-@given(scenario=scenarios(), planned=faults())
-async def test_hundreds_of_scripts_are_equal_on_a_real_server(
-    log: JetStreamLog, scenario: Scenario, planned: tuple[Fault, ...]
-) -> None:
-    report = await scenario.check(faults=planned, log=log, timeout_s=20.0)
-    assert report.equal, report.render()
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(SERVER_SHARDS))
+def test_hundreds_of_examples_are_equal_on_a_real_server(shard: int, foldlog_server: Server) -> None:
+    async def check(drawn: Drawn, planned: tuple[Fault, ...]) -> None:
+        async with JetStreamLog.open(foldlog_server.url, ack_wait_s=1.0) as log:
+            report = await drawn.check(faults=planned, log=log, timeout_s=20.0)
+            assert report.equal, report.render()
 
-
-@settings(EXAMPLES, max_examples=40)
-@given(swarm_scenarios(), faults(operations_max=90))
-def test_swarms_are_equal_on_both_executors_whatever_befalls_the_worker(
-    scenario: SwarmScenario, planned: tuple[Fault, ...]
-) -> None:
-    report = asyncio.run(scenario.check(faults=planned, timeout_s=20.0))
-    assert report.equal, report.render()
+    many = settings(EXAMPLES, max_examples=EXAMPLES_OF_A_SERVER, derandomize=False)
+    prove = given(every_kind, faults())(lambda drawn, planned: asyncio.run(check(drawn, planned)))
+    seed(shard)(many(prove))()
 
 
 @settings(EXAMPLES, max_examples=12)

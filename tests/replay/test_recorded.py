@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from foldlog.eventlog import ConfigError, MemoryLog, RunFailed
 from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.eventlog.events import Status
 from foldlog.replay import Trace, canonical, check_trace, compare, load_trace, to_jsonl
 from foldlog.replay.inputs import Answer
 from foldlog.replay.parity import check_parity
@@ -179,6 +180,16 @@ async def test_what_people_decided_is_decided_again(decision: str) -> None:
     script = [calls(call("deploy", to="x")), says("ok")]
     report = await check_parity(AGENT, "question", script=script, inputs=inputs)
     assert compare(report.traces["local"], await rerun(report.traces["local"])).equal
+
+
+async def test_a_run_that_paused_for_want_of_a_model_pauses_again_and_goes_on() -> None:
+    retry = {"attempts": 2, "base_s": 0.001, "max_s": 0.002, "exhausted": "pause"}
+    agent = Agent("patient", model="openai:gpt-4o", retry=retry)
+    script = [{"text": ["done"], "error": {"type": "transient", "times": 3}}]
+    recorded = (await check_parity(agent, "question", script=script)).traces["local"]
+    again = await rerun(recorded, timeout_s=20)
+    assert [e.reason for e in again.events if isinstance(e, Status) and e.status == "paused"] == ["policy"]
+    assert compare(recorded, again).equal
 
 
 @settings(

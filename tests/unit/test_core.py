@@ -23,6 +23,7 @@ from foldlog.projections.fold import apply, evolve
 from foldlog.projections.messages import CallRequest
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import encode_state, state_in
+from foldlog.runtime.calls import free_id
 from foldlog.runtime.commands import (
     Cancel,
     ChildEnded,
@@ -276,6 +277,19 @@ def test_a_pause_takes_effect_between_two_steps() -> None:
     assert story.types[-3:] == ["step(completed)", "status(paused)", "parked(manual)"]
     story.tell(Resume())
     assert story.types == ["status(resumed)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "free"),
+    [
+        ("a", set(), "a"),
+        ("", set(), "call-1-0"),
+        ("a", {"a"}, "call-1-0"),
+        ("a", {"a", "call-1-0"}, "call-1-0-"),
+    ],
+)
+def test_a_call_gets_an_id_that_no_other_call_has(given: str, taken: set[str], free: str) -> None:
+    assert free_id(given, "call-1-0", taken) == free
 
 
 def test_decide_leaves_the_state_alone() -> None:
