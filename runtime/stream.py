@@ -69,6 +69,7 @@ class Joiner:
     """
 
     def __init__(self) -> None:
+        self._over = False
         self._started = 0
         self._early: list[DraftPiece] = []
         self._step = 0
@@ -83,7 +84,7 @@ class Joiner:
         if piece.step > self._started:
             self._early.append(piece)
             return []
-        if piece.step <= self._closed_step or piece.step < self._step:
+        if self._over or piece.step <= self._closed_step or piece.step < self._step:
             return []
         if piece.step > self._step:
             self._begin(piece.step)
@@ -101,6 +102,7 @@ class Joiner:
     def stored(self, event: Event) -> list[Event]:
         """What a stored event becomes in the stream, with what it corrects before it."""
         if isinstance(event, Status) and is_terminal(event):
+            self._over = True
             return [*self._discard(), event]
         if isinstance(event, Text):
             return self._stored_text("text", event)

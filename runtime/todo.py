@@ -48,7 +48,15 @@ class TodoTool:
 def _tool(name: str, description: str, effect: Effect, **properties: Any) -> TodoTool:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
     return TodoTool(
-        ToolSpec(name=name, description=description, parameters=parameters, effect=effect, source=TODO_SOURCE)
+        ToolSpec(
+            name=name,
+            description=description,
+            parameters=parameters,
+            effect=effect,
+            lock=TODO_SOURCE,  # what a call reads is what the calls before it in its step have written
+            exclusive=effect != "pure",
+            source=TODO_SOURCE,
+        )
     )
 
 

@@ -42,3 +42,25 @@ async def test_what_is_noted_and_done_is_part_of_the_run(place: Place, script: C
     assert [e.result for e in again.events if e.type == "tool_result"] == [
         results[name].result for name in "abcde"
     ]
+
+
+async def test_a_call_finds_what_the_calls_before_it_in_its_step_have_written(
+    place: Place, script: Callable[..., str]
+) -> None:
+    agent = Agent(
+        "helper",
+        model=script(
+            calls(
+                call("add_todo", "a", text="buy milk"),
+                call("complete_todo", "b", id="1.0"),
+                call("get_todo", "c"),
+            ),
+            says("done"),
+        ),
+        tools=["add_todo", "complete_todo", "get_todo"],
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=10)
+    results = {e.tool_call_id: e.result for e in await place.events(run) if e.type == "tool_result"}
+    assert results == {"a": "1.0", "b": "done", "c": [{"id": "1.0", "text": "buy milk", "done": True}]}

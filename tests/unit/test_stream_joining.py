@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foldlog.eventlog.events import Event, Step, Text, TokenUsage, Usage
+from foldlog.eventlog.events import Event, Status, Step, Text, TokenUsage, Usage
 from foldlog.eventlog.ports import DraftPiece
 from foldlog.runtime.stream import Joiner
 
@@ -32,3 +32,14 @@ def test_what_was_shown_of_a_step_is_not_shown_again_though_the_next_one_is_writ
     ]
     assert texts(shown) == [(1, "one"), (2, "two"), (2, " more")]
     assert [event.type for event in shown] == ["step", "text", "usage", "step", "text", "text"]
+
+
+def test_nothing_is_shown_behind_the_end_of_a_run_whose_family_goes_on() -> None:
+    joiner = Joiner()
+    shown = [
+        *joiner.stored(started(1)),
+        *joiner.draft(piece("one", step=1)),
+        *joiner.stored(Status(status="error")),
+        *joiner.draft(piece(" more", step=1, offset=3)),
+    ]
+    assert [event.type for event in shown] == ["step", "text", "text_reset", "status"]
