@@ -22,7 +22,7 @@ from ..projections.run_state import RunState
 from .approving import APPROVAL_TIMER
 from .commands import Command, PreparationFailed, TimerDue
 from .drive import Driver, Ending, Host
-from .executor import BUILT
+from .executor import CAPABILITIES
 from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
 from .mourning import mourn
@@ -69,7 +69,7 @@ class DurableExecutor:
     """Hands runs to workers."""
 
     name = "durable"
-    capabilities = BUILT
+    capabilities = CAPABILITIES
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -29,10 +29,7 @@ CAPABILITIES = frozenset(
         "concurrency",
     }
 )
-"""The names of what an executor may be able to do (contract.md section 5)."""
-
-BUILT = CAPABILITIES
-"""What this release can do; the rest is refused by name before a run starts."""
+"""The names of what an executor may be able to do (contract.md section 5). Those that are shipped can do all of it."""
 
 
 class Executor(Protocol):
@@ -60,6 +57,5 @@ class Executor(Protocol):
 def require(executor: Executor, needed: frozenset[str]) -> None:
     """Raise `UnsupportedByExecutor` for the first capability that is needed and missing."""
     for feature in sorted(needed - executor.capabilities):
-        known = "this release cannot do it yet" if feature not in BUILT else "this executor cannot do it"
-        remedy = f"{known}; switch the feature off in the agent's configuration or use another executor"
+        remedy = "switch the feature off in the agent's configuration or use another executor"
         raise UnsupportedByExecutor(feature, executor.name, remedy)

@@ -16,7 +16,7 @@ from ..eventlog.events import LaneEntry, Submitted
 from ..eventlog.ports import Lease, Subject, TimerWrite, Write
 from .commands import BelowReady, TimerDue
 from .drive import Driver, Host
-from .executor import BUILT
+from .executor import CAPABILITIES
 from .heart import Heart
 from .journal import (
     OUTAGE_POLL_S,
@@ -48,7 +48,7 @@ class LocalExecutor:
     """Runs in this process. Another executor takes a run over when this process stops renewing its watch."""
 
     name = "local"
-    capabilities = BUILT
+    capabilities = CAPABILITIES
 
     def __init__(self, host: Host) -> None:
         self._host = host

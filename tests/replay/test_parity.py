@@ -345,6 +345,7 @@ NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "children": ({"tools": list(AGENT.tools.values())}, {"script": DEEP}),
     "artifacts": ({}, {"script": [calls(call("big")), says("x")]}),
     "fallback": ({"fallback_models": ["openai:gpt-4o-mini"]}, {"script": [says("x")]}),
+    "concurrency": ({"concurrency": {"runs_max": 1}}, {"script": [says("x")]}),
 }
 
 

@@ -88,7 +88,7 @@ async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
     ],
 )
 @pytest.mark.parametrize("kind", ["swarm", "loop", "loop in a swarm"])
-async def test_what_a_member_needs_is_refused_before_the_first_event(
+async def test_what_a_member_needs_is_refused(
     script: Script, kind: str, missing: str, fields: dict[str, Any]
 ) -> None:
     member = Agent("helper", model=script(says("x")), tools=[search], **fields)
@@ -103,6 +103,24 @@ async def test_what_a_member_needs_is_refused_before_the_first_event(
             await runtime.start(runnable, "question", executor="lacking")
         assert (refusal.value.feature, refusal.value.executor) == (missing, "lacking")
         assert await runtime.list_runs() == []
+
+
+ASKED_FOR_AT_A_RUN = {"detailed_events", "inject", "pause"}
+"""Refused by the call that asks for it; see `test_capabilities.py` and the end of this part."""
+PART_OF_EVERY_RUN = {"drafts", "artifacts"}
+"""No run asks for them by itself: the parity kit does, of an executor whose runs lack them."""
+
+
+def test_every_capability_that_a_run_may_need_is_refused_where_it_lacks() -> None:
+    marks = test_an_executor_that_lacks_what_a_run_needs_is_refused, test_what_a_member_needs_is_refused
+    tested = {
+        row[0]
+        for test in marks
+        for mark in test.pytestmark
+        if "missing" in mark.args[0]
+        for row in mark.args[1]
+    }
+    assert tested | ASKED_FOR_AT_A_RUN | PART_OF_EVERY_RUN == CAPABILITIES
 
 
 @pytest.mark.parametrize("executor", ["local", "durable"])
