@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from foldlog.eventlog import ChildStarted, Custom, Log, Text, ToolResult
+from foldlog.replay import canonical, load_trace
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
 
 from tests.runtime.conftest import Place, call, calls, says
@@ -191,3 +192,55 @@ async def test_what_is_too_large_for_the_log_fails_the_call_and_not_the_run(
     assert [results[way].result for way in ways[5:]] == ["data", "600000", "nothing"]
     (custom,) = [e for e in await place.events(run) if isinstance(e, Custom)]
     assert custom.data == {"much": huge}
+
+
+async def test_runs_of_one_agent_at_once_never_mix_and_store_the_same_whether_anybody_looks_on(
+    place: Place, script: Script
+) -> None:
+    both, met = set[str](), asyncio.Event()
+    inner = Agent("inner", model=script(says("inside")))
+
+    @tool(effect="pure")
+    async def work(context: ToolContext) -> str:
+        context.emit(Custom("began", {"run": context.run_id}))
+        both.add(context.run_id)
+        if len(both) == 2:
+            met.set()
+        await met.wait()
+        context.progress(1, 1, context.run_id)
+        said = await context.run(inner, f"for {context.run_id}")
+        context.emit(Text(text=context.run_id, agent="guest"))
+        kept = await context.memo("whose", lambda: context.run_id)
+        return f"{said} {kept} {context.idempotency_key} {context.agent_path} {context.cancelled}"
+
+    @tool(effect="pure")
+    async def plain(context: str = "nothing") -> str:
+        """A tool that declares no ToolContext may call a parameter as it likes."""
+        return f"told {context}"
+
+    turns = (calls(call("work"), call("plain", "c2", context="all")), says("done"))
+    agent = Agent("outer", model=script(*turns), tools=[work, plain])
+    await place.open(agent)
+    watched, unwatched = await asyncio.gather(place.start(agent), place.start(agent))
+    seen = [event async for event in watched.stream(detailed=True)]
+    await unwatched.result(timeout_s=20)
+    for run in (watched, unwatched):
+        events = await place.events(run)
+        assert {e.root_id for e in events} == {run.run_id}
+        results = {e.tool_call_id: e.result for e in events if isinstance(e, ToolResult)}
+        assert results == {
+            "c1": f"inside {run.run_id} {run.run_id}:1:0 outer False",
+            "c2": "told all",
+        }
+        told = [(e.agent_path, e.data) for e in events if isinstance(e, Custom)]
+        assert told == [("outer", {"run": run.run_id})]
+        assert [e.text for e in events if e.agent_path == "outer/guest" and isinstance(e, Text)] == [
+            run.run_id
+        ]
+    shown = [
+        e.cursor for e in seen if e.revision is not None and not isinstance(e, Text)
+    ]  # texts came as drafts
+    assert shown == [e.cursor for e in await place.events(watched) if not isinstance(e, Text)]
+    traces = [await load_trace(place.log, run.run_id) for run in (watched, unwatched)]
+    left, right = ([[each.type for each in level] for level in canonical(trace).levels] for trace in traces)
+    assert left == right
