@@ -16,6 +16,7 @@ from .parts import (
     long_run,
     parked,
     peers,
+    profile,
     recovery,
     shards,
     streaming,
@@ -40,6 +41,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     bases: dict[str, str] = {}
     plots: tuple[str, ...] = ()
     x_unit: str = ""
+    notes: dict[str, str] = {}
+    """Of a contestant something that no measurement says, shown in a column of its own if there is any."""
 
 
 LONG_RUN_BASES = {
@@ -226,6 +229,18 @@ PARTS = (
         measure=shards.measure,
         plots=(shards.RUNS_A_SECOND,),
         x_unit="shards",
+    ),
+    Part(
+        name="profile",
+        title="Where a worker's time and memory go",
+        says=(
+            "Workload A, 20 runs at once, in one worker process under cProfile and then under memray. Both make it "
+            "several times slower, small functions more than large ones."
+        ),
+        minutes=1,
+        by_default=False,
+        measure=profile.measure,
+        notes=profile.DONE,
     ),
     Part(
         name="cluster",

@@ -76,19 +76,21 @@ def _section(part: Part, taken: Taken, plots: list[str]) -> Iterator[str]:
         yield from (f"![{plot.removesuffix('.svg').replace('-', ' ')}]({plot})", "")
     for measure in taken.measures():
         yield from (f"### {measure[0].upper()}{measure[1:]}", "")
-        yield from _measure(taken.of(measure), taken.find(measure, part.bases.get(measure, "")), part.x_unit)
+        yield from _measure(part, taken.of(measure), taken.find(measure, part.bases.get(measure, "")))
         yield ""
     if taken.remarks:
         yield from (*(f"- {remark}" for remark in taken.remarks), "")
     yield from (_circumstances(taken), "")
 
 
-def _measure(series: Sequence[Series], base: Series | None, x_unit: str) -> Iterator[str]:
+def _measure(part: Part, series: Sequence[Series], base: Series | None) -> Iterator[str]:
     head = ["", "median", "from, to"]
     placed, set_up = any(s.x is not None for s in series), any(s.setting for s in series)
-    head[1:1] = [x_unit] if placed else []
+    noted = any(s.who in part.notes for s in series)
+    head[1:1] = [part.x_unit] if placed else []
     head += [f"ratio to {base.who}"] if base is not None else []
     head += ["setting"] if set_up else []
+    head += ["what was done about it"] if noted else []
     rows = []
     for each in series:
         row = [f"**{each.who}**" if _own(each.who) else each.who, f"{short(each.median)} {each.unit}"]
@@ -96,6 +98,7 @@ def _measure(series: Sequence[Series], base: Series | None, x_unit: str) -> Iter
         row[1:1] = ["" if each.x is None else short(each.x)] if placed else []
         row += [_ratio(each, base)] if base is not None else []
         row += [each.setting] if set_up else []
+        row += [part.notes.get(each.who, "")] if noted else []
         rows.append(tuple(row))
     yield from _table(head, rows)
 
