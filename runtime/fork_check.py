@@ -21,7 +21,7 @@ from .memory import memory_use
 from .ralph import RalphLoop
 from .registry import Registry
 from .rules import rules_of
-from .runnable import Runnable, all_members
+from .runnable import Runnable
 from .shared_family import Opening, Shared
 
 PYTHON = "python"
@@ -67,8 +67,8 @@ class ForkCheck:
     def _capabilities(self, submitted: Submitted, stored: Runnable[Any]) -> None:
         asked = {"messages"} if submitted.messages else set[str]()
         asked |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
-        for each in all_members(stored):
-            require(self._executor, each.capabilities() | asked)
+        for each in self._registry.reachable(stored):
+            require(self._executor, self._registry.capabilities(each) | asked)
 
     def _runnable(self, stored: Runnable[Any], live: Runnable[Any] | None, above: str) -> None:
         """A run's runnable as stored against that of this process, and all below it."""

@@ -14,7 +14,7 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from decimal import Decimal
 from importlib import metadata
@@ -34,13 +34,13 @@ from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
 from .prices import NoPrices, PriceBook
 from .rules import rules_of
-from .runnable import Runnable, all_members, is_runnable
+from .runnable import Runnable, is_runnable
 from .secrets import SecretSource
 from .subagents import subagent_tools
 from .todo import TODO_TOOLS
 from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
-from .tools import check_injected
+from .tools import PythonTool, check_injected
 
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
@@ -172,9 +172,33 @@ class Registry:
         return found
 
     def check(self, runnable: Runnable[Any]) -> None:
-        """Raises what `resolve` raises, for all members too: an unknown tool is refused before the first event."""
-        for each in all_members(runnable):
+        """Raises what `resolve` raises, for all below it too: an unknown tool is refused before the first event."""
+        for each in self.reachable(runnable):
             self.resolve(each)
+
+    def reachable(self, runnable: Runnable[Any]) -> Iterator[Runnable[Any]]:
+        """The runnable, its members, what its tools start (`as_tool`), and so on, each once.
+
+        What a tool starts by `ToolContext.run` alone is known to nobody before it does.
+        """
+        seen: list[Runnable[Any]] = []
+        ahead = [runnable]
+        while ahead:
+            each = ahead.pop(0)
+            if not any(each is one for one in seen):
+                seen.append(each)
+                yield each
+                ahead += [*each.members.values(), *self.started_by(each)]
+
+    def started_by(self, agent: Runnable[Any]) -> list[Runnable[Any]]:
+        """What the calls of an agent's tools run, as far as they say so."""
+        known = self._known_tools(agent) if isinstance(agent, Agent) else {}
+        wanted = [known.get(name) for name in agent.config.tools] if isinstance(agent, Agent) else []
+        return [tool.starts for tool in wanted if isinstance(tool, PythonTool) and tool.starts is not None]
+
+    def capabilities(self, runnable: Runnable[Any]) -> frozenset[str]:
+        """What an executor must be able to do for it, with its tools."""
+        return runnable.capabilities() | ({"children"} if self.started_by(runnable) else set())
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """The provider of `provider:model`, and the model's name without it. Raises `ConfigError`.

@@ -25,4 +25,5 @@ def runnable_tool(
     async def ask(input: str, context: ToolContext) -> str:  # noqa: A002 - the word of the field
         return await context.run(runnable, input)
 
+    ask.starts = runnable
     return ask

@@ -310,8 +310,8 @@ class Runtime:
             raise ConfigError(f"only agents, swarms and loops can be started, not a {type(agent).__name__}")
         if executor.name == "local" or self.registry.serves(agent.name):
             self.registry.check(agent)
-        for each in all_members(agent):
-            require(executor, each.capabilities() | asked)
+        for each in self.registry.reachable(agent):
+            require(executor, self.registry.capabilities(each) | asked)
             if isinstance(each, RalphLoop):
                 each.check_prices(self.registry.price_known)
             if isinstance(each, Agent):

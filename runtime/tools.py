@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import anyio.to_thread
 import msgspec
@@ -34,6 +34,9 @@ from .docstrings import read_docstring
 from .json_values import NotJson, as_json
 from .toolport import InvalidArguments, ToolContextPort, ToolFailed
 
+if TYPE_CHECKING:
+    from .runnable import Runnable
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,13 +50,15 @@ _SHOWN_CHARACTERS_MAX: Final = 80
 class PythonTool(Generic[P, R]):
     """A function that an agent can call; called as a function it is the function. Made by `tool`.
 
-    `spec` is what the log and the model know of it, `function` the function itself.
+    `spec` is what the log and the model know of it, `function` the function itself, `starts` what its calls run, for
+    one that was made of an agent, a swarm or a loop.
     """
 
     def __init__(self, function: Callable[P, R], spec: ToolSpec, arguments: _Arguments) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.spec = spec
+        self.starts: Runnable[Any] | None = None
         self._arguments = arguments
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - the method of a callable object may be the coroutine

@@ -87,15 +87,21 @@ async def test_an_executor_that_lacks_what_a_run_needs_is_refused(
         ("concurrency", {"concurrency": {"runs_max": 1}}),
     ],
 )
-@pytest.mark.parametrize("kind", ["swarm", "loop", "loop in a swarm"])
+@pytest.mark.parametrize("kind", ["swarm", "loop", "loop in a swarm", "tool", "tool in a tool of a node"])
 async def test_what_a_member_needs_is_refused(
     script: Script, kind: str, missing: str, fields: dict[str, Any]
 ) -> None:
     member = Agent("helper", model=script(says("x")), tools=[search], **fields)
     loop = RalphLoop(member, name="loop")
-    runnable = {"swarm": Swarm([member], "helper"), "loop": loop, "loop in a swarm": Swarm([loop], "loop")}[
-        kind
-    ]
+    lead = Agent("lead", model=script(says("x")), tools=[member.as_tool()])
+    outer = Agent("outer", model=script(says("x")), tools=[lead.as_tool()])
+    runnable = {
+        "swarm": Swarm([member], "helper"),
+        "loop": loop,
+        "loop in a swarm": Swarm([loop], "loop"),
+        "tool": lead,
+        "tool in a tool of a node": Swarm([outer], "outer"),
+    }[kind]
     async with Runtime.open(
         log=MemoryLog(), registry=Registry(agents=[runnable]), executors={"lacking": Lacking(missing)}
     ) as runtime:
@@ -177,6 +183,31 @@ async def test_a_malformed_script_is_a_failed_preparation(place: Place, tmp_path
     with pytest.raises(RunFailed, match=r"bad\.json.*txt") as failure:
         await run.result(timeout_s=10)
     assert failure.value.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [({"model": "nobody:model"}, ConfigError), ({"tools": ["serch"]}, NotRegistered)],
+    ids=["provider", "tool"],
+)
+async def test_what_an_agent_lacks_that_is_a_tool_of_another_is_refused_before_the_first_event(
+    place: Place, script: Script, fields: dict[str, Any], error: type[Exception]
+) -> None:
+    inner = Agent("inner", **{"model": script(says("x")), **fields})
+    agent = Agent("helper", model=script(says("x")), tools=[inner.as_tool()])
+    runtime = await place.open(agent)
+    with pytest.raises(error, match=r"nobody|serch"):
+        await place.start(agent)
+    assert await runtime.list_runs() == []
+
+
+async def test_agents_that_are_tools_of_each_other_can_be_started(place: Place, script: Script) -> None:
+    asked = Agent("asked", model=script(says("answer")), tools=["helper"])
+    agent = Agent(
+        "helper", model=script(calls(call("asked", input="x")), says("done")), tools=[asked.as_tool()]
+    )
+    await place.open(agent, tools=[agent.as_tool()])
+    assert (await (await place.start(agent)).result(timeout_s=10)).output == "done"
 
 
 async def test_an_unknown_tool_name_is_refused(place: Place, script: Script) -> None:
