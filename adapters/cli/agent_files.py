@@ -21,9 +21,10 @@ _FILES = (".json", ".toml")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What was found about one agent. `agent` and `digest` are null where there is none to tell."""
+    """What was found about one agent, swarm or loop. `agent` and `digest` are null where there is none to tell."""
 
     path: str
+    kind: str = "agent"
     agent: str | None = None
     digest: str | None = None
     problems: tuple[ConfigProblem, ...] = ()
@@ -31,7 +32,13 @@ class Checked:
     def as_json(self) -> dict[str, Any]:
         """The finding as JSON builtins."""
         problems = [problem._asdict() for problem in self.problems]
-        return {"path": self.path, "agent": self.agent, "digest": self.digest, "problems": problems}
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "agent": self.agent,
+            "digest": self.digest,
+            "problems": problems,
+        }
 
 
 def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
@@ -60,8 +67,6 @@ def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -
         name = data.get("name")
         yield Checked(path=path, agent=name if isinstance(name, str) else None, problems=error.problems)
         return
-    if not isinstance(runnable, Agent):
-        yield Checked(path=path, agent=runnable.name, digest=config_digest(runnable.to_config()))
     yield from _check_members(path, runnable, registry)
 
 
@@ -69,6 +74,16 @@ def _check_members(path: str, runnable: Runnable[Any], registry: Registry | None
     for member in all_members(runnable):
         if isinstance(member, Agent):
             yield _checked(path, member, registry)
+        else:
+            yield Checked(path=path, kind=member.kind, agent=member.name, digest=_digest(member))
+
+
+def _digest(runnable: Runnable[Any]) -> str | None:
+    """Null for one whose instructions are functions: it has no stored form until it runs."""
+    try:
+        return config_digest(runnable.to_config())
+    except AgentConfigError:
+        return None
 
 
 def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .agent_files import Checked
     from .terminal import Screen
 
+_KINDS = {"ralph": "loop"}
+"""What the kinds are called, where their names are others."""
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Configurations of agents.")
 
 
@@ -57,6 +60,6 @@ def _tell(screen: Screen, checked: Checked) -> None:
 
     where = one_line(checked.path)
     if not checked.problems:
-        screen.tell(("✓ ", "green"), f"{where}: agent {checked.agent}")
+        screen.tell(("✓ ", "green"), f"{where}: {_KINDS.get(checked.kind, checked.kind)} {checked.agent}")
     for problem in checked.problems:
         screen.tell(("✗ ", "bold red"), f"{where}: {one_line(problem.message)}")

@@ -142,8 +142,10 @@ def _parse(name: str, entry: Mapping[str, Any]) -> ServerConfig:
 def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
     """Whether the entry is of a process or of a URL."""
     if ("command" in entry) == ("url" in entry):
+        known = dict.fromkeys((*StdioServer.__struct_fields__, *HttpServer.__struct_fields__, *_KIND_KEYS))
+        strange = [f"{unknown_key(str(key), known)}; " for key in entry if key not in known]
         raise ConfigError(
-            f"{path}: give either `command` (a server over stdio) or `url` (over streamable HTTP)"
+            f"{path}: {''.join(strange)}give either `command` (a server over stdio) or `url` (over streamable HTTP)"
         )
     kind: type[ServerConfig] = StdioServer if "command" in entry else HttpServer
     for key in _KIND_KEYS:

@@ -159,7 +159,11 @@ def test_a_right_entry_passes_the_check_without_its_variables_being_set(entry: d
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"comand": "npx"}, "mcp_servers.srv: give either `command`"),
+        (
+            {"comand": "npx"},
+            "mcp_servers.srv: unknown key 'comand', did you mean 'command'\\?; give either `command`",
+        ),
+        ({}, "mcp_servers.srv: give either `command`"),
         ({"command": "npx", "url": "http://x"}, "mcp_servers.srv: give either `command`"),
         (
             {"command": "npx", "enviroment": {}},

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 ROOT = Path(__file__).parents[2]
 SUPERVISOR = ROOT / "examples" / "ops_supervisor.toml"
 MODULE = """
-from foldlog.runtime import Agent, Registry, tool
+from foldlog.runtime import Agent, Registry, Swarm, tool
 
 @tool
 def deploy(reason: str) -> str:
@@ -26,6 +26,7 @@ def deploy(reason: str) -> str:
 
 tools = Registry(tools=[deploy])
 right = Agent("right", tools=[deploy])
+pair = Swarm([Agent("told", instructions=lambda run: run["nothing"]), right], "told >> right")
 wrong = Registry(agents=[Agent("a", tools=["deplay"]), Agent("b", model="nobody:x")], tools=[deploy])
 """
 
@@ -100,6 +101,7 @@ def test_every_mistake_of_every_file_is_told_and_for_programs_too(check: Any) ->
     assert [problem["key"] for problem in found["b.json"]["problems"]] == ["hitl_tools", "hitl_tools"]
     assert found["c.toml"] == {
         "path": "c.toml",
+        "kind": "agent",
         "agent": "c",
         "digest": Agent("c").digest,
         "problems": [],
@@ -131,6 +133,11 @@ def test_with_a_registry_what_the_configuration_names_has_to_be_there(
 
 def test_agents_of_a_module_are_held_to_their_own_registry(check: Any) -> None:
     assert check("crew:right").exit_code == 0
+    assert check("crew:pair").stdout.splitlines() == [
+        "✓ crew:pair: swarm swarm",
+        "✓ crew:pair: agent told",
+        "✓ crew:pair: agent right",
+    ]
     result = check("crew:wrong", "crew:nothing")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
@@ -174,7 +181,11 @@ def test_a_swarm_in_a_file_is_checked_with_its_agents(check: Any) -> None:
     flow = 'kind = "swarm"\nname = "s"\nflow = "a >> %s"\n[[agents]]\nname = "a"\n[[agents]]\nname = "b"'
     result = check("a.toml", a_toml=flow % "b")
     assert result.exit_code == 0
-    assert result.stdout.splitlines() == [f"✓ a.toml: agent {name}" for name in "sab"]
+    assert result.stdout.splitlines() == [
+        "✓ a.toml: swarm s",
+        "✓ a.toml: agent a",
+        "✓ a.toml: agent b",
+    ]
     result = check("a.toml", a_toml=flow % "c")
     assert result.exit_code == 1
     assert "no agent is named 'c'" in result.stdout
