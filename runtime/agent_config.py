@@ -422,7 +422,7 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
         case "missing":
             told = f"the key {path!r} is required"
         case "value_error":
-            told = f"{path}: {problem['ctx']['error']}"
+            told = f"{path}: {problem['ctx']['error']}".removeprefix(": ")
         case _:
             # The entry of a server may hold a secret.
             shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"

@@ -16,6 +16,7 @@ from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.call_texts import memo_mark, question_mark
 from .agent_config import check_output_schema
 from .json_values import NotJson, StructT, as_json, as_stored, sound
+from .runnable import is_runnable
 from .toolport import Answer, Asked, ToolFailed
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ class ToolContext:
         started, never starts a second. Several may run at once; they start as `run` is called. Awaiting it raises
         `ChildFailed` when the child fails or is cancelled.
         """
-        return self._run_child(runnable, input)
+        if not is_runnable(runnable):
+            raise ToolFailed(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
+        return self._run_child(runnable, _text("the input of a child run", input))
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.
@@ -131,6 +134,7 @@ class ToolContext:
         `make` may be async; what it raises is not stored. The value comes back as JSON builtins. Raises `ToolFailed`
         for one that JSON cannot hold.
         """
+        name = _text("the name of a memo", name)
         if name in self._stored_memos:
             self._skip(*self._marks.get(memo_mark(name), (0, 0)))
             self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
@@ -162,7 +166,8 @@ class ToolContext:
         a call are told apart by `name`, or by their order. `schema` is the JSON Schema of an object, as a form; without
         one the answer is a yes or a no. Raises `ToolFailed` for a schema that is none, and in a planner.
         """
-        key = sound(name) or f"question-{self._asked}"
+        message, key = _text("a question", message), _text("the name of a question", name)
+        key = key or f"question-{self._asked}"
         self._asked += 1
         if key in self._answers:
             self._skip(*self._marks.get(question_mark(key), (0, 0)))
@@ -170,7 +175,7 @@ class ToolContext:
         if not self._may_ask:
             raise ToolFailed("questions are not available while planning")
         if self.question is None:
-            question = Question(key, sound(message), _form(schema))
+            question = Question(key, message, _form(schema))
             _check_size("a question", len(msgspec.json.encode(question)))
             self.question = question
         raise Asked
@@ -180,6 +185,8 @@ class ToolContext:
 
         Raises `LogUnavailable`, `ToolFailed`.
         """
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise ToolFailed(f"an artifact is bytes, not {data!r:.60}")
         reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
         self._show([reference])
@@ -217,9 +224,18 @@ def _check_size(what: str, size_bytes: int) -> None:
         )
 
 
+def _text(what: str, value: object) -> str:
+    """Text that the log can hold. Raises `ToolFailed` for anything else."""
+    if not isinstance(value, str):
+        raise ToolFailed(f"{what} is text, not {value!r:.60}")
+    return sound(value)
+
+
 def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if schema is None:
         return None
+    if not isinstance(schema, Mapping):
+        raise ToolFailed(f"the form of a question is a JSON Schema, not {schema!r:.60}")
     try:
         form: dict[str, Any] = as_json(dict(schema))
         check_output_schema(form)

@@ -23,6 +23,7 @@ from ..projections.fold import apply
 from ..projections.run_state import RunState
 from . import budgeting, features, remembering, timeouts
 from .calls import call_of, tool_of
+from .cancelling import is_being_cancelled
 from .children import ChildRuns
 from .commands import (
     Claim,
@@ -456,7 +457,9 @@ class Driver:
         problem: str | None = None
         try:
             value = as_json(await self.host.agent(self.state.agent).evaluate(effect.name, effect.argument))
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
             logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
             problem = sound(f"{type(error).__name__}: {error}")
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)

@@ -28,6 +28,9 @@ TOLD_HEAD, TOLD_TAIL = 12_000, 4_000
 """What is kept of the text of an error, in characters."""
 
 
+WAIT_S_MAX = 365 * 24 * 3600.0
+
+
 class NotJson(ValueError):
     """The value has no JSON form; the message says which part and why."""
 
@@ -57,6 +60,13 @@ def bounded(text: str) -> str:
     if left_out <= 0:
         return text
     return f"{text[:TOLD_HEAD]}\n[{left_out} characters are left out]\n{text[-TOLD_TAIL:]}"
+
+
+def seconds_of(value: object) -> float | None:
+    """How long to wait, as somebody else says it: at most a year; None for what is no such number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return min(max(0.0, float(value)), WAIT_S_MAX)
 
 
 def as_json(value: Any) -> Any:

@@ -12,9 +12,10 @@ from ..projections.messages import CallRequest
 from .accounting import account
 from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
 from .breakers import Breaker, provider_breaker
+from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
-from .json_values import bounded, sound
+from .json_values import bounded, seconds_of, sound
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
 from .request import model_request
 
@@ -116,6 +117,10 @@ async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFa
         return _failed(effect, "transient", f"the model {asked} went silent or took too long")
     except FoldlogError as error:
         return _failed(effect, "invalid_request", str(error))
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
+        return _failed(effect, "transient", f"the call of {asked} was cancelled from within the provider")
     except Exception as error:  # noqa: BLE001 - a provider's bug must not kill the run's driver
         return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
     if answer.finished is None:
@@ -143,7 +148,7 @@ def _failed(
         attempt=effect.attempt,
         error_type=error_type,
         message=bounded(message),
-        retry_after_s=retry_after_s,
+        retry_after_s=seconds_of(retry_after_s),
         phase=effect.phase,
     )
 

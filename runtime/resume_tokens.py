@@ -33,7 +33,7 @@ def new_token(run_id: str, approval_id: str) -> str:
 
 def place_of(token: str) -> TokenPlace:
     """What the token names. Raises `ApprovalError`, which does not tell the text, for one that is none."""
-    match = _TOKEN.fullmatch(token.strip())
+    match = _TOKEN.fullmatch(str(token).strip())
     if match is None:
         raise ApprovalError("this is no resume token: they begin with 'foldlog-resume.'")
     return TokenPlace(match[1], match[2], hashlib.sha256(match[0].encode()).hexdigest())

@@ -211,7 +211,7 @@ class Runtime:
         """
         chosen = self.executor(executor)
         asked = {"messages"} if messages else set[str]()
-        asked |= {"memory"} if "memory" in (metadata or {}) else set()
+        asked |= {"memory"} if isinstance(metadata, Mapping) and "memory" in metadata else set()
         self._check(agent, chosen, frozenset(asked))
         submitted = submitted_event(
             agent,
@@ -592,6 +592,10 @@ class RunHandle(Generic[OutputT]):
         The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
         it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is no agent's.
         """
+        if not isinstance(mcp_servers, Mapping | None):
+            raise ConfigError(f"mcp_servers is a table of servers, not {mcp_servers!r:.60}")
+        for name in mcp_servers or ():
+            check_name("the MCP server", name)
         if mcp_servers:
             self._runtime.registry.tool_sources().check(mcp_servers)
         servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}

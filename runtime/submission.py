@@ -86,10 +86,16 @@ def check_text(what: str, value: object) -> None:
 
 def _history(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages as stored. Raises `ConfigError`."""
+    if not _are_objects(messages):
+        raise ConfigError("messages: must be a list of objects with role and content")
     try:
         return [msgspec.to_builtins(as_stored(message)) for message in parse_messages(messages)]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"messages: {error}") from error
+
+
+def _are_objects(given: object) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(each, Mapping) for each in given)
 
 
 def lane_of(session: str) -> str:

@@ -15,10 +15,11 @@ from .approving import answers_to, effective_arguments
 from .breakers import Breaker, Refused, tool_breaker
 from .call_time import CallTime
 from .calls import idempotency_key
+from .cancelling import is_being_cancelled
 from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
-from .json_values import bounded
+from .json_values import NotJson, as_json, bounded, seconds_of, sound
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
 from .toolport import Asked, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
@@ -49,23 +50,24 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
             result = await tool.call(await veil.lift(arguments), context)
         status = "success"
     except asyncio.CancelledError:
-        cancelled = True
-        raise
+        cancelled = is_being_cancelled()
+        if cancelled:
+            raise
+        message = "the call was cancelled from within the tool"
     except TimeoutError as error:
         timed_out = limit.expired
         status = "timed_out" if timed_out else "error"
         message = f"timed out after {spec.timeout_s:g} s" if timed_out else _describe(error)
-    except ToolTimedOut as error:
-        status, result, message = "timed_out", error.result, str(error)
-    except Retryable as error:
-        retryable, retry_after_s, message = True, error.after_s, str(error)
     except ToolFailed as error:
         result, message, misused = error.result, str(error), isinstance(error, InvalidArguments)
+        status = "timed_out" if isinstance(error, ToolTimedOut) else "error"
+        if isinstance(error, Retryable):
+            retryable, retry_after_s = True, seconds_of(error.after_s)
     except (Asked, BaseExceptionGroup) as error:
         if context.question is None and not isinstance(error, (Asked, ExceptionGroup)):
             raise
         message = _describe(error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         logger.info("tool %s failed", call.name, exc_info=not veil.used)
         message = _describe(error)
     finally:
@@ -86,7 +88,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         call_id=call.id,
         attempt=effect.attempt,
         status=status,
-        result=veil.hide(result),
+        result=veil.hide(result if status == "success" else _result(result)),
         error=None if message is None else bounded(veil.hide(message)),
         retryable=retryable,
         retry_after_s=retry_after_s,
@@ -95,6 +97,14 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
         misused=misused,
     )
+
+
+def _result(result: Any) -> Any:
+    """What a failed call gives besides, if the log can hold it."""
+    try:
+        return as_json(result)
+    except NotJson:
+        return sound(repr(result))
 
 
 def tool_breaker_of(driver: Driver, call: CallState) -> Breaker | None:

@@ -78,10 +78,8 @@ class RalphConfig(pydantic.BaseModel):
         stop = self.stop
         if stop.score_threshold and not self.scorers:
             raise ValueError("stop: score_threshold: there are no scorers, so it is never met")
-        if not (stop.max_iterations or stop.timeout_s or stop.max_cost_usd):
-            raise ValueError(
-                "stop: nothing is sure to end the loop: set max_iterations, timeout_s or max_cost_usd"
-            )
+        if not any(stop.model_dump().values()):
+            raise ValueError("stop: every condition is off, so the loop never ends")
         return self
 
 

@@ -14,6 +14,7 @@ from foldlog.runtime.ralph import RalphLoop, Reflection, Scored, Stop
 from tests.runtime.conftest import Place, call, calls, says, when
 
 Script = Callable[..., str]
+NEVER = Stop(max_iterations=0, max_consecutive_failures=0)
 
 
 def quality(scored: Scored) -> float:
@@ -237,7 +238,7 @@ def test_a_configuration_comes_back_as_it_was() -> None:
         (lambda: RalphLoop.from_config({"name": "a"}), "'runnable' is required"),
         (lambda: RalphLoop(Agent("a"), name="a b"), "name"),
         (lambda: RalphLoop(Agent("a"), stop=Stop(score_threshold=0.5)), "there are no scorers"),
-        (lambda: RalphLoop(Agent("a"), stop=Stop(max_iterations=0)), "nothing is sure to end the loop"),
+        (lambda: RalphLoop(Agent("a"), stop=NEVER), "every condition is off, so the loop never ends"),
         (lambda: RalphLoop(Agent("a"), scorers={"reflect": quality}), "'reflect' is the name"),
         (lambda: RalphLoop("a"), "no agent, swarm or loop"),  # type: ignore[arg-type] # what it is about
     ],

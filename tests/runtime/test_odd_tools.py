@@ -1,0 +1,109 @@
+"""Tools that end in odd ways, and what they hand over: one bad call stops neither its siblings nor its run."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from foldlog.eventlog import ToolResult
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.replay import check_trace, load_trace, replay
+from foldlog.runtime import Agent, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
+from foldlog.runtime.ralph import RalphLoop, Stop
+
+from tests.runtime.conftest import call, calls, says
+
+Script = Callable[..., str]
+
+
+def fails(error: BaseException) -> Callable[..., Any]:
+    def act(_: ToolContext) -> None:
+        raise error
+
+    return act
+
+
+async def waits_for_what_is_cancelled(_: ToolContext) -> None:
+    waiting = asyncio.ensure_future(asyncio.Event().wait())
+    waiting.cancel()
+    await waiting
+
+
+class Unstorable:
+    def __repr__(self) -> str:
+        return "<unstorable>"
+
+
+ENDS: list[tuple[Callable[[ToolContext], Any], str]] = [
+    (lambda _: sys.exit(3), "SystemExit: 3"),
+    (waits_for_what_is_cancelled, "the call was cancelled from within the tool"),
+    (fails(Retryable("busy", after_s=math.nan)), "busy"),
+    (fails(Retryable("later", after_s="2")), "later"),  # type: ignore[arg-type] # what it is about
+    (fails(ToolFailed("odd", result=Unstorable())), "odd"),
+    (lambda context: context.memo(5, dict), "the name of a memo is text, not 5"),  # type: ignore[arg-type] # as above
+    (lambda context: context.run("agent", "x"), "only agents, swarms and loops can be run, not a str"),  # type: ignore[arg-type]
+    (lambda context: context.run(Agent("child"), 5), "the input of a child run is text, not 5"),  # type: ignore[arg-type]
+    (lambda context: context.ask(5), "a question is text, not 5"),  # type: ignore[arg-type] # as above
+    (lambda context: context.ask("?", 5), "the form of a question is a JSON Schema, not 5"),  # type: ignore[arg-type]
+    (lambda context: context.ask("?", name=5), "the name of a question is text, not 5"),  # type: ignore[arg-type]
+    (lambda context: context.artifact("text"), "an artifact is bytes, not 'text'"),  # type: ignore[arg-type] # as above
+]
+
+
+@pytest.mark.parametrize(("act", "told"), ENDS)
+async def test_a_call_that_ends_oddly_has_an_error_for_result(
+    script: Script, act: Callable[[ToolContext], Any], told: str
+) -> None:
+    @tool(effect="pure")
+    async def odd(context: ToolContext) -> None:
+        given = act(context)
+        if given is not None:
+            await given
+
+    @tool(effect="pure")
+    async def even() -> str:
+        return "fine"
+
+    turn = calls(call("odd", "o"), call("even", "e"))
+    agent = Agent("a", model=script(turn, says("done")), tools=[odd, even], retry={"base_s": 0.001})
+    log = MemoryLog()
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        assert (await run.result(timeout_s=20)).output == "done"
+        events = [event async for event in run.stream(detailed=True) if isinstance(event, ToolResult)]
+    ended = {event.tool_call_id: event for event in events}
+    assert (ended["o"].success, ended["o"].error, ended["e"].result) == (False, told, "fine")
+    trace = await load_trace(log, run.run_id)
+    assert check_trace(trace, ended=True) == []
+    assert replay(trace).divergence is None
+
+
+async def test_a_wait_that_nobody_can_wait_for_is_a_year(script: Script) -> None:
+    @tool(effect="pure", max_attempts=2)
+    async def busy() -> None:
+        raise Retryable("busy", after_s=1e300)
+
+    agent = Agent("a", model=script(calls(call("busy")), says("done")), tools=[busy])
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        async with asyncio.timeout(20):
+            journal = await run._journal()
+            state = await journal.follow_until(lambda state: any(c.retry_at for c in state.calls.values()))
+        (waiting,) = state.calls.values()
+        assert waiting.retry_at == pytest.approx(state.updated_at + 365 * 24 * 3600)
+        assert await run.cancel() == "cancelled"
+
+
+async def test_a_scorer_that_leaves_is_a_system_error(script: Script) -> None:
+    def leave(_: Any) -> float:
+        sys.exit(3)
+
+    loop = RalphLoop(Agent("a", model=script(says("x"))), {"quality": leave}, Stop(max_iterations=2))
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[loop])) as runtime:
+        run = await runtime.start(loop, "question")
+        with pytest.raises(Exception, match="scorer quality: SystemExit: 3"):
+            await run.result(timeout_s=20)
