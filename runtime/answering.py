@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..eventlog.errors import ApprovalError
-from ..eventlog.events import QUESTION, REPLY_APPROVALS
+from ..eventlog.events import QUESTION, REPLY_APPROVALS, ApprovalResolved
 from ..projections.run_state import ApprovalState, RunState
 from . import budgeting
 from .approving import denial_of_edit, outcome_of, token_problem
@@ -31,11 +31,19 @@ def check_answer(state: RunState, rules: Rules, answer: Resolve, now: float) -> 
         _check_content(approval, answer)
     elif approval.resolution is None and answer.arguments is not None:
         _check_arguments(state, rules, approval, answer, answer.arguments)
-    check_answered(state, answer)
+    _check_same(state, answer)
 
 
-def check_answered(state: RunState, answer: Resolve) -> None:
-    """Raise `ApprovalError` if the approval became void, or was answered in another way by somebody else."""
+def check_answered(state: RunState, answer: Resolve) -> ApprovalResolved:
+    """The answer that stands. Raises `ApprovalError` if it is another one, or the approval became void."""
+    _check_same(state, answer)
+    resolution = _approval(state, answer.approval_id).resolution
+    if resolution is None:
+        raise ApprovalError(f"the answer to {answer.approval_id} was not taken; try again")
+    return resolution
+
+
+def _check_same(state: RunState, answer: Resolve) -> None:
     approval = _approval(state, answer.approval_id)
     if approval.revoked:
         raise ApprovalError(f"the approval {answer.approval_id} is void: its run is over")

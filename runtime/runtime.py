@@ -24,7 +24,7 @@ from ..eventlog.errors import (
     RunFinished,
     RunNotFound,
 )
-from ..eventlog.events import Event, ForkTools, KeyRecorded, Submitted, TokenUsage
+from ..eventlog.events import ApprovalResolved, Event, ForkTools, KeyRecorded, Submitted, TokenUsage
 from ..eventlog.names import (
     check_name,
     key_subject,
@@ -624,8 +624,11 @@ class RunHandle(Generic[OutputT]):
         result: Any = None,
         *,
         by: str = "",
-    ) -> None:
-        """Answer an approval. The same answer again changes nothing. Raises `ApprovalError`.
+    ) -> ApprovalResolved:
+        """Answer an approval; the answer that stands. Raises `ApprovalError`.
+
+        The same answer again changes nothing, and gets the first one, whose `by` says who was first. Another one is an
+        error that says so.
 
         `arguments` replaces the call's arguments (kinds tool and policy). `outcome` says what became of a call that is
         not run then: it succeeded (with `result`) or failed, since a dead worker had started it (kind unverifiable), or
@@ -640,7 +643,7 @@ class RunHandle(Generic[OutputT]):
             result=given_json(result),
             by=by,
         )
-        await self._answer(answer)
+        return await self._answer(answer)
 
     async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
         """A resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
@@ -666,11 +669,11 @@ class RunHandle(Generic[OutputT]):
         await self._tell(RevokeTokens(approval_id=approval_id, by=by), journal=journal)
         return tokens
 
-    async def _answer(self, answer: Resolve) -> None:
+    async def _answer(self, answer: Resolve) -> ApprovalResolved:
         journal = await self._journal()
         check_answer(journal.state, journal.rules, answer, self._runtime.log.clock.now())
         await self._tell(answer, journal=journal)
-        check_answered(journal.state, answer)
+        return check_answered(journal.state, answer)
 
     async def state(self) -> RunState:
         """The run's state as the log has it now."""

@@ -175,7 +175,9 @@ async def _answer(
             await run.resolve(approval_id, **answer)
         state = await run.state()
     screen = Screen(settings)
-    screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}")
+    stands = state.approvals[approval_id].resolution
+    first = f", by {stands.by} already" if stands is not None and stands.by != answer["by"] else ""
+    screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}{first}")
     submitted = state.submitted
     if submitted is not None and submitted.executor == "local" and not state.over:
         drive = settings.command("runs", "drive", run.run_id, "MODULE:REGISTRY")

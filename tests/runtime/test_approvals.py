@@ -78,13 +78,13 @@ async def test_one_answer_is_for_one_approval_and_whoever_comes_second_is_told_w
             elsewhere.get_run(run.run_id).resolve(db, "rejected", by="bob"),
             return_exceptions=True,
         )
-    (refused,) = [answer for answer in answers if answer is not None]
-    assert isinstance(refused, ApprovalError)
+    (refused,) = [answer for answer in answers if isinstance(answer, ApprovalError)]
     first = (await run.state()).approvals[db].resolution
     assert first is not None
     assert f"was {first.decision} by {first.by} already" in str(refused)
     assert [a.request.approval_id for a in (await run.state()).pending_approvals] == [web]
-    await run.resolve(web, "approved")
+    assert (await run.resolve(web, "approved", by="ann")).by == "ann"
+    assert (await run.resolve(web, "approved", by="bob")).by == "ann"
     assert (await run.result(timeout_s=20)).output == "done"
     assert deployer.ran == ["db x1"] * (first.decision == "approved") + ["web x1"]
 
