@@ -166,6 +166,34 @@ class EventLogSuite(Suite):
         for name in range(8):
             assert [t for t in texts if t.startswith(f"{name}.")] == [f"{name}.{turn}" for turn in range(5)]
 
+    async def test_of_many_appends_at_once_each_stands_or_falls_with_its_own_condition(
+        self, log: Log
+    ) -> None:
+        runs = [run_in(log) for _ in range(40)]
+        for run in runs[::10]:
+            await run.append("first")
+        writes = [run.write("next", expected=NEW) for run in runs]
+        positions, conflicts = dict[int, int](), set[int]()
+
+        async def append(number: int) -> None:
+            try:
+                (positions[number],) = await log.events.append(writes[number])
+            except Conflict:
+                conflicts.add(number)
+
+        async with create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(append, number)
+        assert conflicts == {0, 10, 20, 30}
+        for number, position in positions.items():
+            write = writes[number]
+            assert await everything(log.events.read(write.subject)) == [
+                Stored(write.subject, position, write.data)
+            ]
+        assert [await everything(log.events.read(run.subject)) for run in runs[::10]] == [
+            run.stored for run in runs[::10]
+        ]
+
     async def test_read_after_a_position_yields_what_stands_behind_it(self, log: Log) -> None:
         run = run_in(log)
         for _ in range(4):

@@ -1,16 +1,13 @@
 """Commits in JetStream: conditional appends, batched reads.
 
 The condition of an append is on the exact subject of its commit: on three replicas, writers that do not carry it break
-a condition on a wildcard. One write is one message. Several are one atomic batch, stored whole or not at all, which
-costs some 2.5 ms on a single server.
+a condition on a wildcard. One write is one message. Several are one atomic batch, stored whole or not at all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
-import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 from ..commits import decode
@@ -28,10 +25,11 @@ from ..ports import (
     Write,
 )
 from . import headers
+from .appends import Appends
 from .follower import Follower, Page
 from .layout import Layout
-from .messages import Fields, timer_message, wake_message
-from .streams import Message, WrongPosition, read_last, read_page, store
+from .messages import Outgoing, timer_message, wake_message
+from .streams import Message, WrongPosition, read_last, read_page
 from .wire import Refused, Unanswered, Wire
 from .witness import Witness
 
@@ -49,7 +47,7 @@ class JetStreamEvents:
         self._layout = layout
         self._shards = shards
         self._witness = Witness(wire, layout, shards)
-        self._batches = (f"{secrets.token_hex(8)}{number:x}".encode() for number in itertools.count())
+        self._appends = [Appends(wire) for _ in range(shards)]
 
     @property
     def shards(self) -> int:
@@ -69,9 +67,7 @@ class JetStreamEvents:
         shard = _shard_of(writes[0])
         await self._witness.settle(shard)
         try:
-            positions = await (
-                self._append_one(writes[0]) if len(writes) == 1 else self._append_batch(writes)
-            )
+            positions = await self._store(self._appends[shard], writes)
         except Refused as refused:
             await self._examine(refused, writes)
             raise _explained(refused, writes) from refused
@@ -80,35 +76,20 @@ class JetStreamEvents:
         self._witness.saw(shard, max(positions))
         return positions
 
-    async def _append_one(self, write: Write) -> tuple[int]:
-        subject, data, fields = self._message(write)
-        return (await store(self._wire, subject, data, headers.build(*fields)),)
-
-    async def _append_batch(self, writes: tuple[Write, ...]) -> tuple[int, ...]:
-        """Timers go last: a wake-up copies its schedule's batch headers, and those of the last message are whole."""
+    async def _store(self, appends: Appends, writes: tuple[Write, ...]) -> tuple[int, ...]:
+        """Timers go last and apart: a wake-up copies its schedule's batch headers, and the last ones are whole."""
+        if not any(isinstance(write, TimerWrite) for write in writes):
+            subjects = [
+                self._layout.subject(write.subject) for write in writes if isinstance(write, CommitWrite)
+            ]
+            first = await appends.store(list(self._messages(writes)), subjects)
+            return tuple(range(first, first + len(writes)))
         order = sorted(range(len(writes)), key=lambda index: isinstance(writes[index], TimerWrite))
-        batch = (headers.BATCH_ID, next(self._batches))
-        messages = list(self._messages(writes[index] for index in order))
-        await self._wire.until_up()
-        for number, (subject, data, fields) in enumerate(messages[:-1], start=1):
-            member = (headers.BATCH_SEQUENCE, b"%d" % number)
-            self._wire.publish(subject, data, headers.build(*fields, batch, member))
-        subject, data, fields = messages[-1]
-        end = ((headers.BATCH_SEQUENCE, b"%d" % len(messages)), (headers.BATCH_COMMIT, b"1"))
-        last = await self._commit_batch(subject, data, headers.build(*fields, batch, *end))
-        positions = dict(zip(order, range(last - len(writes) + 1, last + 1), strict=True))
-        return tuple(positions[index] for index in range(len(writes)))
+        first = await appends.store_apart(list(self._messages(writes[index] for index in order)))
+        return tuple(first + order.index(index) for index in range(len(writes)))
 
-    async def _commit_batch(self, subject: bytes, data: bytes, header: bytes) -> int:
-        try:
-            return await store(self._wire, subject, data, header)
-        except Refused:
-            raise
-        except LogUnavailable as error:  # whatever became of the last message, the others are under way
-            raise _unsure(error) from error
-
-    def _messages(self, writes: Iterable[Write]) -> Iterator[tuple[bytes, bytes, Fields]]:
-        """The messages of a batch. The condition of a subject is on its first commit: the server allows no other."""
+    def _messages(self, writes: Iterable[Write]) -> Iterator[Outgoing]:
+        """The condition of a subject is on its first commit in a batch: the server allows no other."""
         known = set[Subject]()
         for write in writes:
             subject, data, fields = self._message(write)
@@ -117,7 +98,7 @@ class JetStreamEvents:
                 known.add(write.subject)
             yield subject, data, fields
 
-    def _message(self, write: Write) -> tuple[bytes, bytes, Fields]:
+    def _message(self, write: Write) -> Outgoing:
         match write:
             case CommitWrite(subject, expected, data):
                 return self._layout.subject(subject), data, ((headers.EXPECTED, b"%d" % expected.position),)

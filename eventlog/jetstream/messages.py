@@ -13,18 +13,20 @@ from .layout import Layout
 
 Fields = tuple[tuple[bytes, bytes], ...]
 """Header fields, each with its name."""
+Outgoing = tuple[bytes, bytes, Fields]
+"""Subject, data and header fields of a message."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Wakeup)
 
 
-def wake_message(layout: Layout, wakeup: Wakeup) -> tuple[bytes, bytes, Fields]:
-    """Subject, data and header fields of a wake-up that is delivered at once."""
+def wake_message(layout: Layout, wakeup: Wakeup) -> Outgoing:
+    """A wake-up that is delivered at once."""
     return layout.wake(wakeup), _ENCODER.encode(wakeup), ()
 
 
-def timer_message(layout: Layout, timer: Timer) -> tuple[bytes, bytes, Fields]:
-    """The same of a schedule, which the server turns into a wake-up. Another one on the same subject replaces it."""
+def timer_message(layout: Layout, timer: Timer) -> Outgoing:
+    """A schedule, which the server turns into a wake-up. Another one on the same subject replaces it."""
     at = b"@at " + _timestamp(timer.due_at)
     fields = ((headers.SCHEDULE, at), (headers.SCHEDULE_TARGET, layout.due(timer.wakeup)))
     return layout.timer(timer), _ENCODER.encode(timer.wakeup), fields

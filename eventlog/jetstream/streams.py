@@ -54,8 +54,12 @@ async def store(wire: Wire, subject: bytes, data: bytes, header: bytes = b"") ->
     Raises `WrongPosition`, `Refused` (other errors of the server), `Unanswered` (maybe stored), `NoResponders`,
     `LogUnavailable` (never sent).
     """
-    _, reply = await wire.request(subject, data, header)
-    ack = _ACKS.decode(reply)
+    return position_in(await wire.request(subject, data, header))
+
+
+def position_in(reply: Reply) -> int:
+    """Where the stream stored the message that this reply acknowledges. Raises `WrongPosition`, `Refused`."""
+    ack = _ACKS.decode(reply[1])
     if ack.error is None:
         return ack.seq
     kind = WrongPosition if ack.error.err_code in _WRONG_POSITION else Refused

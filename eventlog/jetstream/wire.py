@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from nats.aio.client import Server
@@ -33,7 +34,7 @@ RECONNECT_WAITS_S = (0.0, 0.02, 0.02, 0.05, 0.1, 0.25)
 _DIAL_S = 2.0
 _PING_INTERVAL_S = 5.0
 _SWEEP_S = 0.25
-_NO_RESPONDERS = 503
+_NO_RESPONDERS = b"NATS/1.0 503"
 _DENIED = re.compile(r'violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"', re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
@@ -73,28 +74,42 @@ class _Verdict(msgspec.Struct, frozen=True):
 _VERDICTS = msgspec.json.Decoder(_Verdict)
 
 
+class Asker(Protocol):
+    """Who waits for an answer; a future of asyncio is one. It is told once, and must not wait or raise."""
+
+    def done(self) -> bool:
+        """Whether it waits no more."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """The answer."""
+        ...
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """There is no answer."""
+        ...
+
+
 class _Call:
     """A request under way. `parts` collects the messages of an answer that ends with a status."""
 
-    __slots__ = ("deadline", "future", "parts", "subject")
+    __slots__ = ("asker", "deadline", "parts", "subject")
 
-    def __init__(
-        self, future: asyncio.Future[Any], subject: bytes, deadline: float, parts: list[Reply] | None
-    ) -> None:
-        self.future, self.subject, self.deadline, self.parts = future, subject, deadline, parts
+    def __init__(self, asker: Asker, subject: bytes, deadline: float, parts: list[Reply] | None) -> None:
+        self.asker, self.subject, self.deadline, self.parts = asker, subject, deadline, parts
 
     def take(self, reply: Reply) -> bool:
         """Note a message of the answer; returns whether it was the last one."""
         last = self.parts is None or headers.status(reply[0]) > 0
         if self.parts is not None:
             self.parts.append(reply)
-        if last and not self.future.done():
-            self.future.set_result(reply if self.parts is None else self.parts)
+        if last and not self.asker.done():
+            self.asker.set_result(reply if self.parts is None else self.parts)
         return last
 
     def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self.asker.done():
+            self.asker.set_exception(error)
 
 
 class Wire:
@@ -137,7 +152,7 @@ class Wire:
         wire = cls(servers_of(url), name, request_timeout_s)
         await wire._connect(connect_timeout_s)
         wire._inbox = wire._link.new_inbox().encode() + b"."
-        wire.subscribe_now(wire._inbox + b"*", wire._answered)
+        wire.subscribe_now(wire._inbox + b"*", wire._take)
         wire._up.set()
         return wire
 
@@ -237,36 +252,61 @@ class Wire:
         """Send and return the answer. Raises `Unanswered`, `NoResponders`, `LogUnavailable`, `ConfigError` (denied)."""
         if not self._link.up:
             await self.until_up()
-        reply: Reply = await self._call(subject, data, header, None, timeout_s)
-        if reply[0].startswith(b"NATS/1.0 503"):
-            raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
-        return reply
+        future = self.future()
+        self.ask(subject, data, header, future, timeout_s=timeout_s)
+        return self.answered(subject, await future)
 
     async def request_many(self, subject: bytes, data: bytes) -> list[Reply]:
         """Send and return all messages of the answer, the last of which carries a status. Raises as `request` does."""
         if not self._link.up:
             await self.until_up()
-        replies: list[Reply] = await self._call(subject, data, b"", [], None)
-        if headers.status(replies[-1][0]) == _NO_RESPONDERS:
-            raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
+        future = self.future()
+        self.ask(subject, data, b"", future, parts=[])
+        replies: list[Reply] = await future
+        self.answered(subject, replies[-1])
         return replies
 
-    def _call(
-        self, subject: bytes, data: bytes, header: bytes, parts: list[Reply] | None, timeout_s: float | None
-    ) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        token = self._expect(future, subject, parts, timeout_s)
+    def now(self) -> float:
+        """Seconds, finer than a loop may count them."""
+        return time.monotonic()
+
+    def future(self) -> asyncio.Future[Any]:
+        """A new future on this wire's loop."""
+        return self._loop.create_future()
+
+    def ask(
+        self,
+        subject: bytes,
+        data: bytes,
+        header: bytes,
+        asker: Asker,
+        *,
+        parts: list[Reply] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Send now, and tell `asker` the answer, or `Unanswered`, or `ConfigError` (denied).
+
+        Raises `LogUnavailable` while the connection is down. The answer may be nobody's: see `answered`.
+        """
+        if not self._link.up:
+            raise self._unreachable()
+        token = self._expect(asker, subject, parts, timeout_s)
         self._link.send(_publication(subject, self._inbox + token, header, data))
-        return future
+
+    def answered(self, subject: bytes, reply: Reply) -> Reply:
+        """The reply. Raises `NoResponders` if it is the server's, because nobody takes requests on the subject."""
+        if reply[0].startswith(_NO_RESPONDERS):
+            raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
+        return reply
 
     def _expect(
-        self, future: asyncio.Future[Any], subject: bytes, parts: list[Reply] | None, timeout_s: float | None
+        self, asker: Asker, subject: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> bytes:
         """Note who waits for an answer, and for how long; returns the token of the answer's subject."""
         self._count += 1
         token = b"%x" % self._count
         wait_s = self.request_timeout_s if timeout_s is None else timeout_s
-        self._calls[token] = _Call(future, subject, self._loop.time() + wait_s, parts)
+        self._calls[token] = _Call(asker, subject, self._loop.time() + wait_s, parts)
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._time_out)
         return token
@@ -350,7 +390,7 @@ class Wire:
 
     # ---- what the connection tells
 
-    def _answered(self, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
+    def _take(self, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
         token = subject[len(self._inbox) :]
         call = self._calls.get(token)
         if call is not None and call.take((header, data)):
@@ -359,7 +399,7 @@ class Wire:
     def _time_out(self) -> None:
         now = self._loop.time()
         for token in [
-            token for token, call in self._calls.items() if call.deadline <= now or call.future.done()
+            token for token, call in self._calls.items() if call.deadline <= now or call.asker.done()
         ]:
             call = self._calls.pop(token)
             call.fail(

@@ -1,15 +1,15 @@
 """What the log on JetStream adds to the conformance suites: real outages, deaths, damage and refusals."""
 
 import asyncio
-import itertools
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
+import psutil
 import pytest
 from anyio import create_task_group, fail_after
 from foldlog.eventlog import (
@@ -31,7 +31,6 @@ from foldlog.eventlog import (
     Timer,
     TimerWrite,
     WakeWrite,
-    head_of,
 )
 from foldlog.eventlog.conformance.suite import Writer, closing, everything, new_name, run_in, wakeup_for
 from foldlog.eventlog.embedded import EphemeralServer
@@ -41,7 +40,8 @@ from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.streams import read_all
 from foldlog.eventlog.jetstream.wire import Done
 
-PATIENCE_S = 30.0
+from tests.jetstream.support import PATIENCE_S, Gate, cut_off, down, keep_writing, look_again, take, until, up
+
 DEATH_S = 5.0
 """Bounds a death's way to its listeners; leases and redelivery would take longer in these tests."""
 opened = JetStreamLog.open
@@ -60,90 +60,6 @@ async def log(server: EphemeralServer) -> AsyncIterator[JetStreamLog]:
         yield log
 
 
-T = TypeVar("T")
-
-
-async def take(stream: AsyncIterator[T], count: int, within_s: float = PATIENCE_S) -> list[T]:
-    with fail_after(within_s):
-        return [await anext(stream) for _ in range(count)]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with fail_after(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110  # nothing else tells of it
-            await asyncio.sleep(0.005)
-
-
-async def down(log: JetStreamLog) -> None:
-    await until(lambda: not log._wire.is_up)
-
-
-async def up(log: JetStreamLog) -> None:
-    await until(lambda: log._wire.is_up)
-
-
-async def cut_off(log: JetStreamLog, gate: "Gate") -> None:
-    """Break the connection and wait until it is back."""
-    before = log._wire._link.stats["reconnects"]
-    gate.cut()
-    await until(lambda: log._wire._link.stats["reconnects"] > before)
-    await up(log)
-
-
-class Gate:
-    """A way to a server that can be blocked and cut."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._blocked = False
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        self.cut()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def block(self) -> None:
-        """Let nothing through to the server any more, until `cut`."""
-        self._blocked = True
-
-    def cut(self) -> None:
-        """Break all connections; new ones are let through."""
-        self._blocked = False
-        for writer in self._writers:
-            writer.transport.abort()
-
-    def babble(self, data: bytes) -> None:
-        """Say something that the server never said."""
-        for writer in self._writers:
-            writer.write(data)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.add(asyncio.current_task())
-        there, back = await asyncio.open_connection("127.0.0.1", self._to)
-        self._writers |= {writer, back}
-        with suppress(OSError):
-            await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
-        for end in (writer, back):
-            end.transport.abort()
-        self._writers -= {writer, back}
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            if not self._blocked:
-                writer.write(data)
-        writer.transport.abort()
-
-
 @pytest.fixture
 async def gate(server: EphemeralServer) -> AsyncIterator[Gate]:
     async with Gate(server.port) as gate:
@@ -151,35 +67,6 @@ async def gate(server: EphemeralServer) -> AsyncIterator[Gate]:
 
 
 # ---- outages
-
-
-async def keep_writing(
-    writer: Writer, acknowledged: list[Stored], troubles: list[LogUnavailable], enough: int
-) -> None:
-    """Append until `enough` is stored, through all troubles, looking for the own commit after each."""
-    for number in itertools.count():
-        write = writer.write(f"{number}")
-        try:
-            position, *_ = await writer.log.events.append(write)
-            acknowledged.append(writer.accept(write, position))
-        except LogUnavailable as trouble:
-            troubles.append(trouble)
-            await look_again(writer)
-        if len(writer.stored) >= enough:
-            return
-
-
-async def look_again(writer: Writer) -> None:
-    while True:
-        try:
-            stored = await everything(writer.log.events.read(writer.subject))
-        except LogUnavailable:
-            continue
-        chain = Chain()
-        for commit in stored:
-            writer.head = head_of(chain.verify(commit))
-        writer.stored = stored
-        return
 
 
 async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(
@@ -289,6 +176,7 @@ async def test_a_server_that_hangs_leaves_an_append_unsure_and_a_read_failed(ser
     async with opened(server.url, request_timeout_s=0.3) as log, AsyncExitStack() as stack:
         os.kill(server.pid, signal.SIGSTOP)
         stack.callback(os.kill, server.pid, signal.SIGCONT)
+        await until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
         with pytest.raises(AppendUnsure, match="did not answer"):
             await run_in(log).append()
         with pytest.raises(LogUnavailable, match="did not answer"):
@@ -831,6 +719,24 @@ async def one_of_many_batches_wins(logs: list[JetStreamLog]) -> None:
     assert [each.data for each in stored] == [write.data for write in batches[won]]
 
 
+async def of_many_at_once_only_the_stale_conflict(log: JetStreamLog) -> None:
+    runs = [run_in(log) for _ in range(40)]
+    await asyncio.gather(*(run.append() for run in runs))
+    writes = [run.write(expected=NEW if n % 5 else None) for n, run in enumerate(runs)]
+    answers = await asyncio.gather(*(log.events.append(write) for write in writes), return_exceptions=True)
+    assert [isinstance(answer, Conflict) for answer in answers] == [n % 5 > 0 for n in range(40)], answers
+    for n, run in enumerate(runs):
+        await until_visible(log, run.subject, 1 if n % 5 else 2)
+
+
+async def until_visible(log: JetStreamLog, subject: Subject, count: int) -> None:
+    """A read of a follower may be a moment behind."""
+    with fail_after(PATIENCE_S):
+        while len(await everything(log.events.read(subject))) < count:  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0.01)
+    assert len(await everything(log.events.read(subject))) == count
+
+
 async def test_a_cluster_of_three_keeps_the_log_on_three_servers(tmp_path: Path) -> None:
     async with cluster(tmp_path) as servers:
         url = ",".join(server.url for server in servers)
@@ -850,6 +756,7 @@ async def test_a_cluster_of_three_keeps_the_log_on_three_servers(tmp_path: Path)
             with pytest.raises(Conflict):
                 await log.events.append(run.write(expected=NEW))
             await one_of_many_batches_wins([log, reader])
+            await of_many_at_once_only_the_stale_conflict(log)
             async with reader.leases.deaths() as deaths, worker(servers[0].url, "w", "r") as kill:
                 await kill()
                 assert [lease.run for lease in await take(deaths, 1)] == ["r"]
