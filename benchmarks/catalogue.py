@@ -141,6 +141,8 @@ PARTS = (
         ),
         minutes=0.5,
         measure=loads.measure,
+        bases={loads.EVENTS_A_SECOND: loads.DECODED},
+        plots=(loads.EVENTS_A_SECOND,),
         x_unit="steps",
     ),
     Part(
@@ -150,6 +152,7 @@ PARTS = (
         minutes=1,
         by_default=False,
         measure=loads.measure_longest,
+        bases={loads.EVENTS_A_SECOND: loads.DECODED},
         x_unit="steps",
     ),
     Part(

@@ -1,6 +1,7 @@
 """Agents whose models stream, stall and are killed: what the measurements of streams and of recovery run.
 
 stamped:MODE    streams pieces of text, each the time at which it was handed over
+faltering:HOW   says three words and fails; the next attempt says the `same` and goes on, or something `other`
 stalling:STEP   workload A, but the first process that comes to this model call never ends it
 """
 
@@ -9,10 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import ClassVar
 
 import msgspec
 from foldlog.runtime import Agent, Registry
-from foldlog.runtime.models import Delta, Finished, ModelProvider, ModelRequest, TextDelta
+from foldlog.runtime.models import (
+    Delta,
+    Finished,
+    ModelProvider,
+    ModelRequest,
+    TextDelta,
+    TransientModelError,
+)
 
 from . import script
 from .notes import first_to, note
@@ -45,7 +54,7 @@ PACES = {
     "fast": Pace(4000, 4, 2000),
     "bursts": Pace(4000, 200, 2000),
     "try": Pace(20, 2, 200),
-    LONG: Pace(1000, 1, 200, 0),
+    LONG: Pace(100_000, 1, 200, 0),
     CROWD: Pace(30, 1, 10, 6),
     "try-crowd": Pace(5, 1, 10, 1),
 }
@@ -75,6 +84,28 @@ class Stamped:
         """Nothing is held open."""
 
 
+class Faltering:
+    """The model `faltering:HOW`."""
+
+    first = ("one ", "two ", "three ")
+    again: ClassVar = {"same": (*first, "four"), "other": ("one ", "too ", "many")}
+
+    def check(self, model: str) -> None:
+        """Both."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """Three words and an error, or the answer."""
+        await asyncio.sleep(BEFORE_S)
+        for word in self.first if request.attempt == 1 else self.again[request.model]:
+            yield TextDelta(word)
+        if request.attempt == 1:
+            raise TransientModelError("the provider went away in mid-text")
+        yield Finished(reason="stop", usage=USAGE)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
 class Stalling(Instant):
     """The model `stalling:STEP` of a run of ten steps; each of its calls is noted."""
 
@@ -92,6 +123,11 @@ def talker(mode: str) -> Agent[str]:
     return Agent(f"talker-{mode}", model=f"stamped:{mode}")
 
 
+def faltering(how: str) -> Agent[str]:
+    """The agent whose model falters like that."""
+    return Agent(f"faltering-{how}", model=f"faltering:{how}")
+
+
 stalling: Agent[str] = Agent(
     "stalling", model=f"stalling:{STALLS_AT}", tools=[lookup], max_steps=script.STEPS
 )
@@ -103,8 +139,13 @@ asking: Agent[str] = Agent("asking", model="instant:2", tools=[lookup], hitl_too
 
 def registry_of() -> Registry:
     """A registry of these agents."""
-    agents = [*map(talker, PACES), stalling, asking, agent_of(script.STEPS)]
-    providers: dict[str, ModelProvider] = {"stamped": Stamped(), "stalling": Stalling(), "instant": Instant()}
+    agents = [*map(talker, PACES), *map(faltering, Faltering.again), stalling, asking, agent_of(script.STEPS)]
+    providers: dict[str, ModelProvider] = {
+        "stamped": Stamped(),
+        "faltering": Faltering(),
+        "stalling": Stalling(),
+        "instant": Instant(),
+    }
     return Registry(agents=agents, providers=providers)
 
 

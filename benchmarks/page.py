@@ -76,19 +76,21 @@ def _section(part: Part, taken: Taken, plots: list[str]) -> Iterator[str]:
         yield from (f"![{plot.removesuffix('.svg').replace('-', ' ')}]({plot})", "")
     for measure in taken.measures():
         yield from (f"### {measure[0].upper()}{measure[1:]}", "")
-        yield from _measure(part, taken.of(measure), taken.find(measure, part.bases.get(measure, "")))
+        yield from _measure(part, taken, measure)
         yield ""
     if taken.remarks:
         yield from (*(f"- {remark}" for remark in taken.remarks), "")
     yield from (_circumstances(taken), "")
 
 
-def _measure(part: Part, series: Sequence[Series], base: Series | None) -> Iterator[str]:
+def _measure(part: Part, taken: Taken, measure: str) -> Iterator[str]:
+    series, against = taken.of(measure), part.bases.get(measure, "")
     head = ["", "median", "from, to"]
     placed, set_up = any(s.x is not None for s in series), any(s.setting for s in series)
     noted = any(s.who in part.notes for s in series)
     head[1:1] = [part.x_unit] if placed else []
-    head += [f"ratio to {base.who}"] if base is not None else []
+    compared = taken.find(measure, against) is not None
+    head += [f"ratio to {against}"] if compared else []
     head += ["setting"] if set_up else []
     head += ["what was done about it"] if noted else []
     rows = []
@@ -96,15 +98,17 @@ def _measure(part: Part, series: Sequence[Series], base: Series | None) -> Itera
         row = [f"**{each.who}**" if _own(each.who) else each.who, f"{short(each.median)} {each.unit}"]
         row.append(" to ".join(map(short, each.spread)) if len(each.values) > 1 else "")
         row[1:1] = ["" if each.x is None else short(each.x)] if placed else []
-        row += [_ratio(each, base)] if base is not None else []
+        row += [_ratio(each, taken.find(measure, against, each.x))] if compared else []
         row += [each.setting] if set_up else []
         row += [part.notes.get(each.who, "")] if noted else []
         rows.append(tuple(row))
     yield from _table(head, rows)
 
 
-def _ratio(series: Series, base: Series) -> str:
-    if series is base:
+def _ratio(series: Series, base: Series | None) -> str:
+    if base is None:
+        return ""
+    if series == base:
         return "1"
     values = sorted(ratios(series, base))
     return f"{short(values[len(values) // 2])} ({short(values[0])} to {short(values[-1])})" if values else ""

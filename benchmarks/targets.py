@@ -53,8 +53,9 @@ class Verdict(NamedTuple):
 
 
 def judge(measured: Measured) -> list[Verdict]:
-    """All targets, in order."""
-    return [_judged(target, target.values(measured)) for target in TARGETS]
+    """All targets, in order; a quick try is no measurement."""
+    earnest = {name: taken for name, taken in measured.items() if not taken.quick}
+    return [_judged(target, target.values(earnest)) for target in TARGETS]
 
 
 def _judged(target: Target, values: Values | None) -> Verdict:

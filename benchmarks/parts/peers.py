@@ -14,8 +14,8 @@ from . import workload_a
 
 ROUNDS = 3
 WARM_UP, ALONE, CROWD, AT_ONCE = 3, 20, 150, 50
-WITHIN_S, CROWD_WITHIN_S = 3.0, 5.0
-SLOW_S = 45.0
+WITHIN_S, CROWD_WITHIN_S = 2.0, 3.0
+SLOW_S = 25.0
 LENGTHS = (10, 40, 100)
 LANGGRAPH, RESTATE, PLAIN_PYDANTIC_AI = PEERS[0].name, PEERS[2].name, PEERS[5].name
 BYTES_BY_STEPS = "bytes on disk of a run, by its steps"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import nats
 from foldlog.eventlog.embedded import EphemeralServer
-from foldlog.runtime import Runtime
+from foldlog.runtime import Agent, Runtime
 
 from .. import bounds, notes
 from ..contestants import worker_process
-from ..models import LONG, PACES, registry_of, stamp, talker
+from ..models import LONG, PACES, Faltering, faltering, registry_of, stamp, talker
 from ..reader import Order, Reader, Report
 from ..settings import Collected, Measured, Settings
 
@@ -33,7 +33,7 @@ REGISTRY = "benchmarks.models:registry"
 SUBJECT = "bench.bare"
 RESUME = "from SIGKILL of a streaming worker to the next piece of text"
 HEARD_S = 1.0
-"""How long a reader has heard pieces before the worker is killed."""
+"""How long a reader hears pieces before the worker is killed, and those of the next one before the run is cancelled."""
 
 
 def middle(mode: str) -> str:
@@ -51,17 +51,24 @@ async def measure(settings: Settings) -> Measured:
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     async with _stage() as (server, runtime, reader, path):
         async with worker_process(server.url, REGISTRY, **{notes.VARIABLE: str(path)}):
-            await _read(runtime, reader, "try")
+            await _read(runtime, reader, talker("try"))
             for number, mode in itertools.product(range(1, rounds + 1), MODES):
                 settings.say(f"round {number} of {rounds}: {MODES[mode]}")
                 pace = "try" if settings.quick else mode
-                _add(found, mode, bounds.FOLDLOG, await _read(runtime, reader, pace))
+                _add(found, mode, bounds.FOLDLOG, await _read(runtime, reader, talker(pace)))
                 _add(found, mode, bounds.BARE, await _bare(server.url, reader, pace))
+            for how in Faltering.again:
+                report = await _read(runtime, reader, faltering(how))
+                found.remarks.append(
+                    f"the provider fails in mid-text, and then says the {how}: {_told(report)}"
+                )
         report = Report()
         for number in range(1, (kills := settings.rounds_of(KILLS)) + 1):
             settings.say(f"kill {number} of {kills}")
             report = await _resumed(found, server.url, runtime, reader, path)
-        found.remarks.append(_told(report))
+        found.remarks.append(
+            f"the worker is killed in mid-text, the next says something else, and is cancelled: {_told(report)}"
+        )
     return found.measured()
 
 
@@ -82,10 +89,14 @@ def _add(found: Collected, mode: str, who: str, report: Report) -> None:
     found.add(tail(mode), who, "ms", statistics.quantiles(delays, n=100)[98])
 
 
-async def _read(runtime: Runtime, reader: Reader, mode: str) -> Report:
-    run = await runtime.start(talker(mode), "question", executor="durable")
+async def _read(runtime: Runtime, reader: Reader, agent: Agent[str]) -> Report:
+    """One run. Raises `RuntimeError` if its reader ends up with another text than the log."""
+    run = await runtime.start(agent, "question", executor="durable")
     reader.order(Order(run=run.run_id))
-    return await reader.report()
+    report = await reader.report()
+    if report.text != (await run.result()).output:
+        raise RuntimeError("a reader that does as it is told has another text than the log")
+    return report
 
 
 async def _bare(url: str, reader: Reader, mode: str) -> Report:
@@ -118,20 +129,22 @@ async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader,
             await asyncio.sleep(HEARD_S)
             killed = time.time_ns()
             os.kill(first.pid, signal.SIGKILL)
+            await notes.noted(path, lambda note: note.at_ns > killed)
+            await asyncio.sleep(HEARD_S)
+            await run.cancel()
             report = await reader.report()
-            stored = await run.result()
-    since = next(seen.at_ns for seen in report.seen if seen.type == "text_reset")
+    since = next((seen.at_ns for seen in report.seen if seen.type == "text_reset"), None)
+    if since is None:
+        raise RuntimeError("no other worker went on with the text of the killed one")
     found.add(RESUME, bounds.FOLDLOG, "ms", (since - killed) / 1e6)
-    if report.text != stored.output:
-        raise RuntimeError("a reader that does as it is told has another text than the log")
     return report
 
 
 def _told(report: Report) -> str:
-    """What the reader of the last round saw, in the order in which it came."""
+    """What a reader saw, in the order in which it came."""
     kinds = [
         seen.type if seen.type != "text_reset" else f"text_reset to {seen.offset}" for seen in report.seen
     ]
     grouped = [(kind, len(list(same))) for kind, same in itertools.groupby(kinds)]
     told = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in grouped)
-    return f"what a reader saw whose run's worker was killed in mid-text; the next attempt said something else: {told}"
+    return f"a reader sees {told}"
