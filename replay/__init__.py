@@ -20,7 +20,7 @@ from .archive import (
     to_jsonl,
 )
 from .canonical import Boundary, Canonical, canonical
-from .comparison import Comparison, Difference, compare, differing_fields, is_prefix
+from .comparison import Comparison, Difference, begins_with, compare, differing_fields, is_prefix
 from .monitor import Monitor, Violation, check_trace
 from .trace import Trace, find_run, load_trace, trace_of
 from .watching import Watch
@@ -53,6 +53,7 @@ __all__ = [
     "Watch",
     "align",
     "assert_parity",
+    "begins_with",
     "canonical",
     "check",
     "check_log",

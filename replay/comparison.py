@@ -71,6 +71,23 @@ def is_prefix(cancelled: Trace | Canonical, whole: Trace | Canonical) -> Compari
     )
 
 
+def begins_with(whole: Trace | Canonical, recorded: Trace | Canonical) -> Comparison:
+    """Whether a trace holds all that another one of a run that is still going, or was cancelled, has come to.
+
+    `boundaries` counts those of the one that is going; its cancels are none of them.
+    """
+    a, b = _form(recorded), _form(whole)
+    body = [x for x in a.boundaries if not _is_cancel(x)]
+    causes = {x.cause: x for x in b.boundaries}
+    strangers = [x for x in body if x.cause not in causes or _asked_otherwise(x, causes[x.cause])]
+    difference = _prefix_difference(a, b, strangers, Counter(), set())
+    return Comparison(
+        equal=difference is None,
+        boundaries=(len(body) - len(strangers), len(body)),
+        first_difference=difference,
+    )
+
+
 def differing_fields(left: Boundary, right: Boundary) -> tuple[str, ...]:
     """The names of the payload fields that two boundaries do not agree on, `request` for the R12 digest."""
     a, b = payload_of(left), payload_of(right)

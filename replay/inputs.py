@@ -22,8 +22,10 @@ from ..eventlog.events import (
     CancelRequested,
     Event,
     MessageInjected,
+    MessageQueued,
     Status,
     Step,
+    Submitted,
     ToolCall,
 )
 from .structure import Placed, place
@@ -128,19 +130,45 @@ def inputs_of(trace: Trace | Iterable[Event]) -> Inputs:
     """The external inputs of a family, in the order in which they took effect.
 
     Recovery (approvals of kind unverifiable) is left out: it is no input of the run but of what befell it. A message
-    that no step carried, and a pause that was withdrawn, had no effect and are left out too.
+    that no step carried, and a pause that was withdrawn, had no effect and are left out too. What reached a fork with
+    the history that it shares is part of that, and no input of its own.
     """
     events = list(trace.events if isinstance(trace, Trace) else trace)
-    family = FamilyPlaces(events)
+    family, own = FamilyPlaces(events), _Own()
     found: list[Input] = []
     seen, cancelled = 0, False
     for index, event in enumerate(events):
-        found += _input(family, events, index, event)
+        if own.has(event):
+            found += _input(family, events, index, event)
         if isinstance(event, CancelRequested) and not cancelled:
             cancelled = True
             found.append(Cancel(after=max(seen, 1), reason=event.reason))
         seen += isinstance(event, OBSERVABLE)
     return tuple(found)
+
+
+class _Own:
+    """Tells what reached a run itself from what it shares with one that it was forked from."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, int] = {}
+        self._queued: dict[str, list[str]] = {}
+
+    def has(self, event: Event) -> bool:
+        """Whether the next event tells of an input of the run's own."""
+        if isinstance(event, Submitted) and event.fork is not None:
+            self._shared[event.run_id] = event.fork.shared
+        shared = (event.revision or 0) <= self._shared.get(event.run_id, 0)
+        queue = self._queued.setdefault(event.run_id, [])
+        match event:
+            case MessageQueued() if shared:
+                queue.append(event.content)
+            case MessageInjected() if event.content in queue:
+                queue.remove(event.content)
+                return False
+            case _:
+                pass
+        return not shared
 
 
 def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) -> list[Input]:

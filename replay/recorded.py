@@ -3,17 +3,18 @@
     trace = await rerun(recorded)                       # strict: a request that differs fails, and says where
     trace = await rerun(recorded, agent=AGENT, strict=False)
 
-A request is found by its R12 digest, under the name of the model that was recorded. Where none fits, a strict run
-fails with the first difference to the recorded request that comes nearest; a lenient one takes that one's answer. A
-tool shows and returns what the call at its place (agent, step, index) did; children are run again, recorded themselves.
+A request is answered by what was answered at its place (`recording`), if its R12 digest is the same. Where it is not, a
+strict run fails with the first difference; a lenient one takes the answer all the same. A tool shows and returns what
+the call at its place did; children are run again, recorded themselves. A fork begins with what it shares.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
@@ -23,264 +24,145 @@ import msgspec
 
 from ..eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
 from ..eventlog.events import (
-    QUESTION,
     ApprovalRequested,
+    ChildFinished,
     ChildStarted,
     Custom,
     Event,
-    KnowledgeFound,
     McpProgress,
-    MemoryHydrated,
-    ModelFailed,
-    ModelRequested,
-    PlannerReplied,
-    PlannerToolReturned,
-    Prepared,
-    Reasoning,
-    Submitted,
-    SummaryMade,
-    Text,
     TokenUsage,
-    ToolCall,
     ToolResult,
     ToolSpec,
-    Usage,
 )
 from ..eventlog.memory import MemoryLog
+from ..eventlog.names import new_run_id, run_subject
 from ..eventlog.ports import Log
-from ..projections.fold import apply
 from ..projections.messages import Message, canonical_json, chain, sha256_hex
-from ..projections.run_state import RunState
 from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
 from ..runtime.context import ArtifactRef
-from ..runtime.kinds import runnable_of
+from ..runtime.fork_storage import store
 from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
+from ..runtime.lineage import given_model, with_model
 from ..runtime.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
 from ..runtime.models import (
     MODEL_ERRORS,
-    CallDelta,
     Delta,
-    Finished,
     InvalidRequest,
     ModelProvider,
     ModelRequest,
-    ReasoningDelta,
-    TextDelta,
     TransientModelError,
 )
 from ..runtime.opening import open_log
-from ..runtime.planning import STEP as PLANNER_STEP
-from ..runtime.request import Prompt, prompt_of
-from ..runtime.rules import Rules, rules_of
 from ..runtime.runnable import Runnable, all_members
+from ..runtime.shared_family import Ancestors, reopen
 from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
-from ..runtime.tools import without_injected
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
-from .recorded_functions import Values, recorded, values_of
+from .recorded_functions import recorded
+from .recording import Answered, Called, End, Places, RecordedRun, Recording
+from .replaying import as_decided, check_artifacts
 from .scripts import Told, run_and_step
-from .stage import Case, executor_factory, play
+from .stage import LEASE_S, Case, executor_factory, play
 from .trace import Trace, load_trace
 
 SHOWN_MAX = 60
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded model call: its request as R12 sees it, and the reply. `model` is that which was asked."""
-
-    digest: str
-    phase: str
-    model: str
-    rules: Rules
-    prompt: Prompt
-    tools: tuple[ToolSpec, ...]
-    reply: tuple[Delta, ...] = ()
-    failure: ModelFailed | None = None
-
-
-class Called(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded tool call: what was seen of it (children it started among them) in order, and its result."""
-
-    call: ToolCall
-    shown: tuple[Event, ...]
-    result: ToolResult
-
-
-class Recording:
-    """What a family's models and tools said."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.answers: list[Answered] = []
-        self.calls: dict[tuple[str, int | None, int], list[Called]] = {}
-        self.submitted: dict[str, Submitted] = {}
-        self.values: Values = {}
-        self.tools: dict[str, tuple[ToolSpec, ...]] = {}
-        self.hydrated: dict[str, MemoryHydrated] = {}
-        self.found: dict[str, KnowledgeFound] = {}
-        runs: dict[str, list[Event]] = {}
-        for event in trace.events:
-            runs.setdefault(event.run_id, []).append(event)
-            if isinstance(event, Submitted):
-                self.submitted[event.run_id] = event
-            elif isinstance(event, MemoryHydrated):
-                self.hydrated[event.agent] = event
-            elif isinstance(event, KnowledgeFound):
-                self.found[self.submitted[event.run_id].input] = event
-            elif isinstance(event, Prepared):
-                injected = self.submitted[event.run_id].config.get("injected_tool_args") or {}
-                own = [without_injected(spec, injected) for spec in event.tools]
-                copies = {spec.name: spec for spec in (*own, *self.tools.get(event.agent, ()))}
-                self.tools[event.agent] = tuple(copies.values())
-        for events in runs.values():
-            self.answers += _answers(events)
-            for key, called in _calls(events):
-                self.calls.setdefault(key, []).append(called)
-            for asked, values in values_of(events).items():
-                self.values.setdefault(asked, []).extend(values)
-
-    @property
-    def root(self) -> Submitted:
-        """How the root run was submitted. Raises `ConfigError` for a trace without one."""
-        found = self.submitted.get(self.trace.root)
-        if found is None:
-            raise ConfigError("the trace does not hold the first commit of its root run")
-        return found
-
-    def runnable(self, submitted: Submitted) -> Runnable[Any]:
-        """What ran, with its functions as they are recorded."""
-        return recorded(runnable_of(submitted.kind, submitted.config), self.values)
-
-
-def _answers(events: list[Event]) -> Iterator[Answered]:
-    """The model calls of one run whose replies were stored."""
-    path = events[0].agent_path
-    state = RunState()
-    asked: Answered | None = None
-    reply: list[Delta] = []
-    for event in events:
-        if len(event.agent_path) > len(path):
-            continue
-        match event:
-            case ModelRequested() if state.submitted is not None:
-                asked, reply = _asked(state, rules_of(state.submitted.config), event), []
-            case Reasoning():
-                reply.append(ReasoningDelta(event.text))
-            case Text() if event.step is not None:
-                reply.append(TextDelta(event.text))
-            case ModelFailed(retry_at=None) if asked is not None:  # given up, or a fallback was asked instead
-                yield msgspec.structs.replace(asked, failure=event)
-            case Usage() if asked is not None:
-                calls = [each for each in events if isinstance(each, ToolCall) and each.step == event.step]
-                reply += _deltas(calls)
-                yield msgspec.structs.replace(asked, reply=(*reply, _end(event, calls)))
-            case SummaryMade() if asked is not None:
-                yield msgspec.structs.replace(asked, reply=(TextDelta(event.text), _end(event, ())))
-            case PlannerReplied() if asked is not None:
-                said = [TextDelta(event.text), *_deltas(_planner_calls(event))]
-                yield msgspec.structs.replace(asked, reply=(*said, _end(event, event.calls)))
-            case _:
-                pass
-        apply(state, _own(event), event.at)  # type: ignore[arg-type] # an event as it is stored
-
-
-def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
-    """A model call as it is decided on."""
-    prompt = prompt_of(state, rules, event.phase)
-    return Answered(
-        digest=event.digest,
-        phase=event.phase,
-        model=event.model or rules.model,
-        rules=rules,
-        prompt=msgspec.structs.replace(prompt, messages=tuple(prompt.messages)),
-        tools=tuple(state.tools.values()),
-    )
-
-
-def _end(event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object]) -> Finished:
-    return Finished(
-        reason="tool_calls" if calls else "stop",
-        usage=event.usage,
-        usage_source=event.source,
-        model=event.model,
-        cost_usd=event.cost_usd,
-    )
-
-
-def _own(event: Event) -> Event:
-    """The event as stored: without its path, by which a fold tells forwarded ones."""
-    return msgspec.structs.replace(event, agent_path="")
-
-
-def _deltas(calls: Sequence[ToolCall]) -> Iterator[CallDelta]:
-    for index, call in enumerate(calls):
-        written = {**call.arguments, **call.injected_args}
-        text = call.raw_arguments if call.raw_arguments is not None else canonical_json(written).decode()
-        yield CallDelta(index=index, id=call.tool_call_id or "", name=call.tool_name, arguments=text)
-
-
-def _planner_calls(event: PlannerReplied) -> list[ToolCall]:
-    """What the planner asked for, as a step would."""
-    return [
-        ToolCall(
-            step=PLANNER_STEP,
-            tool_call_id=call.id,
-            tool_name=call.tool_name,
-            arguments=call.arguments,
-            raw_arguments=call.raw_arguments,
-            injected_args=call.injected_args,
-            agent_path=event.agent_path,
-        )
-        for call in event.calls
-    ]
-
-
-def _calls(events: list[Event]) -> Iterator[tuple[tuple[str, int | None, int], Called]]:
-    """The settled tool calls of one run by (path, step, index)."""
-    path = events[0].agent_path
-    indices: dict[int | None, int] = {}
-    for event in _asked_for(events):
-        if event.agent_path != path:
-            continue
-        index = indices[event.step] = indices.get(event.step, -1) + 1
-        own = [e for e in events if (e.step or 0, e.tool_call_id) == (event.step, event.tool_call_id)]
-        results = [e for e in map(_as_result, own) if e is not None and e.agent_path == path]
-        shown = tuple(
-            e
-            for e in own
-            if isinstance(e, McpProgress | Custom | ChildStarted) or e.agent_path != path or _is_question(e)
-        )
-        if results:
-            yield (path, event.step, index), Called(call=event, shown=shown, result=results[-1])
-
-
-def _is_question(event: Event) -> bool:
-    return isinstance(event, ApprovalRequested) and event.kind == QUESTION
-
-
-def _asked_for(events: list[Event]) -> Iterator[ToolCall]:
-    for event in events:
-        if isinstance(event, ToolCall):
-            yield event
-        elif isinstance(event, PlannerReplied):
-            yield from _planner_calls(event)
-
-
-def _as_result(event: Event) -> ToolResult | None:
-    if isinstance(event, PlannerToolReturned):
-        return ToolResult(
-            tool_name=event.tool_name,
-            success=event.success,
-            result=event.result,
-            error=event.error,
-            agent_path=event.agent_path,
-        )
-    return event if isinstance(event, ToolResult) else None
-
-
 # --- the model --------------------------------------------------------------------------------------------------------
+
+
+class Again(msgspec.Struct, frozen=True):
+    """A recorded family that runs again: which run stands for which, and the end of a recording that has none."""
+
+    places: Places
+    end: End | None = None
+
+
+class _Answers:
+    """The answers of a recording, for runs that ask."""
+
+    def __init__(self, recording: Recording, places: Places, again: Again | None = None) -> None:
+        self._recording, self._places = recording, places
+        self._by_name, self._end = again is not None, again.end if again is not None else None
+
+    async def find(self, request: ModelRequest, *, strict: bool) -> Answered:
+        """The answer at the request's place, else one to the same request.
+
+        Raises `InvalidRequest`: strict, for a request that differs; lenient, where nothing was asked in that round.
+        """
+        by_name = self._by_name
+        asking = run_and_step(request)[0]
+        run = self._places.of(asking, lambda each: _fits(each, request))
+        here = run.at(request.phase, request.round) if run is not None else []
+        if run is not None and not here and self._end is not None and self._end.is_open(asking):
+            await self._end.wait()
+        same = [each for each in here if _digest(request, each.model) == each.digest]
+        found = _at_attempt(same, request, by_name=by_name) or self._elsewhere(request, run)
+        if found is not None and not (strict and by_name and request.model != found.model):
+            return found
+        nearest = _at_attempt(here, request, by_name=False) or self._nearest(request)
+        if nearest is None:
+            raise InvalidRequest("the trace holds no reply of a model")
+        if strict and run is not None and not here:
+            raise InvalidRequest(
+                f"the recording ends before this: its run {run.run} has no {_call_named(request)}"
+            )
+        if strict or request.round != nearest.round:
+            raise InvalidRequest(
+                f"the request differs from the recorded one: {_difference(request, nearest, by_name=by_name)} "
+                f"({_call_named(request)})"
+            )
+        return nearest
+
+    def _elsewhere(self, request: ModelRequest, run: RecordedRun | None) -> Answered | None:
+        """The answer to the same request of another run; for one that hangs nowhere in the recording."""
+        if run is not None and run.at(request.phase, request.round):
+            return None
+        same = [each for each in self._recording.answers if _digest(request, each.model) == each.digest]
+        return _at_attempt(same, request, by_name=False)
+
+    def _nearest(self, request: ModelRequest) -> Answered | None:
+        same = [each for each in self._recording.answers if each.phase == request.phase]
+        return max(same, key=lambda each: _likeness(request, each), default=None)
+
+
+def _answers_of(trace: Trace) -> _Answers:
+    recording = Recording(trace)
+    return _Answers(recording, Places(recording))
+
+
+def _fits(run: RecordedRun, request: ModelRequest) -> bool:
+    """Whether the run's record has this request."""
+    here = run.at(request.phase, request.round)
+    return any(_digest(request, each.model) == each.digest for each in here)
+
+
+def _at_attempt(answers: Sequence[Answered], request: ModelRequest, *, by_name: bool) -> Answered | None:
+    """Of the answers to one call the one that ended this attempt: the first that came no earlier.
+
+    One by which the call was handed to a fallback model was that model's only.
+    """
+    named = [each for each in answers if each.model == request.model]
+    others = (
+        []
+        if by_name and named
+        else [
+            each
+            for each in answers
+            if each.model != request.model and (each.failure is None or not each.failure.next_model)
+        ]
+    )
+    fitting = [*named, *others]
+    return next(
+        (each for each in fitting if each.attempt >= request.attempt), fitting[-1] if fitting else None
+    )
+
+
+def _call_named(request: ModelRequest) -> str:
+    """The call in words."""
+    return f"{request.phase} call {request.round}" if request.phase else f"model call of step {request.round}"
 
 
 class RecordedProvider:
@@ -289,9 +171,16 @@ class RecordedProvider:
     A run is looked for in the log of `NATS_URL` (else the project's own), namespace `FOLDLOG_NAMESPACE`.
     """
 
-    def __init__(self, recording: Recording | None = None, *, strict: bool = True) -> None:
+    def __init__(
+        self, recording: Recording | None = None, *, strict: bool = True, again: Again | None = None
+    ) -> None:
+        """`again`: the recording's root is run again; then the models' names count, too."""
         self._given, self._strict = recording, strict
-        self._read: dict[str, Recording] = {}
+        self._read: dict[str, _Answers] = {}
+        places = again.places if again is not None else Places(recording) if recording is not None else None
+        self._of_given = (
+            _Answers(recording, places, again) if recording is not None and places is not None else None
+        )
 
     def check(self, model: str) -> None:
         """Raise `ConfigError` for a file that holds no trace. A run is looked for when it is needed."""
@@ -301,12 +190,12 @@ class RecordedProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """The recorded reply. Raises `InvalidRequest` where a strict one differs, and for a trace that is not there."""
         try:
-            recording = await self._recording(request.model)
+            answers = await self._answers(request.model)
         except (ConfigError, RunNotFound, LogCorrupted) as error:
             raise InvalidRequest(str(error)) from None
         except LogUnavailable as error:
             raise TransientModelError(str(error)) from None
-        found = self._answer(request, recording.answers)
+        found = await answers.find(request, strict=self._strict)
         if found.failure is not None:
             raise MODEL_ERRORS.get(found.failure.error_type, InvalidRequest)(found.failure.error)
         for delta in found.reply:
@@ -315,43 +204,23 @@ class RecordedProvider:
     async def aclose(self) -> None:
         """Nothing is held open."""
 
-    async def _recording(self, model: str) -> Recording:
-        if self._given is not None:
-            return self._given
+    async def _answers(self, model: str) -> _Answers:
+        if self._of_given is not None:
+            return self._of_given
         if model in self._read or not _is_run(model):
             return self._read_file(model)
         namespace = os.environ.get("FOLDLOG_NAMESPACE", "default")
         async with open_log(None, namespace, name="recorded", lease_s=10.0) as log:
-            self._read[model] = Recording(await load_trace(log, model))
+            self._read[model] = _answers_of(await load_trace(log, model))
         return self._read[model]
 
-    def _read_file(self, model: str) -> Recording:
+    def _read_file(self, model: str) -> _Answers:
         if model not in self._read:
             try:
-                self._read[model] = Recording(from_jsonl(Path(model).read_bytes()))
+                self._read[model] = _answers_of(from_jsonl(Path(model).read_bytes()))
             except OSError as error:
                 raise ConfigError(f"the trace {model} cannot be read: {error.strerror}") from None
         return self._read[model]
-
-    def _answer(self, request: ModelRequest, answers: Sequence[Answered]) -> Answered:
-        answers = [
-            each
-            for each in sorted(answers, key=lambda each: each.model != request.model)
-            if each.model == request.model or each.failure is None or not each.failure.next_model
-        ]
-        asked = [each for each in answers if _digest(request, each.model) == each.digest]
-        asked.sort(key=lambda each: each.prompt.round != request.round)  # a cut may make two rounds alike
-        if asked:
-            return next((each for each in asked if _holds(each, request.attempt)), asked[-1])
-        same = [answered for answered in answers if answered.phase == request.phase]
-        nearest = max(same, key=lambda answered: _likeness(request, answered), default=None)
-        if nearest is None:
-            raise InvalidRequest("the trace holds no reply of a model")
-        if self._strict or request.round != nearest.prompt.round:
-            raise InvalidRequest(
-                f"the request differs from the recorded one: {_difference(request, nearest)}"
-            )
-        return nearest
 
 
 def _holds(answered: Answered, attempt: int) -> bool:
@@ -393,22 +262,55 @@ def _said(message: Message) -> tuple[Any, ...]:
     return message.role, message.content, tuple((call.name, call.arguments) for call in message.tool_calls)
 
 
-def _difference(request: ModelRequest, answered: Answered) -> str:
+def _difference(request: ModelRequest, answered: Answered, *, by_name: bool) -> str:
     """The first difference in words."""
     for number, (now, then) in enumerate(zip_longest(request.messages, answered.prompt.messages), start=1):
         if now is None or then is None or _said(now) != _said(then):
-            return f"message {number} is {_shown(now)}, and was {_shown(then)}"
+            return f"message {number} is {_shown(now)}, and was {_shown(then)}{_part(now, then)}"
+    found = _tools_differ(request, answered)
+    if found is not None:
+        return found
     rules = answered.rules
-    tools = [msgspec.to_builtins(tool) for tool in request.tools]
     for name, now_, then_ in (
-        ("tools", tools, [msgspec.to_builtins(tool.schema) for tool in answered.tools]),
         ("output_schema", request.output_schema, answered.prompt.output_schema),
         ("temperature", request.temperature, rules.temperature),
         ("max_tokens", request.max_tokens, rules.max_tokens),
+        ("model", request.model if by_name else None, answered.model if by_name else None),
     ):
         if now_ != then_:
             return f"{name}: {_short(now_)}, and was {_short(then_)}"
     return "the calls of its messages stand at other places"
+
+
+def _part(now: Message | None, then: Message | None) -> str:
+    """Where two long texts part, if what is shown of them does not tell."""
+    if now is None or then is None or _shown(now) != _shown(then):
+        return ""
+    here = next((n for n, (a, b) in enumerate(zip(now.content, then.content, strict=False)) if a != b), None)
+    if now.content == then.content:
+        return "; they differ in their calls"
+    at = here if here is not None else min(len(now.content), len(then.content))
+    ends = _short(now.content[at : at + SHOWN_MAX]), _short(then.content[at : at + SHOWN_MAX])
+    return f"; from character {at + 1} on {ends[0]}, and {ends[1]}"
+
+
+def _tools_differ(request: ModelRequest, answered: Answered) -> str | None:
+    """The first tool that differs, and in what."""
+    then = {tool.name: tool.schema for tool in answered.tools} if answered.prompt.tools else {}
+    now = {tool.name: tool for tool in request.tools}
+    for name in now.keys() | then.keys():
+        if name not in now or name not in then:
+            return f"tools: {name!r} is {'not there' if name not in now else 'new'}"
+    for name, schema in now.items():
+        for field in ("description", "parameters"):
+            a, b = getattr(schema, field), getattr(then[name], field)
+            if a != b:
+                return f"tools: {name!r}, {field}: {_short(a)}, and was {_short(b)}"
+    return (
+        f"tools: they stand in another order: {_short(list(now))}, and was {_short(list(then))}"
+        if list(now) != list(then)
+        else None
+    )
 
 
 def _shown(message: Message | None) -> str:
@@ -426,30 +328,62 @@ def _short(value: Any) -> str:
 class RecordedTool:
     """A tool that does again what the recorded calls at its places did, and nothing in the world."""
 
-    def __init__(self, spec: ToolSpec, recording: Recording, *, strict: bool) -> None:
+    def __init__(self, spec: ToolSpec, recording: Recording, again: Again, *, strict: bool) -> None:
         self.spec = spec
         self._recording, self._strict = recording, strict
+        self._places, self._end = again.places, again.end
 
     async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
         """Show and return what was recorded. Raises `ToolFailed` where the recorded call failed, or is another one."""
-        _, step, index = context.idempotency_key.rsplit(":", 2)
-        known = self._recording.calls.get((context.agent_path, int(step), int(index)), [])
-        fitting = [each for each in known if self._fits(each, arguments)]
-        if not fitting:
-            was = f"{known[0].call.tool_name} {_short(known[0].call.arguments)}" if known else "none"
+        run, step, index = context.idempotency_key.rsplit(":", 2)
+        place = int(step), int(index)
+        recorded = self._places.of(run, lambda each: self._has(each, context.agent_path, place, arguments))
+        called = recorded.calls.get(place) if recorded is not None else None
+        if called is None or not self._fits(called, arguments):
+            was = f"{called.call.tool_name} {_short(called.call.arguments)}" if called is not None else "none"
             asked = f"{self.spec.name} with {_short(dict(arguments))}"
             raise ToolFailed(f"no recorded call of {asked} at {step}.{index}; there was {was}")
-        return await self._again(fitting[0], context)
+        await self._show_all(called, context)
+        if called.result is not None:
+            return self._returned(called.result, context)
+        if self._end is not None and self._end.is_open(run):
+            await self._end.wait()
+        raise ToolFailed(f"the recording has no result of the call at {step}.{index}")
+
+    def _has(self, run: RecordedRun, path: str, place: tuple[int, int], arguments: Mapping[str, Any]) -> bool:
+        return run.path == path and place in run.calls and self._fits(run.calls[place], arguments)
 
     def _fits(self, called: Called, arguments: Mapping[str, Any]) -> bool:
         same = called.call.tool_name == self.spec.name
-        edited = called.result.metadata.get("edited_arguments", called.call.arguments)
+        metadata = called.result.metadata if called.result is not None else {}
+        edited = metadata.get("edited_arguments", called.call.arguments)
         return same and (not self._strict or dict(arguments) == edited)
 
-    async def _again(self, called: Called, context: Any) -> Any:
+    async def _show_all(self, called: Called, context: Any) -> None:
+        """All that was seen of the call, in its order; children run as long as they did beside the rest of it."""
+        running: dict[str, asyncio.Future[None]] = {}
         for event in called.shown:
-            await self._show(called, event, context)
-        result = called.result
+            inner = len(event.agent_path) > len(called.call.agent_path)
+            if isinstance(event, ChildStarted) and not inner:
+                if event.child_run in self._recording.submitted:
+                    running[event.child_run] = asyncio.ensure_future(self._run(event.child_run, context))
+            elif isinstance(event, ChildFinished) and not inner:
+                if event.child_run in running:
+                    await running.pop(event.child_run)
+            else:
+                for _ in range(
+                    len(running) + 1 if running else 0
+                ):  # each announces itself behind the one before
+                    await asyncio.sleep(0)
+                await self._show(called, event, context)
+        await asyncio.gather(*running.values())
+
+    async def _run(self, child_run: str, context: Any) -> None:
+        child = self._recording.submitted[child_run]
+        with contextlib.suppress(ToolFailed):  # what the tool made of it is recorded
+            await context.run(self._recording.runnable(child), child.input)
+
+    def _returned(self, result: ToolResult, context: Any) -> Any:
         evidence = result.metadata.get("evidence", ())
         context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
         if result.success:
@@ -472,10 +406,6 @@ class RecordedTool:
                 context.progress(event.progress, event.total, event.message)
             case Custom():
                 context.emit(Custom(event.name, event.data))
-            case ChildStarted() if event.child_run in self._recording.submitted:
-                child = self._recording.submitted[event.child_run]
-                with contextlib.suppress(ToolFailed):  # what the tool made of it is recorded
-                    await context.run(self._recording.runnable(child), child.input)
             case _:
                 pass
 
@@ -483,17 +413,23 @@ class RecordedTool:
 class _RecordedMemory:
     """Remembers what the recorded runs remembered (`MemoryStore`)."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+    def __init__(self, recording: Recording, places: Places) -> None:
+        self._recording, self._places = recording, places
 
     async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
-        """What a run of this agent was told."""
-        recorded = self._recording.hydrated.get(keys.agent)
+        """What the run was told, or the first of its agent."""
+        hydrated = self._recording.hydrated
+        run = self._places.of(keys.run, lambda each: each.run in hydrated and _agent_of(each) == keys.agent)
+        recorded = hydrated.get(run.run) if run is not None else None
         messages = msgspec.convert(recorded.messages if recorded is not None else [], tuple[Message, ...])
         return [MemoryItem(id="recorded", messages=messages)] if messages else []
 
     async def aclose(self) -> None:
         """Nothing is held open."""
+
+
+def _agent_of(run: RecordedRun) -> str:
+    return run.path.rpartition("/")[2]
 
 
 class _RecordedKnowledge:
@@ -556,6 +492,7 @@ class RecordedRegistry(Registry):
         *,
         strict: bool = True,
         called: Told | None = None,
+        again: Again | None = None,
     ) -> None:
         agents: dict[str, Runnable[Any]] = {}
         for each in recording.submitted.values():  # a copy that an agent made of itself does not stand for it
@@ -564,7 +501,8 @@ class RecordedRegistry(Registry):
             agents[agent.name] = recorded(agent, recording.values)
         super().__init__(agents=agents.values())
         self._recording, self._strict = recording, strict
-        self._model: ModelProvider = RecordedProvider(recording, strict=strict)
+        self._again = again or Again(Places(recording))
+        self._model: ModelProvider = RecordedProvider(recording, strict=strict, again=again)
         if called is not None:
             self._model = _Announced(self._model, called)
 
@@ -587,7 +525,7 @@ class RecordedRegistry(Registry):
         return {name: self._tool(specs[name]) for name in names}
 
     def _tool(self, spec: ToolSpec) -> Tool:
-        return RecordedTool(spec, self._recording, strict=self._strict)
+        return RecordedTool(spec, self._recording, self._again, strict=self._strict)
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """The recording, whatever the model; the request names it with its provider."""
@@ -599,7 +537,7 @@ class RecordedRegistry(Registry):
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
         """What the recorded runs were told of earlier ones, by the agent that asks."""
-        return _RecordedMemory(self._recording)
+        return _RecordedMemory(self._recording, self._again.places)
 
     def knowledge(self, namespace: str) -> KnowledgeStore:
         """What the recorded runs found, by their input."""
@@ -624,30 +562,63 @@ async def rerun(
 
     `agent`: as it is now, in the place of the recorded one of its name; its tools are recorded all the same. `strict`:
     a request or a call that differs fails the run, and its `error` says where. `executor`: `local` or `durable`. `log`:
-    a fresh `MemoryLog` if none. A cancel is not repeated: the run fails where its recording ends.
+    a fresh `MemoryLog` if none. A fork begins with the history that it shares. A run that is still going, or that was
+    cancelled, is run again as far as its recording goes; the trace has no end then.
 
     Raises `ConfigError` for a trace that is not whole.
     """
     recording = trace if isinstance(trace, Recording) else Recording(trace)
-    root = recording.root
-    if root.fork is not None:
-        raise ConfigError(
-            f"a fork shares what it did not do itself: run {root.fork.run} again, which it left"
-        )
+    check_artifacts(recording.trace)
+    root, log = recording.root, log if log is not None else MemoryLog()
     name = str(root.config["name"])
     if agent is not None and agent.name != name:
         raise ConfigError(f"the trace is of the agent {name!r}, not of {agent.name!r}")
+    runnable = recorded(agent, recording.values) if agent is not None else recording.runnable(root)
+    run = new_run_id(0, log.clock)
+    places = Places(recording, run)
+    end = End(recording, places) if not recording.over else None
+    again = Again(places, end)
     case = Case(
-        agent=recorded(agent, recording.values) if agent is not None else recording.runnable(root),
+        agent=runnable,
         input=root.input,
-        cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called),
-        log=log if log is not None else MemoryLog(),
+        cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called, again=again),
+        log=log,
         messages=tuple(root.messages),
         session=root.session,
         metadata=root.metadata,
         timeout_s=timeout_s,
+        run_id=run,
+        begin=_begin_fork(recording, agent, log, run) if root.fork is not None else None,
+        end=end,
     )
-    played = await play(
-        case, executor, executor_factory(executor), without_cancels(inputs_of(recording.trace))
-    )
-    return played.trace
+    inputs = without_cancels(inputs_of(recording.trace))
+    return (await play(case, executor, executor_factory(executor), inputs)).trace
+
+
+def _begin_fork(
+    recording: Recording, agent: Runnable[Any] | None, log: Log, run: str
+) -> Callable[[], Awaitable[None]]:
+    """What stores the history that a recorded fork shares, under the id of the run that runs it again."""
+    trace = recording.trace
+    ancestors, events = Ancestors(trace.root), iter(trace.events)
+    for commit in trace.commits:
+        read = [next(events) for _ in commit.commit.events]
+        whole = [as_decided(a, b) for a, b in zip(commit.commit.events, read, strict=True)]
+        ancestors.add(commit, whole)  # type: ignore[arg-type] # stored events
+    submitted = ancestors.family[trace.root].submitted or recording.root
+    if agent is not None:
+        told = {
+            "input": submitted.input,
+            "session": None,
+            "metadata": submitted.metadata,
+            "agent": agent.name,
+        }
+        model, config = given_model(submitted), agent.submission_config(told)
+        config = config if model is None else with_model(submitted.kind, config, model)
+        submitted = msgspec.structs.replace(submitted, config=config)
+
+    async def begin() -> None:
+        opening = reopen(ancestors.family, submitted, run, log.clock.now())
+        await store(log, run_subject(0, run, run), opening, LEASE_S)
+
+    return begin

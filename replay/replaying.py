@@ -128,13 +128,13 @@ def replay(trace: Trace, registry: Registry | None = None) -> Replay:
     With a `registry` its agents count as part of the code: their configuration, prompt and tool schemas must be what
     the runs were given. Raises `ConfigError` for a trace without the artifacts that it refers to.
     """
-    _check_artifacts(trace)
+    check_artifacts(trace)
     runs: dict[str, _Run] = {}
     at = 0
     commits: dict[str, list[_Commit]] = {}
     for recorded in trace.commits:
         count = len(recorded.commit.events)
-        events = tuple(map(_as_stored, recorded.commit.events, trace.events[at : at + count]))
+        events = tuple(map(as_decided, recorded.commit.events, trace.events[at : at + count]))
         commits.setdefault(recorded.commit.run, []).append(_Commit(recorded, events))
         at += count
     found: list[tuple[int, Divergence]] = []
@@ -154,13 +154,14 @@ def replay(trace: Trace, registry: Registry | None = None) -> Replay:
     )
 
 
-def _check_artifacts(trace: Trace) -> None:
+def check_artifacts(trace: Trace) -> None:
+    """Raises `ConfigError` for a trace without the large values that it refers to."""
     for digest in referred(trace.events):
         raise ConfigError(f"the trace lacks the artifact {digest[:16]}…; export it with --artifacts")
 
 
-def _as_stored(stored: Event, read: Event) -> Event:
-    """The event as it was before it was stored: with its large values, and without what reading adds."""
+def as_decided(stored: Event, read: Event) -> Event:
+    """A stored event as it was decided: with its large values, which are in what is read of it."""
     if not isinstance(
         stored,
         (

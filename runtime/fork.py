@@ -21,7 +21,7 @@ from ..projections.fold import apply
 from ..projections.messages import canonical_json, sha256_hex
 from ..projections.run_state import RunState
 from .kinds import runnable_of
-from .lineage import with_model
+from .lineage import given_model, with_model
 from .shared_family import Ancestor, Ancestors, Opening, share
 from .shared_history import check, has_begun
 from .shared_nodes import has_node
@@ -158,7 +158,7 @@ def submission(origin: Origin, wish: Wish) -> Submitted:
         digest=origin.run.digests[origin.at - 1],
         shared=0,
         tools=wish.tools,
-        model=None if before.kind == "agent" else wish.model,
+        model=wish.model or given_model(before),
     )
     text = wish.input if wish.input is not None and not _begun(origin) else before.input
     what = {

@@ -15,16 +15,19 @@ def fork_policy(submitted: Submitted) -> ForkTools | None:
     return submitted.parent.fork_tools if submitted.parent is not None else None
 
 
-def fork_model(submitted: Submitted) -> str | None:
-    """The model that the nodes of a run are asked with: that of the fork of a swarm or loop; null for their own.
-
-    What an agent runs by its tools keeps its model.
-    """
-    if submitted.kind == "agent":
-        return None
+def given_model(submitted: Submitted) -> str | None:
+    """The model that a fork was given, for it and the nodes below it; null if it keeps its own."""
     if submitted.fork is not None:
         return submitted.fork.model
     return submitted.parent.fork_model if submitted.parent is not None else None
+
+
+def fork_model(submitted: Submitted) -> str | None:
+    """The model that the nodes of a run are asked with instead of their own: that of the fork of a swarm or loop.
+
+    What an agent runs by its tools keeps its model.
+    """
+    return given_model(submitted) if submitted.kind != "agent" else None
 
 
 def link_to(parent: Submitted, run: str, tool_call_id: str | None, ordinal: int) -> ParentLink:

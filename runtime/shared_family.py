@@ -129,6 +129,15 @@ def share(
     return sharing.shared
 
 
+def reopen(family: Family, submitted: Submitted, run: str, now: float) -> Opening:
+    """All that opened a fork, once more, as the fork `run`: of each run the history that it shared when it was made."""
+    origin = next(iter(family.values()))
+    sharing = _Sharing(family, math.inf, now)
+    name = origin.path.rpartition("/")[2]
+    sharing.again(origin, submitted, Home(run=run, root=run, path=name, path_was=origin.path))
+    return sharing.shared
+
+
 def in_order(opening: Opening) -> Iterator[tuple[str, StoredEvent]]:
     """All events of a fork, each with its run, in an order that the log may have them in (R7)."""
     yield from _in_order(opening, next(iter(opening)), set())
@@ -188,6 +197,23 @@ class _Sharing:
             *(home.at_home(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
         )
         self._add(Shared(was, len(was.history), turn, over=True), home)
+
+    def again(self, was: Ancestor, submitted: Submitted, home: Home) -> None:
+        """Share what a run of a fork shared itself, and the runs below it that were forked with it."""
+        shared = submitted.fork.shared if submitted.fork is not None else 0
+        home = self.home(was, shared, home)
+        turn = home.turn(submitted, self._now)
+        turn.add(*map(home.at_home, was.history[len(turn.events) : shared]))
+        self.shared[home.run] = Shared(was, shared, turn)
+        for old, run in home.children.items():
+            child = self._family[old]
+            before = child.submitted
+            if before is None or before.fork is None or before.parent is None:
+                continue
+            link = msgspec.structs.replace(before.parent, run=home.run)
+            path = f"{home.path}/{child.path.rpartition('/')[2]}"
+            below = Home(run=run, root=home.root, path=path, path_was=child.path)
+            self.again(child, msgspec.structs.replace(before, parent=link), below)
 
     def _add(self, shared: Shared, home: Home) -> None:
         turn = shared.turn

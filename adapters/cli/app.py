@@ -26,6 +26,7 @@ from . import (
     monitor,
     parity,
     replay,
+    rerun,
     run,
     runs,
     schema,
@@ -187,6 +188,7 @@ app.command("diff")(diff.diff)
 app.command("fork")(fork.fork)
 app.command("monitor")(monitor.monitor)
 app.command("replay")(replay.replay)
+app.command("rerun")(rerun.rerun)
 app.command("parity")(parity.parity)
 app.command("simulate")(simulate.simulate)
 app.command("demo")(demo.demo)

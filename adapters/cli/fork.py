@@ -118,8 +118,8 @@ def _origin(what: str, run: str | None) -> _Origin:
     archive = read_file(what)
     roots = sorted({stored.subject.root for stored in archive.stored if stored.subject.kind == "run"})
     if run is None and len(roots) != 1:
-        found = f"holds {len(roots)} families ({', '.join(roots[:5])})" if roots else "holds no run"
-        raise ConfigError(f"{what} {found}; say which run with --run")
+        found = f"holds {len(roots)} families ({', '.join(roots[:5])}): say which run with --run"
+        raise ConfigError(f"{what} {found if roots else 'holds no run'}")
     return _Origin(run or roots[0], what, archive)
 
 

@@ -12,7 +12,7 @@ from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ...eventlog.errors import FoldlogError
-    from ...replay import Point, Replay, Trace
+    from ...replay import Point, Replay
     from ...runtime import Registry
     from .terminal import Screen
 
@@ -209,10 +209,10 @@ def _xml(text: str) -> str:
 async def _show_point(settings: Settings, what: str, revision: int, run: str | None, *, json: bool) -> int:
     from ...replay import state_at
     from .terminal import Screen
-    from .traces import load_traces
+    from .traces import family_named, load_traces
 
     traces = await load_traces(settings, what)
-    trace = _family(what, traces, run)
+    trace = family_named(what, traces, run)
     named = run or (what if any(what == commit.commit.run for commit in trace.commits) else None)
     point = state_at(trace, revision, named)
     screen = Screen(settings)
@@ -221,15 +221,6 @@ async def _show_point(settings: Settings, what: str, revision: int, run: str | N
     else:
         _tell_point(screen, point)
     return OK
-
-
-def _family(what: str, traces: list[Trace], run: str | None) -> Trace:
-    from ...eventlog.errors import ConfigError
-
-    for trace in traces:
-        if len(traces) == 1 or any(run == commit.commit.run for commit in trace.commits):
-            return trace
-    raise ConfigError(f"{what} holds {len(traces)} families: say which run with --run")
 
 
 def point_document(point: Point) -> dict[str, Any]:

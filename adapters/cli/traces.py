@@ -104,3 +104,16 @@ async def load_traces(settings: Settings, name: str) -> list[Trace]:
         return list(read_file(name).traces.values())
     async with opened(settings) as runtime:
         return [await load_trace(runtime.log, name)]
+
+
+def family_named(what: str, traces: list[Trace], run: str | None) -> Trace:
+    """The only one of the families in `what`, or that of `run`. Raises `ConfigError`, `RunNotFound`."""
+    from ...eventlog.errors import ConfigError, RunNotFound
+
+    for trace in traces:
+        if (run is None and len(traces) == 1) or any(run == commit.commit.run for commit in trace.commits):
+            return trace
+    if run is not None:
+        raise RunNotFound(f"there is no run {run!r} in {what}")
+    found = f"holds {len(traces)} families: say which run with --run" if traces else "holds no run"
+    raise ConfigError(f"{what} {found}")

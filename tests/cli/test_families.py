@@ -140,6 +140,20 @@ def test_every_command_works_on_a_family_under_way_over_forked_and_as_a_file(
     foldlog(*fork, "--yes", "--no-wait", code=5)  # it asks for an approval of its own
     judged(foldlog, "f1")
     foldlog("diff", "f1", "f1")
+    whole = (
+        "fork",
+        "c1",
+        "project_families:registry",
+        "--at",
+        "7",
+        "--tools",
+        "run",
+        "--run-id",
+        "f2",
+        "--yes",
+    )
+    foldlog(*whole, "--no-wait", code=5)
+    judged(foldlog, "f2")
 
     foldlog("events", "export", "--all", "--artifacts", "-o", "all.jsonl")
     judged(foldlog, "all.jsonl", single=False)
@@ -172,6 +186,7 @@ def judged(foldlog: Command, what: str, *options: str, single: bool = True) -> N
     assert "0 violation(s)" in foldlog("monitor", "--once", what, *options).output
     if single:
         assert "agrees" in foldlog("replay", what, *options).output
+        assert foldlog("rerun", what, *options).stdout.startswith("equal")
         foldlog("diff", what, what, *options)
 
 

@@ -100,3 +100,28 @@ def test_what_cannot_be_forked_is_one_line_and_an_exit_code(project: Project) ->
     assert (model.code, "nope" in model.error) == (2, True)
     missing = project.run("fork", "parent", REGISTRY)
     assert (missing.code, "--at" in missing.err) == (2, True)
+
+
+def test_a_fork_and_the_run_it_left_are_run_again_and_a_file_is_forked(project: Project) -> None:
+    last = a_run(project)
+    project.run(
+        "fork", "parent", REGISTRY, "--at", str(last), "--yes", "--input", "more", "--run-id", "child"
+    )
+    for run in ("parent", "child"):
+        again = project.run("rerun", run, "--json")
+        assert (again.code, again.document["equal"], again.document["errors"]) == (0, True, [])
+    path = str(project.place / "parent.jsonl")
+    project.run("events", "export", "parent", "--artifacts", "-o", path)
+    kept = project.run("rerun", path, "project_agents:helper", "-o", str(project.place / "again.jsonl"))
+    assert (kept.code, kept.out.partition(" ")[0]) == (0, "equal")
+    other = project.run("rerun", path, "project_agents:careful")
+    assert (other.code, "which 'project_agents:careful' does not hold" in other.error) == (2, True)
+    assert project.run("rerun", "nobody").code == 1
+    forked = project.run("fork", path, REGISTRY, "--at", "9", "--yes", "--diff", "--run-id", "filed")
+    assert (forked.code, "equal" in forked.out) == (0, True)
+    assert project.run("fork", path, "--at", "9", "--run", "nobody", "--json").code == 1
+    both = str(project.place / "both.jsonl")
+    project.run("events", "export", "--all", "--artifacts", "-o", both)
+    which = project.run("fork", both, "--at", "9", "--json")
+    assert (which.code, "say which run with --run" in which.error) == (2, True)
+    assert project.run("fork", both, "--at", "9", "--run", "child", "--json").document["run"] == "child"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from foldlog.eventlog import ConfigError, MemoryLog, RunFailed
+from foldlog.eventlog import ConfigError, MemoryLog, RunFailed, TokenUsage
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.events import Status
-from foldlog.replay import Trace, canonical, check_trace, compare, load_trace, to_jsonl
+from foldlog.projections.messages import Message
+from foldlog.replay import Trace, begins_with, canonical, check_trace, compare, load_trace, replay, to_jsonl
 from foldlog.replay.inputs import Answer
 from foldlog.replay.parity import check_parity
 from foldlog.replay.recorded import RecordedProvider, Recording, rerun
 from foldlog.replay.strategies import traces
-from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
+from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
 from hypothesis import HealthCheck, given, settings
 
 from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says
@@ -98,6 +101,19 @@ async def test_a_parameter_that_differs_is_named(fields: dict[str, float], named
     assert named in next(event for event in again.events if event.type == "error").error  # type: ignore[attr-defined]
 
 
+async def test_a_model_that_differs_is_another_request_unless_the_run_is_lenient() -> None:
+    report = await check_parity(AGENT, "question", script=TWO_CALLS)
+    agent = Agent("helper", model="openai:gpt-5", tools=list(AGENT.tools.values()), hitl_tools=["deploy"])
+    again = await rerun(report.traces["local"], agent=agent)
+    assert 'model: "openai:gpt-5", and was "openai:gpt-4o"' in _error_of(again)
+    lenient = await rerun(report.traces["local"], agent=agent, strict=False)
+    assert labels(lenient) == labels(report.traces["local"])
+
+
+def _error_of(trace: Trace) -> str:
+    return str(next(event for event in trace.events if event.type == "error").error)  # type: ignore[attr-defined]
+
+
 async def test_a_tool_whose_description_changed_is_another_request() -> None:
     @tool(effect="pure")
     async def look(at: str) -> str:
@@ -108,7 +124,7 @@ async def test_a_tool_whose_description_changed_is_another_request() -> None:
     changed = [look if name == "look" else each for name, each in AGENT.tools.items()]
     agent = Agent("helper", model="openai:gpt-4o", tools=changed, hitl_tools=["deploy"])
     again = await rerun(report.traces["local"], agent=agent)
-    assert "tools: " in next(event for event in again.events if event.type == "error").error  # type: ignore[attr-defined]
+    assert 'tools: \'look\', description: "Look at something else.", and was "Look at' in _error_of(again)
 
 
 async def test_a_lenient_run_goes_on_with_the_nearest_answer() -> None:
@@ -217,3 +233,148 @@ async def test_the_artifacts_of_a_recorded_call_are_those_of_the_call_again(tmp_
         await run.result(timeout_s=10)
         recorded = await load_trace(log, run.run_id)
     assert compare(recorded, await rerun(recorded, agent=agent)).equal
+
+
+class Turns:
+    """A model that never says the same twice."""
+
+    def __init__(self) -> None:
+        self.said = 0
+
+    def check(self, model: str) -> None:
+        """Any."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        self.said += 1
+        yield TextDelta(f"answer {self.said}")
+        yield Finished(reason="stop", usage=TokenUsage(input_tokens=1, output_tokens=1, total_tokens=2))
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+@pytest.mark.parametrize("executor", ["local", "durable"])
+async def test_agents_that_ask_the_same_have_each_the_answer_that_it_had(executor: str) -> None:
+    one, other = Agent("one", model="turns:x"), Agent("other", model="turns:x")
+    swarm = Swarm([one, other], "(one | other)*3", name="twins")
+    async with Runtime.open("memory://", registry=Registry([swarm], providers={"turns": Turns()})) as runtime:
+        run = await runtime.start(swarm, "question")
+        await run.result(timeout_s=10)
+        recorded = await load_trace(runtime.log, run.run_id)
+    again = await rerun(recorded, executor=executor)
+    assert compare(recorded, again).equal, compare(recorded, again).first_difference
+
+
+async def test_children_of_one_call_that_ask_the_same_are_told_apart(tmp_path: Path) -> None:
+    one = Agent("one", model="turns:x")
+
+    @tool(effect="pure", timeout_s=None)
+    async def ask(context: ToolContext) -> list[str]:
+        """Ask three at once."""
+        return list(await asyncio.gather(*(context.run(one, "the same") for _ in range(3))))
+
+    path = tmp_path / "asker.json"
+    path.write_text(json.dumps({"turns": [calls(call("ask")), says("done")]}))
+    asker = Agent("asker", model=f"scripted:{path}", tools=[ask])
+    registry = Registry([asker, one], providers={"turns": Turns()})
+    async with Runtime.open("memory://", registry=registry) as runtime:
+        run = await runtime.start(asker, "question")
+        await run.result(timeout_s=10)
+        recorded = await load_trace(runtime.log, run.run_id)
+    assert compare(recorded, await rerun(recorded)).equal
+    provider = RecordedProvider(Recording(recorded))
+    told = [await _text(provider, f"run-{number}:1") for number in (1, 2, 1, 3)]
+    assert len(set(told)) == 3
+    assert told[0] == told[2]
+
+
+async def _text(provider: RecordedProvider, key: str) -> str:
+    request = ModelRequest(
+        model="x", messages=(Message(role="user", content="the same"),), idempotency_key=key, round=1
+    )
+    return "".join([delta.text async for delta in provider.stream(request) if isinstance(delta, TextDelta)])
+
+
+@pytest.mark.parametrize("executor", ["local", "durable"])
+async def test_a_fork_is_run_again_with_the_history_that_it_shares(tmp_path: Path, executor: str) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def send(to: str) -> str:
+        """Send something."""
+        ran.append(to)
+        return f"sent to {to}"
+
+    def scripted(name: str, *turns: object) -> str:
+        (tmp_path / f"{name}.json").write_text(json.dumps({"turns": turns}))
+        return f"scripted:{tmp_path / name}.json"
+
+    model = scripted("first", calls(call("send", to="a")), calls(call("send", to="b")), says("done"))
+    other = scripted("other", says("x"), calls(call("send", to="c")), says("other"), says("and more"))
+    sender = Agent("sender", model=model, tools=[send])
+    swarm = Swarm([sender, Agent("last", model=model, tools=[send])], "sender >> last")
+    async with Runtime.open("memory://", registry=Registry([sender, swarm])) as runtime:
+        for runnable, at, told in ((sender, 9, "and then?"), (swarm, 5, None)):
+            parent = await runtime.start(runnable, "question")
+            await parent.result(timeout_s=10)
+            fork = await runtime.fork(parent.run_id, at=at, model=other, input=told)
+            async for event in fork.stream():
+                if event.type == "approval_requested":
+                    await runtime.get_run(event.run_id).resolve(event.approval_id, "approved")
+            recorded = await load_trace(runtime.log, fork.run_id)
+            ran.clear()
+            again = await rerun(recorded, executor=executor)
+            assert compare(recorded, again).equal, compare(recorded, again).first_difference
+            assert ran == []
+            assert check_trace(again) == []
+            assert replay(again).agrees
+            changed = await rerun(recorded, agent=_told_otherwise(runnable))
+            assert "the request differs from the recorded one" in _error_of(changed)
+
+
+def _told_otherwise(runnable: Agent | Swarm) -> Agent | Swarm:
+    """As the runnable, with other instructions."""
+    if isinstance(runnable, Agent):
+        return runnable.extended(instructions="Be kind.")
+    members = [each.extended(instructions="Be kind.") for each in runnable.members.values()]  # type: ignore[attr-defined]
+    return Swarm(members, "sender >> last")
+
+
+async def test_a_run_that_is_still_going_is_run_again_as_far_as_it_is_recorded(tmp_path: Path) -> None:
+    held = asyncio.Event()
+
+    @tool(effect="pure")
+    async def hold() -> str:
+        """Wait."""
+        await held.wait()
+        return "held"
+
+    @tool
+    async def send(to: str) -> str:
+        """Send something."""
+        return f"sent to {to}"
+
+    def scripted(name: str, *turns: object) -> str:
+        (tmp_path / f"{name}.json").write_text(json.dumps({"turns": turns}))
+        return f"scripted:{tmp_path / name}.json"
+
+    waits = Agent("waits", model=scripted("waits", calls(call("hold")), says("A")), tools=[hold])
+    asks = Agent(
+        "asks", model=scripted("asks", calls(call("send", to="a"))), tools=[send], hitl_tools=["send"]
+    )
+    quick = Agent("quick", model=scripted("quick", says("Q")))
+    swarm = Swarm([waits, asks, quick], "(waits | asks | quick)")
+    async with Runtime.open("memory://", registry=Registry([swarm])) as runtime:
+        run = await runtime.start(swarm, "question")
+        async with asyncio.timeout(10):
+            seen = set[str]()
+            async for event in run.stream(detailed=True):
+                seen.add(f"{event.type} {event.agent}")
+                if {"tool_call waits", "approval_requested asks", "child_finished swarm"} <= seen:
+                    break
+        for _ in range(2):
+            recorded = await load_trace(runtime.log, run.run_id)
+            again = await rerun(recorded)
+            assert begins_with(again, recorded).equal, begins_with(again, recorded).first_difference
+            assert not any(event.type == "error" for event in again.events)
+            await run.cancel()

@@ -179,10 +179,13 @@ async def test_a_swarm_that_failed_goes_on_with_another_model_where_its_node_fai
     fork = await cheap.fork(parent, at=last, model=other)
     assert (await fork.result(timeout_s=10)).output == "better"
     assert company.did == ["a"]
-    for node in (await fork.state()).nodes[1:]:
-        submitted = (await runtime.get_run(node.child_run).state()).submitted
-        assert submitted is not None
-        assert submitted.config["model"] == other
+    once_more = await cheap.fork(fork, at=5)  # the model stays with what is forked of it
+    await once_more.result(timeout_s=10)
+    for run in (fork, once_more):
+        for node in (await run.state()).nodes[1:]:
+            submitted = (await runtime.get_run(node.child_run).state()).submitted
+            assert submitted is not None
+            assert submitted.config["model"] == other
 
 
 async def test_a_loop_goes_on_from_every_revision_and_asks_no_scorer_twice(
