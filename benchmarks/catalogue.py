@@ -62,8 +62,7 @@ PARTS = (
             "Ten model calls and eighteen tool calls in pairs, some 200 bytes of arguments and 300 bytes of result "
             "each, 500 bytes of answer; the model and the tools take no time. One worker process; the caller is "
             "another one. The bare loop publishes the same commits with nats-py, each awaited, and neither reads "
-            "nor decides anything. The plain loop keeps nothing. With `sync default` a power failure loses up to two "
-            "minutes of acknowledged events; the death of any process loses nothing."
+            "nor decides anything. The plain loop keeps nothing."
         ),
         minutes=2,
         measure=workload_a.measure,

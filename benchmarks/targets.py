@@ -85,6 +85,13 @@ def _ratio(part: str, measure: str, who: str, base: str) -> Callable[[Measured],
     return values
 
 
+def _growth(measured: Measured) -> Values | None:
+    """How much more a run stores that is ten times as long."""
+    sizes = [_series(measured, "peers", peers.BYTES_BY_STEPS, FOLDLOG, steps) for steps in (10, 100)]
+    short_run, long_run = sizes
+    return None if short_run is None or long_run is None else [long_run.median / short_run.median / 10]
+
+
 def _series(measured: Measured, part: str, measure: str, who: str, x: float | None = None) -> Series | None:
     taken = measured.get(part)
     return None if taken is None else taken.find(measure, who, x)
@@ -116,6 +123,12 @@ TARGETS = (
         limit=2.5,
         values=_ratio(A, workload_a.STORED, FOLDLOG, workload_a.PAYLOAD),
         peer="LangGraph grows with the square of the steps",
+    ),
+    Target(
+        figure="the same, a run of 100 steps, ratio to ten runs of 10 (linear: 1)",
+        limit=1.3,
+        values=_growth,
+        peer="LangGraph 6.8",
     ),
     *(
         Target(

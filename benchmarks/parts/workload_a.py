@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from collections import Counter
 
 from .. import bounds, script
 from ..contestants import Contestant, Wanted, timed
@@ -17,6 +19,7 @@ CPU_AT_ONCE = "CPU of the worker for a run, 50 at once"
 SERVER_CPU = "CPU of the server for a run alone"
 STORED = "bytes on disk of a run"
 PAYLOAD = "what was said"
+COMPOSITION = "bytes of the commits of a run, by what they hold"
 
 
 async def measure(settings: Settings) -> Measured:
@@ -41,8 +44,27 @@ async def measure(settings: Settings) -> Measured:
                 settings.say(f"round {number} of {rounds}: {contestant.name}")
                 await _round(found, contestant, settings)
             found.add(STORED, PAYLOAD, "B", script.payload_bytes())
+    for what, size in _composition(commits).most_common():
+        found.add(COMPOSITION, what, "B", size)
     found.remarks.append(f"a run is {len(commits)} commits of {sum(map(len, commits)):,} bytes together")
     return found.measured()
+
+
+def _composition(commits: list[bytes]) -> Counter[str]:
+    """Bytes by kind of event; the envelope is what stands around the events of a commit."""
+    sizes = Counter[str]()
+    for data in commits:
+        events = json.loads(data)["events"]
+        sizes["envelopes"] += len(data)
+        for event in events:
+            size = len(json.dumps(event, separators=(",", ":")))
+            sizes["envelopes"] -= size
+            if "metadata" in event:
+                metadata = len(json.dumps(event["metadata"], separators=(",", ":")))
+                sizes[f"{event['type']}, its metadata"] += metadata
+                size -= metadata
+            sizes[event["type"]] += size
+    return sizes
 
 
 async def _round(found: Collected, contestant: Contestant, settings: Settings) -> None:

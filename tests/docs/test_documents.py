@@ -25,7 +25,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     (
         "docs/speed.md",
         "$ make bench",
-    ): "it measures for half a minute, on a machine that should do nothing else",
+    ): "it measures for ten minutes, on a machine that should do nothing else",
     ("docs/how-to/workers.md", "$ docker compose up --build --detach"): "needs images; its file is held by "
     "tests/unit/test_compose.py, and by a test below",
 }
