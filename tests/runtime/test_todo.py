@@ -64,3 +64,41 @@ async def test_a_call_finds_what_the_calls_before_it_in_its_step_have_written(
     await run.result(timeout_s=10)
     results = {e.tool_call_id: e.result for e in await place.events(run) if e.type == "tool_result"}
     assert results == {"a": "1.0", "b": "done", "c": [{"id": "1.0", "text": "buy milk", "done": True}]}
+
+
+async def test_what_is_wrong_is_told_and_changes_nothing_and_done_is_done(
+    place: Place, script: Callable[..., str]
+) -> None:
+    agent = Agent(
+        "helper",
+        model=script(
+            calls(
+                call("add_todo", "empty", text=""),
+                call("add_todo", "number", text=3),
+                call("add_todo", "a", text="日本 🐟"),
+                call("add_todo", "b", text="日本 🐟"),
+            ),
+            calls(call("complete_todo", "none"), call("complete_todo", "c", id="1.3")),
+            calls(call("complete_todo", "again", id="1.3"), call("complete_todo", "other", id="1.0")),
+            calls(call("get_todo", "e")),
+            says("done"),
+        ),
+        tools=["add_todo", "complete_todo", "get_todo"],
+        hitl_tools=["get_todo"],
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            await place.hand_over(run)  # whoever goes on has the same list
+            await run.resolve(event.approval_id, "approved")
+    results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
+    assert results["empty"].error == results["number"].error == "give the text of what is to be done"
+    assert (results["a"].result, results["b"].result) == ("1.2", "1.3")
+    assert results["none"].error == "there is no None to do; known: 1.2, 1.3"
+    assert results["other"].error == "there is no '1.0' to do; known: 1.2, 1.3"
+    assert results["again"].result == "done"
+    assert results["e"].result == [
+        {"id": "1.2", "text": "日本 🐟", "done": False},
+        {"id": "1.3", "text": "日本 🐟", "done": True},
+    ]
