@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.events import Budget, Context, StoredEvent, Submitted, TokenUsage, ToolSpec
 from foldlog.projections.fold import apply
-from foldlog.projections.messages import CallRequest, chain
+from foldlog.projections.messages import CallRequest, chain, parse_messages
 from foldlog.projections.run_state import RunState
 from foldlog.runtime.budgeting import check_raise
 from foldlog.runtime.commands import (
@@ -27,6 +28,8 @@ from foldlog.runtime.decide import decide, pending
 from foldlog.runtime.effects import CallModel
 from foldlog.runtime.request import model_request
 from foldlog.runtime.rules import Rules, rules_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 NOW = 1_800_000_000.0
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -71,7 +74,10 @@ class Story:
         for command in commands:
             self.last = decide(self.state, self.rules, command, self.now)
             for event in self.last:
+                before = len(self.state.messages)
                 apply(self.state, event, self.now)
+                if isinstance(event, Context):
+                    assert (event.before_count, event.after_count) == (before, len(self.state.messages))
             self.told += self.last
         self.check()
         return self
@@ -478,3 +484,60 @@ def test_a_mode_stands_for_three_numbers_and_given_ones_go_before_it() -> None:
         50,
     )
     assert (context.windows, rules_of({}).context.windows) == (True, False)
+
+
+COUNTS = st.none() | st.integers(1, 12)
+ANY_CONTEXT = st.fixed_dictionaries(
+    {
+        "history_messages_max": COUNTS,
+        "summary_at_messages": COUNTS,
+        "overflow": st.sampled_from(["summarize", "truncate", "none"]),
+        "trigger_pct": st.integers(0, 100),
+        "compact_pct": st.integers(0, 100),
+        "keep_user_tokens": st.sampled_from([0, 5, 20_000]),
+        "mode": st.sampled_from([None, "pilot", "copilot", "navigator"]),
+    }
+).map(lambda table: {key: value for key, value in table.items() if value is not None})
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    ANY_CONTEXT,
+    st.sampled_from([None, 1, 30, 1000]),
+    st.sampled_from([None, "per-message", "limit:0", "limit:60", "limit:100"]),
+    st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 3)), min_size=1, max_size=8),
+)
+def test_whatever_the_bounds_a_run_goes_on_or_stops_and_no_pair_is_ever_cut(
+    context: dict[str, Any],
+    window: int | None,
+    awareness: str | None,
+    steps: list[tuple[int, int]],
+) -> None:
+    config = {"context": context, "budget_awareness": awareness, "max_steps": 50, "loop_threshold": 0}
+    story = Story(
+        {key: value for key, value in config.items() if value is not None}, window=window, history=HISTORY
+    )
+    for read, told in steps:
+        for _ in range(told):
+            story.tell(Inject("and then " * 20))
+        for _ in range(3):  # a compaction and a cut at most, each with its summary
+            if story.state.over or not story.phase:
+                break
+            story.tell(story.reply("Short."))
+        if story.state.over:
+            break
+        assert story.phase == ""
+        story.step(read=read, result="seen " * 30)
+        messages = [m for m in story.state.messages if m.role != "system"]
+        parse_messages([msgspec.to_builtins(message) for message in messages])
+    if story.state.over:
+        terminal = story.state.terminal
+        assert terminal is not None
+        assert (terminal.status, terminal.reason) == ("completed", "budget_limit")
+        assert awareness is not None
+        assert awareness.startswith("limit")
+    events = [event for event in story.told if isinstance(event, Context)]
+    assert all(event.after_count <= event.before_count for event in events)
+    assert [event.action for event in events].count("compact") <= 1
+    if context["overflow"] == "none":
+        assert events == []
