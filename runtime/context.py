@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, Submitted
+from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step
 from ..eventlog.offload import inline_bytes
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.call_texts import memo_mark, question_mark
@@ -65,7 +65,7 @@ class Question(msgspec.Struct, frozen=True):
 class ToolContext:
     """One attempt at one tool call. Methods that emit never block and may be called from any thread of the process.
 
-    Events emitted after the call has returned are dropped and counted in `dropped`.
+    Events emitted after the call has returned are dropped and counted in `dropped`, and so are drafts.
     """
 
     def __init__(
@@ -104,10 +104,14 @@ class ToolContext:
     def emit(self, event: Event) -> None:
         """Add an observable event (or `Custom(name=..., data=...)`) to the run's stream.
 
-        An event that carries an `agent` of its own keeps it; its path is extended by this run's. Raises `ToolFailed`
-        for an event that is not observable, or that the log cannot hold.
+        An event that carries an `agent` of its own keeps it; its path is extended by this run's. So what another
+        runtime's stream yields can be passed on as it comes: its drafts, which are never stored, are left out and
+        counted in `dropped`. Raises `ToolFailed` for an event that is not observable, or that the log cannot hold.
         """
-        if not isinstance(event, OBSERVABLE) or isinstance(event, (*DRAFTS, Submitted)):
+        if isinstance(event, DRAFTS):
+            self.dropped += 1
+            return
+        if not isinstance(event, OBSERVABLE):
             told = getattr(event, "type", type(event).__name__)
             raise ToolFailed(f"a tool cannot emit an event of type {told!r}: it is not observable")
         self._send(_forwarded(event, self.agent_path))

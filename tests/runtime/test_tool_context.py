@@ -10,7 +10,7 @@ from foldlog.eventlog import ChildStarted, Custom, Log, Text, ToolResult
 from foldlog.replay import canonical, load_trace
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
 
-from tests.runtime.conftest import Place, call, calls, says
+from tests.runtime.conftest import Place, call, calls, names, says
 
 Script = Callable[..., str]
 
@@ -244,3 +244,42 @@ async def test_runs_of_one_agent_at_once_never_mix_and_store_the_same_whether_an
     traces = [await load_trace(place.log, run.run_id) for run in (watched, unwatched)]
     left, right = ([[each.type for each in level] for level in canonical(trace).levels] for trace in traces)
     assert left == right
+
+
+async def test_what_another_runtime_shows_can_be_passed_on_as_it_comes(place: Place, script: Script) -> None:
+    """Live, with drafts among it, which are left out; the texts of the other agent are none of the run's."""
+    seen = asyncio.Event()
+
+    @tool(effect="pure")
+    async def look(context: ToolContext) -> str:
+        context.progress(1, 2, "looking")
+        await seen.wait()
+        return "sky"
+
+    turns = [{"text": ["let ", "me see"], "reasoning": ["hm"], **calls(call("look"))}, says("it is ", "blue")]
+    inner = Agent("inner", model=script(*turns), tools=[look])
+
+    @tool(effect="pure")
+    async def delegate(context: ToolContext) -> str:
+        async with Runtime.open("memory://", registry=Registry(agents=[inner])) as other:
+            async for event in other.stream(inner, "what is up?", detailed=True):
+                context.emit(event)
+        return "blue"
+
+    agent = Agent("outer", model=script(calls(call("delegate")), says("it is blue")), tools=[delegate])
+    await place.open(agent)
+    run = await place.start(agent)
+    async with asyncio.timeout(20):
+        async for event in run.stream():
+            if event.type == "mcp_progress":
+                assert (event.agent, event.agent_path, event.tool_call_id) == ("inner", "outer/inner", "c1")
+                seen.set()
+    assert (await run.result(timeout_s=20)).output == "it is blue"
+    events = await place.events(run)
+    passed = [event for event in events if event.agent == "inner"]
+    kinds = ["status(starting)", "step(started)", "reasoning", "text", "text", "usage", "tool_call"]
+    kinds += ["mcp_progress", "tool_result", "step(completed)", "step(started)", "text", "text", "usage"]
+    assert names(passed) == [*kinds, "step(completed)", "status(completed)"]
+    assert "".join(event.text for event in passed if isinstance(event, Text)) == "let me seeit is blue"
+    own = [event.type for event in events if event.agent == "outer"]
+    assert own[own.index("tool_call") :][:2] == ["tool_call", "tool_result"]
