@@ -13,6 +13,7 @@ from foldlog.eventlog.events import ModelRequested
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
+from foldlog.runtime.agent_config import config_digest
 from foldlog.runtime.drive import Host
 from foldlog.runtime.knowledge import KnowledgeItem
 from hypothesis import HealthCheck, given, settings
@@ -147,3 +148,51 @@ def test_every_combination_asks_the_same_of_its_models_on_both_executors(drawn: 
     assert local == durable
     assert local[0] or local[2] == "completed"
     assert local[1] == ("memory" in drawn["fields"])
+
+
+async def test_what_was_prepared_holds_whoever_goes_on_and_the_configuration_stands_with_its_digest(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "script.json"
+    asks = {"tool_calls": [{"id": "a", "name": "send", "arguments": {"to": "x"}}]}
+    path.write_text(json.dumps({"turns": [asks, {"text": "done"}]}))
+    log = MemoryLog()
+
+    def release(description: str, *tools: Any) -> Agent[Any]:
+        @tool(description=description)
+        def send(to: str) -> str:
+            return f"{description} to {to}"
+
+        return Agent(
+            "helper",
+            model=f"scripted:{path}",
+            instructions=lambda run: f"{run['agent']} answers {run['input']} in {run['session']}",
+            tools=[send, *tools],
+            hitl_tools=["send"],
+        )
+
+    old, new = release("Old."), release("New.", look)
+    async with Runtime.open(log=log, registry=Registry(agents=[old])) as runtime:
+        run = await runtime.start(old, "hi", session="s")
+        journal = await run._journal()
+        await journal.follow_until(lambda state: state.parked is not None)
+        before = await run.state()
+    async with Runtime.open(log=log, registry=Registry(agents=[new])) as runtime:
+        again = runtime.get_run(run.run_id)
+        (approval,) = before.pending_approvals
+        await again.resolve(approval.request.approval_id, "approved")
+        await runtime.drive(run.run_id)
+        await again.result(timeout_s=10)
+        after = await again.state()
+        trace = await load_trace(log, run.run_id)
+    assert after.tools == before.tools
+    assert [spec.description for spec in after.tools.values()] == ["Old."]
+    assert [m.content for m in after.messages if m.role == "tool"] == ["New. to x"]  # code is never stored
+    assert [event.type for event in trace.events].count("prepared") == 1
+    submitted = after.submitted
+    assert submitted is not None
+    assert submitted.config == {**old.config.to_config(), "instructions": "helper answers hi in s"}
+    assert submitted.config_digest == config_digest(submitted.config)
+    assert Agent.from_config(submitted.config).digest == submitted.config_digest
+    requests = [event.digest for event in trace.events if isinstance(event, ModelRequested)]
+    assert len(set(requests)) == 2
