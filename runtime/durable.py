@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.worker")
 
 BUSY_DELAY_MAX_S = 1.0
+EARLY_S = 0.001
+"""A wake-up may come before its run's commit, which is right behind it: so long until a second look."""
 STALE_DELAY_S = 0.1
 ORPHAN_S_MIN = 40.0
 ORPHAN_ATTEMPTS_MAX = 30
@@ -309,6 +311,9 @@ class Worker:
     ) -> tuple[Journal, Verdict | None]:
         """The run to be judged: the one that is woken, or the root that drives it; or what can be said at once."""
         state = await journal.load(short=short)
+        if not state.exists and delivery.attempt == 1:
+            await self._log.clock.sleep(EARLY_S)
+            state = await journal.load(short=short)
         verdict = self._unjudgeable(journal, delivery)
         if verdict is None and state.submitted is not None and state.submitted.executor == CHILD:
             return await self._root_of(journal, delivery.wakeup)
