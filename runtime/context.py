@@ -130,7 +130,17 @@ class ToolContext:
         """
         if not is_runnable(runnable):
             raise ToolFailed(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
-        return self._run_child(runnable, _text("the input of a child run", input))
+        text = _text("the input of a child run", input)
+        try:
+            asyncio.get_running_loop()
+        except (
+            RuntimeError
+        ):  # a synchronous tool, in a thread of its own: it may return what is to be awaited
+            return self._run_later(runnable, text)
+        return self._run_child(runnable, text)
+
+    async def _run_later(self, runnable: Runnable, text: str) -> str:
+        return await self._run_child(runnable, text)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.

@@ -107,3 +107,23 @@ async def test_a_scorer_that_leaves_is_a_system_error(script: Script) -> None:
         run = await runtime.start(loop, "question")
         with pytest.raises(Exception, match="scorer quality: SystemExit: 3"):
             await run.result(timeout_s=20)
+
+
+async def test_a_synchronous_tool_may_return_what_is_to_be_awaited(script: Script) -> None:
+    inner = Agent("inner", model=script(says("from below")))
+
+    @tool(effect="pure")
+    def delegate(context: ToolContext) -> Any:
+        return context.run(inner, "go")
+
+    @tool(effect="pure")
+    def once(context: ToolContext) -> Any:
+        return context.memo("part", lambda: "made")
+
+    turn = calls(call("delegate", "d"), call("once", "o"))
+    agent = Agent("a", model=script(turn, says("done")), tools=[delegate, once])
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=20)
+        told = [message.content for message in await run.history() if message.role == "tool"]
+    assert told == ["from below", "made"]
