@@ -10,7 +10,8 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pydantic
@@ -18,6 +19,7 @@ from pydantic import Field
 
 from ..eventlog.errors import AgentConfigError
 from ..eventlog.events import ToolSpec
+from ..projections.run_state import RunState
 from .agent import Agent
 from .agent_config import AgentConfig
 from .context import ToolContext
@@ -48,9 +50,9 @@ def subagent_tools(agent: Agent[Any], tools: Mapping[str, Tool]) -> dict[str, To
     """The tools that start sub-agents, as far as the agent's configuration allows; `tools` are its Python tools."""
     config, found = agent.config, dict[str, Tool]()
     if config.allow_self_spawn:
-        found[SPAWN_SELF] = _Bound(_spawn_self(), agent, tools)
+        found[SPAWN_SELF] = _Bound(_spawn_self(), _Parent(agent, tools))
     if config.allow_parallel_subagents:
-        found[PARALLEL] = _Bound(_parallel_subagents(config.max_parallel_subagents), agent, tools)
+        found[PARALLEL] = _Bound(_parallel_subagents(config.max_parallel_subagents), _Parent(agent, tools))
     return found
 
 
@@ -66,23 +68,36 @@ def subagent_specs(config: AgentConfig) -> list[ToolSpec]:
     ]
 
 
+class _Parent(NamedTuple):
+    """Whose copies are made: an agent, its Python tools, and the MCP servers that its run has besides its own."""
+
+    agent: Agent[Any]
+    tools: Mapping[str, Tool]
+    servers: Mapping[str, Any] = MappingProxyType({})
+
+
 class _Bound:
     """A tool whose calls are about this agent."""
 
-    def __init__(self, inner: Tool, agent: Agent[Any], tools: Mapping[str, Tool]) -> None:
-        self._inner, self._parent = inner, (agent, tools)
+    def __init__(self, inner: Tool, parent: _Parent, state: Callable[[], RunState] | None = None) -> None:
+        self._inner, self._parent, self._state = inner, parent, state
+
+    def of(self, state: Callable[[], RunState]) -> _Bound:
+        """The tool of a run, whose copies have the servers that were added to it, too."""
+        return _Bound(self._inner, self._parent, state)
 
     @property
     def spec(self) -> ToolSpec:
         return self._inner.spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        _PARENT.set(self._parent)
+        servers = self._state().mcp_servers if self._state is not None else {}
+        _PARENT.set(self._parent._replace(servers=servers))
         return await self._inner.call(arguments, context)
 
 
-_PARENT: ContextVar[tuple[Agent[Any], Mapping[str, Tool]]] = ContextVar("_PARENT")
-"""The agent whose call this is, with its Python tools."""
+_PARENT: ContextVar[_Parent] = ContextVar("_PARENT")
+"""Whose call this is."""
 
 
 @functools.cache
@@ -110,13 +125,10 @@ def _spawn_self() -> Tool:
             tool_names=tool_names,
             output_schema=output_schema,
         )
-        agent, tools = _PARENT.get()
-        deeper = agent.config.max_spawn_depth > 1
-        changes: dict[str, Any] = {
-            "allow_self_spawn": deeper,
-            "max_spawn_depth": max(1, agent.config.max_spawn_depth - 1),
-        }
-        child = _copy(agent, tools, job, changes, lambda name: deeper or name != SPAWN_SELF)
+        parent = _PARENT.get()
+        depth = parent.agent.config.max_spawn_depth
+        changes: dict[str, Any] = {"allow_self_spawn": depth > 1, "max_spawn_depth": max(1, depth - 1)}
+        child = _copy(parent, job, changes, lambda name: depth > 1 or name != SPAWN_SELF)
         return _read(await context.run(child, _text(job)), job)
 
     return spawn_self
@@ -137,10 +149,10 @@ def _parallel_subagents(limit: int) -> Tool:
     async def parallel_subagents(context: ToolContext, jobs: list[Job]) -> list[dict[str, Any]]:
         if len(jobs) > limit:
             raise ToolFailed(f"{len(jobs)} jobs are too many: at most {limit} in one call; none was started")
-        agent, tools = _PARENT.get()
-        not_safe = {SPAWN_SELF, PARALLEL, *agent.config.hitl_tools}
+        parent = _PARENT.get()
+        not_safe = {SPAWN_SELF, PARALLEL, *parent.agent.config.hitl_tools}
         changes: dict[str, Any] = {"allow_self_spawn": False, "allow_parallel_subagents": False}
-        children = [_copy(agent, tools, job, changes, lambda name: name not in not_safe) for job in jobs]
+        children = [_copy(parent, job, changes, lambda name: name not in not_safe) for job in jobs]
         runs = [context.run(child, _text(job)) for child, job in zip(children, jobs, strict=True)]
         return await asyncio.gather(
             *(_report(number, run, job) for number, (run, job) in enumerate(zip(runs, jobs, strict=True)))
@@ -153,8 +165,9 @@ async def _report(number: int, run: Awaitable[str], job: Job) -> dict[str, Any]:
     """One child's failure fails no sibling."""
     try:
         output = _read(await run, job)
-    except ChildFailed as failure:
-        return {"job": number, "status": failure.status, "error": str(failure)}
+    except ToolFailed as failure:
+        status = failure.status if isinstance(failure, ChildFailed) else "error"
+        return {"job": number, "status": status, "error": str(failure)}
     return {"job": number, "status": "completed", "output": output}
 
 
@@ -163,20 +176,22 @@ def _text(job: Job) -> str:
 
 
 def _read(output: str, job: Job) -> Any:
-    return output if job.output_schema is None else msgspec.json.decode(output)
+    """What the child answered. Raises `ToolFailed` for what is no answer, though the run completed."""
+    if job.output_schema is None:
+        return output
+    try:
+        return msgspec.json.decode(output)
+    except msgspec.DecodeError:  # a budget ended it
+        raise ToolFailed(f"the sub-agent has not answered: {output}") from None
 
 
 def _copy(
-    agent: Agent[Any],
-    tools: Mapping[str, Tool],
-    job: Job,
-    changes: Mapping[str, Any],
-    allowed: Callable[[str], bool],
+    parent: _Parent, job: Job, changes: Mapping[str, Any], allowed: Callable[[str], bool]
 ) -> Agent[Any]:
     """The child that a job asks for. Raises `ToolFailed` for a tool it may not have or a wrong schema."""
-    config = agent.config
+    agent, tools, config = parent.agent, parent.tools, parent.agent.config
     names = [name for name in tools if allowed(name)]
-    servers = _allowed_servers(config, allowed)
+    servers = _allowed_servers(parent, allowed)
     hitl = [name for name in config.hitl_tools if allowed(name)]
     if job.tool_names is not None:
         names, servers = _chosen(job.tool_names, names, servers, allowed)
@@ -196,10 +211,10 @@ def _copy(
         raise ToolFailed(f"this sub-agent cannot be made: {error}") from None
 
 
-def _allowed_servers(config: AgentConfig, allowed: Callable[[str], bool]) -> dict[str, Any]:
+def _allowed_servers(parent: _Parent, allowed: Callable[[str], bool]) -> dict[str, Any]:
     """The MCP servers, without the tools that a child may not have."""
-    servers = dict(config.to_config()["mcp_servers"])
-    for name in config.hitl_tools:
+    servers = {**parent.agent.config.to_config()["mcp_servers"], **parent.servers}
+    for name in parent.agent.config.hitl_tools:
         server, tool_name = _mcp_place(name, servers)
         if server is not None and not allowed(name):
             entry = servers[server]

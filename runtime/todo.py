@@ -10,7 +10,7 @@ from typing import Any
 
 from ..eventlog.events import Effect, ToolSpec
 from ..projections.run_state import TODO_SOURCE, RunState
-from .toolport import Tool, ToolContextPort, ToolFailed
+from .toolport import Tool, ToolContextPort, ToolFailed, ToolOfRun
 
 _TEXT = {"type": "string", "description": "what is to be done"}
 _ID = {"type": "string", "description": "the id that add_todo gave"}
@@ -71,5 +71,5 @@ TODO_TOOLS: dict[str, Tool] = {
 
 
 def of_run(tools: Mapping[str, Tool], state: Callable[[], RunState]) -> dict[str, Tool]:
-    """The tools of a run, those among them that keep its list bound to it."""
-    return {name: tool.of(state) if isinstance(tool, TodoTool) else tool for name, tool in tools.items()}
+    """The tools of a run, those among them bound to it that look at the run which calls them."""
+    return {name: tool.of(state) if isinstance(tool, ToolOfRun) else tool for name, tool in tools.items()}

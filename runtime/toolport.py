@@ -7,12 +7,13 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import Effect, Event, ToolSchema, ToolSpec
+from ..projections.run_state import RunState
 
 
 class ToolFailed(FoldlogError):
@@ -109,6 +110,15 @@ class ToolContextPort(Protocol):
 
     async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
         """The answer of people; ends the attempt while there is none."""
+        ...
+
+
+@runtime_checkable
+class ToolOfRun(Protocol):
+    """A tool that looks at the state of the run which calls it. For tools of the runtime."""
+
+    def of(self, state: Callable[[], RunState]) -> Tool:
+        """The tool of a run."""
         ...
 
 

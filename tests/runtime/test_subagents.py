@@ -215,3 +215,59 @@ async def test_a_sub_agent_has_no_mcp_tool_that_its_parent_must_ask_for(script: 
     ended = [e for e in events if isinstance(e, ToolResult) and e.tool_name.startswith("mcp")]
     assert [str(e.error)[:30] for e in ended if not e.success] == ["unknown tool 'mcp__srv__boom';"] * 2
     assert len({str(e.result) for e in ended if e.success}) == 1
+
+
+async def test_a_sub_agent_that_its_budget_stopped_has_no_answer_and_fails_no_sibling(
+    log: Log, script: Script
+) -> None:
+    jobs = [
+        {"task": "long", "additional_context": "word " * 800, "output_schema": SCHEMA},
+        {"task": "short", "output_schema": SCHEMA},
+    ]
+    short = when("short", says('{"n": 1}'))
+    model = script(calls(call("parallel_subagents", jobs=jobs)), says("done"), scenes=[short])
+    agent = Agent(
+        "lead",
+        model=model,
+        allow_parallel_subagents=True,
+        budget_awareness="limit:50",
+        context={"window_tokens": 2000},
+    )
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=20)
+        events = [event async for event in run.stream(detailed=True)]
+    ((stopped, answered),) = [result.result for result in results(events, run.run_id)]
+    assert (stopped["job"], stopped["status"]) == (0, "error")
+    assert "has not answered: Stopped: the context budget of 50% is used up" in stopped["error"]
+    assert answered == {"job": 1, "status": "completed", "output": {"n": 1}}
+
+
+async def test_sub_agents_have_the_servers_that_were_added_to_the_run(script: Script) -> None:
+    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+    late = {"late": {"command": sys.executable, "args": [str(fake), "stdio"], "tools": ["pid"]}}
+    began, proceed = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        began.set()
+        await proceed.wait()
+        return "waited"
+
+    spawn = call("spawn_self", "s", task="use it", tool_names=["mcp__late__pid"])
+    model = script(
+        calls(call("wait", "w")),
+        calls(spawn, call("spawn_self", "t", task="use it")),
+        says("done"),
+        scenes=[when("use it", calls(call("mcp__late__pid")), says("used"))],
+    )
+    agent = Agent("lead", model=model, tools=[wait], allow_self_spawn=True)
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await began.wait()
+        await run.refresh_tools(late)
+        proceed.set()
+        await run.result(timeout_s=30)
+        events = [event async for event in run.stream(detailed=True)]
+    used = [e for e in events if isinstance(e, ToolResult) and e.tool_name == "mcp__late__pid"]
+    assert [result.success for result in used] == [True, True]
