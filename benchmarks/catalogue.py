@@ -236,8 +236,8 @@ PARTS = (
         name="profile",
         title="Where a worker's time and memory go",
         says=(
-            "Workload A, 20 runs at once, in one worker process under cProfile and then under memray. Both make it "
-            "several times slower, small functions more than large ones."
+            "Workload A, 20 runs at once, in one worker process: py-spy samples where it is, and memray counts what it "
+            "allocates. What a function calls of C counts as its own."
         ),
         minutes=1,
         by_default=False,

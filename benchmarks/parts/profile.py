@@ -5,90 +5,146 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import re
+import shutil
+import signal
 import sys
+import sysconfig
+import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.runtime import Runtime
 
 from .. import script
-from ..contestants import Wanted, ended, many
+from ..contestants import Contestant, Perform, Wanted, ended, many, timed, worker_process
 from ..settings import Collected, Measured, Settings
 from ..workload import agent_of, registry_of
 
-RUNS, RUNS_ALLOCATING, AT_ONCE = 300, 20, 20
+RUNS, RUNS_ALLOCATING, AT_ONCE = 400, 20, 20
+SAMPLES_A_SECOND = 500
 SHOWN = 15
 LINE_BYTES_MAX = 2**24
-OWN_TIME = "a function's own time in a run, profiled"
+OWN_TIME = "CPU of a run in a function, without what it calls in Python"
 ALLOCATED = "bytes allocated in a function for a run"
-COUNTED = "calls of the allocator in a function for a run"
-IDLE = "runners.py run"
-"""The loop's own time, of which most is waiting."""
+MISSING = "left out: it needs {}, of the extra `bench` (`pip install foldlog[bench]`)"
 
 DONE: dict[str, str] = {}
 """What was done about a line of a profile, by the function's name as the profile has it; shown beside it."""
 
-Row = tuple[str, int, float]
+Row = tuple[str, int, int]
 
 
 async def measure(settings: Settings) -> Measured:
-    """Twenty runs at once; a profile makes everything slower, so that only the shares count."""
+    """Twenty runs at once in one worker process."""
     found = Collected()
-    settings.say("CPU")
-    runs, rows = await _rows("cpu", settings)
-    busy = [row for row in rows if not row[0].endswith(IDLE)]
-    total = sum(own_s for _, _, own_s in busy)
-    for function, calls, own_s in _most(busy):
-        share = f"{own_s / total:.0%}, {calls / runs:,.1f} calls"
-        found.add(OWN_TIME, function, "us", own_s / runs * 1e6, setting=share)
-    found.remarks.append(f"all functions together: {total / runs * 1e6:,.0f} us a run, under the profiler")
-    if importlib.util.find_spec("memray") is None:
-        found.remarks.append(
-            "allocations were left out: memray is not installed (`pip install foldlog[bench]`)"
-        )
-        return found.measured()
-    settings.say("allocations")
-    runs, rows = await _rows("allocations", settings)
-    for function, count, size in _most(rows):
-        found.add(ALLOCATED, function, "B", size / runs, setting=f"{count / runs:,.1f} allocations")
-    found.remarks.append(
-        f"all functions together: {sum(count for _, count, _ in rows) / runs:,.0f} allocations of "
-        f"{sum(size for _, _, size in rows) / runs:,.0f} bytes a run"
-    )
+    await _sampled(found, settings)
+    await _allocated(found, settings)
     return found.measured()
 
 
-def _most(rows: list[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: -row[2])[:SHOWN]
+async def _sampled(found: Collected, settings: Settings) -> None:
+    """py-spy looks at the process from outside, so that it is as quick as ever, or nearly."""
+    spy = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
+    if spy is None:
+        found.remarks.append(f"CPU: {MISSING.format('py-spy')}")
+        return
+    settings.say("CPU")
+    async with _runtime() as (runtime, url), worker_process(url) as worker:
+        contestant = Contestant(name="", setting="", runs=many(_run(runtime)), workers=(worker.pid,))
+        await contestant.runs(Wanted(runs=settings.count(AT_ONCE, 2), at_once=AT_ONCE))
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "samples"
+            async with _spying(spy, worker.pid, file):
+                wanted = Wanted(runs=settings.count(RUNS, 5), at_once=AT_ONCE)
+                cost = await timed(contestant, wanted)
+            samples = _leaves(file.read_text()) if file.exists() else Counter[str]()
+    if not samples:
+        found.remarks.append(
+            "CPU: left out: py-spy saw nothing; it may not be allowed to look at other processes"
+        )
+        return
+    total = samples.total()
+    for function, count in samples.most_common(SHOWN):
+        spent_us = cost.worker_cpu_ms * 1000 * count / total
+        found.add(OWN_TIME, function, "us", spent_us, setting=f"{count / total:.1%}")
+    found.remarks.append(
+        f"{cost.worker_cpu_ms:.2f} ms of CPU a run, {total:,} samples, {SAMPLES_A_SECOND} a second"
+    )
 
 
-async def _rows(what: str, settings: Settings) -> tuple[int, list[Row]]:
-    """How many runs there were, and what the profiled worker saw."""
-    runs = settings.count(RUNS if what == "cpu" else RUNS_ALLOCATING, 5)
-    async with (
-        EphemeralServer() as server,
-        Runtime.open(server.url, registry=registry_of()) as runtime,
-        _worker(server.url, what) as worker,
-    ):
+@contextlib.asynccontextmanager
+async def _spying(spy: str, pid: int, file: Path) -> AsyncIterator[None]:
+    spying = await asyncio.create_subprocess_exec(
+        *(spy, "record", "--pid", str(pid), "--rate", str(SAMPLES_A_SECOND), "--function"),
+        *("--format", "raw", "--output", str(file)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await asyncio.sleep(0.5)
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            spying.send_signal(signal.SIGINT)
+        await spying.wait()
 
-        async def run(steps: int) -> None:
-            await runtime.run(agent_of(steps), script.QUESTION, executor="durable")
 
-        perform = many(run)
+def _leaves(samples: str) -> Counter[str]:
+    """Lines of `outer (file:line);...;inner (file:line) COUNT`, by their innermost function."""
+    leaves = Counter[str]()
+    for line in samples.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frame = re.fullmatch(r"(.+) \((.+?)(?::\d+)?\)", stack.rpartition(";")[2])
+        if frame is not None:
+            leaves[f"{frame[2].removeprefix('foldlog/')} {frame[1]}"] += int(count)
+    return leaves
+
+
+async def _allocated(found: Collected, settings: Settings) -> None:
+    if importlib.util.find_spec("memray") is None:
+        found.remarks.append(f"allocations: {MISSING.format('memray')}")
+        return
+    settings.say("allocations")
+    runs = settings.count(RUNS_ALLOCATING, 5)
+    async with _runtime() as (runtime, url), _counting_worker(url) as worker:
+        perform = many(_run(runtime))
         await perform(Wanted(runs=settings.count(AT_ONCE, 1), at_once=AT_ONCE))
         _tell(worker)
         await perform(Wanted(runs=runs, at_once=AT_ONCE))
         _tell(worker)
-        return runs, msgspec.json.decode(await _said(worker), type=list[Row])
+        rows = msgspec.json.decode(await _said(worker), type=list[Row])
+    for function, count, size in sorted(rows, key=lambda row: -row[2])[:SHOWN]:
+        found.add(ALLOCATED, function, "B", size / runs, setting=f"{count / runs:,.1f} allocations")
+    found.remarks.append(
+        f"{sum(count for _, count, _ in rows) / runs:,.0f} allocations of "
+        f"{sum(size for _, _, size in rows) / runs:,.0f} bytes a run, freed again or not"
+    )
 
 
 @contextlib.asynccontextmanager
-async def _worker(url: str, what: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _runtime() -> AsyncIterator[tuple[Runtime, str]]:
+    async with EphemeralServer() as server, Runtime.open(server.url, registry=registry_of()) as runtime:
+        yield runtime, server.url
+
+
+def _run(runtime: Runtime) -> Perform:
+    async def run(steps: int) -> None:
+        await runtime.run(agent_of(steps), script.QUESTION, executor="durable")
+
+    return run
+
+
+@contextlib.asynccontextmanager
+async def _counting_worker(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.profiled", url, what),
+        *(sys.executable, "-m", "benchmarks.profiled", url),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
         limit=LINE_BYTES_MAX,
     )
     try:
