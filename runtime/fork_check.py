@@ -35,6 +35,7 @@ class ForkCheck:
         self._registry, self._log, self._executor, self._given = registry, log, executor, given
         self._here = executor.name == "local"
         self._found: dict[str, ConfigError] = {}
+        self._seen: list[Runnable[Any]] = []
 
     def check(self, opening: Opening) -> None:
         """Raises `ConfigError` (`NotRegistered` where that is all) that names everything that lacks.
@@ -71,7 +72,7 @@ class ForkCheck:
             require(self._executor, self._registry.capabilities(each) | asked)
 
     def _runnable(self, stored: Runnable[Any], live: Runnable[Any] | None, above: str) -> None:
-        """A run's runnable as stored against that of this process, and all below it."""
+        """A run's runnable as stored against that of this process, and all below it, what its tools start included."""
         if self._here and live is None:
             self._try(lambda: self._lacks(stored, above))
         if isinstance(stored, Agent):
@@ -80,6 +81,10 @@ class ForkCheck:
             self._try(lambda: stored.check_prices(self._registry.price_known))
         for name, member in stored.members.items():
             self._runnable(member, live.members.get(name) if live is not None else None, f"{stored.name}/")
+        for started in self._registry.started_by(live if live is not None else stored):
+            if not any(started is each for each in self._seen):
+                self._seen.append(started)
+                self._runnable(started, started, f"{stored.name}/")
 
     def _lacks(self, stored: Runnable[Any], above: str) -> None:
         if not above:
