@@ -514,7 +514,8 @@ class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool_attempt_fail
 class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
     """A fork has this result for one call of the tool with these arguments, and need not run it.
 
-    It is that of the call `source` of the run that the fork left, stored behind the revision where it left.
+    It is that of the call `source` of the run that the fork left, stored behind the revision where it left. `below`:
+    for a node that begins in the fork, as `name#ordinal` with those before it; empty for the run itself.
     """
 
     source: str
@@ -523,6 +524,7 @@ class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
     status: Literal["success", "error", "timed_out"] = "success"
     result: Json = None
     error: str | None = None
+    below: str = ""
 
 
 class Memoized(Event, frozen=True, kw_only=True, tag="memoized"):

@@ -233,6 +233,8 @@ class RunState(msgspec.Struct):
     approvals: dict[str, ApprovalState] = {}
     recorded: dict[str, list[ResultRecorded]] = {}
     """Results that a fork may still give to calls instead of running them, by `recording_key`, oldest first."""
+    recorded_below: list[ResultRecorded] = []
+    """Those that the nodes below the run may give, once they begin."""
     open_children: dict[str, str | None] = {}
     """Child runs that are not over, with the call each belongs to."""
     child_count: int = 0

@@ -356,6 +356,10 @@ class _Guided(Turn):
         self._check_agent(submitted)
         self.rules = self._run.rules = rules_of_run(submitted)
         self.add(submitted, Status(status="starting"))
+        while self._rest and isinstance(
+            self._rest[-1][1], ResultRecorded
+        ):  # what a fork above has for a node
+            self.add(self._rest[-1][1])
 
     def _late(self) -> None:
         """What became of effects after the end: reported by the executor, decided by nobody."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
-from ..eventlog.events import ChildReturned
+from ..eventlog.events import ChildReturned, StoredEvent
 from ..eventlog.names import child_run_id, run_subject
+from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
 from ..projections.run_state import RunState
@@ -21,7 +22,7 @@ from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from .effects import CallTool, Effect, RunNode
 from .family import cancel_family
 from .journal import STALE_READ_S, Journal, through_outages
-from .lineage import link_to
+from .lineage import link_to, node_place, recorded_for
 from .slots import give_up, slots_of
 from .submission import CHILD, open_turn, submitted_event, with_model
 from .toolport import ChildFailed
@@ -172,6 +173,8 @@ class ChildRuns:
         if parent.fork_model is not None:
             submitted = with_model(submitted, parent.fork_model)
         turn = open_turn(child.journal, submitted, f"{state.path}/{runnable.name}")
+        recorded = await self._recorded(child, spawned)
+        turn.add(*recorded)
         if slots_of(child.host, child.journal) is None:
             child.claim_within(turn)
         write, _commit = child.journal.write(turn.events, epoch=child.epoch)
@@ -180,6 +183,19 @@ class ChildRuns:
         await self._until_stored(saying, spawned.call_id)
         await child.journal.load(short=True)
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
+
+    async def _recorded(self, child: Driver, spawned: ChildSpawned) -> Sequence[StoredEvent]:
+        """The recorded results that a fork has for a node, as far as they fit into its first commit."""
+        kept = self._driver.state.recorded_below
+        if spawned.call_id is not None or not kept:
+            return ()
+        place = node_place(spawned.name, spawned.ordinal)
+        fitting, room = list[StoredEvent](), COMMIT_BYTES_MAX // 2
+        for event in await child.journal.spilled(list(recorded_for(place, kept))):
+            room -= len(msgspec.json.encode(event))
+            if room > 0:
+                fitting.append(event)
+        return fitting
 
     async def _drive_to_end(self, driver: Driver, call_id: str | None) -> None:
         """Drive, wait out what it waits for, claim and drive again, until the child is over."""

@@ -8,7 +8,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.events import Effect, ForkTools, Prepared, Submitted, TokenUsage, ToolCall
+from ..eventlog.events import (
+    Effect,
+    ForkTools,
+    ParentLink,
+    Prepared,
+    ResultRecorded,
+    Submitted,
+    TokenUsage,
+    ToolCall,
+)
 from ..projections.fold import apply
 from ..projections.run_state import CallState, RunState
 from .calls import approval_needed, callable_, denied, recorded_result
@@ -16,7 +25,7 @@ from .commands import Claim, ToolsResolved
 from .decide import advance, pending, take
 from .effects import Evaluate, RunNode
 from .fork import Origin, Wish, replaces_input
-from .lineage import link_to
+from .lineage import link_to, node_place, recorded_for
 from .rules import Rules, rules_of_run
 from .shared_family import Ancestor, Opening, Shared
 from .turn import Turn
@@ -217,25 +226,43 @@ def _fate(turn: Turn, call: CallState) -> Fate:
 def _behind(origin: Origin, opening: Opening) -> Iterator[PlannedCall]:
     """The calls that were made behind the place where the fork leaves, if it were to make the same."""
     shared = {each.was.subject.id: each for each in opening.values()}
-    begun: dict[str, Submitted] = {}
+    begun: dict[str, _Begun] = {}
     for run, was in origin.family.items():
         known = shared.get(run)
         if known is not None:
-            begun[run] = known.turn.state.submitted or origin.submitted
+            submitted = known.turn.state.submitted or origin.submitted
+            begun[run] = _Begun(submitted, _recorded(known), known.turn.state.recorded_below)
             yield from () if known.over else _behind_shared(known)
-        elif was.submitted is not None and was.submitted.parent is not None:
-            above = was.submitted.parent
-            if above.run not in begun or above.tool_call_id in _recorded(shared.get(above.run)):
-                continue
-            link = link_to(begun[above.run], above.run, above.tool_call_id, above.ordinal)
-            begun[run] = msgspec.structs.replace(was.submitted, parent=link, fork=None)
+            continue
+        above = was.submitted.parent if was.submitted is not None else None
+        parent = begun.get(above.run) if above is not None else None
+        if above is not None and parent is not None and above.tool_call_id not in parent.recorded:
+            begun[run] = _beginning(was, above, parent)
             yield from _behind_new(was, _home_path(origin, was), begun[run])
 
 
-def _recorded(shared: Shared | None) -> set[str]:
+class _Begun(msgspec.Struct, frozen=True):
+    """A run of the fork, or one that would begin there: the calls with recorded results, and those of its nodes."""
+
+    submitted: Submitted
+    recorded: set[str]
+    below: list[ResultRecorded]
+
+
+def _beginning(was: Ancestor, above: ParentLink, parent: _Begun) -> _Begun:
+    """A run as it would begin below another one."""
+    assert was.submitted is not None  # noqa: S101 - for the type checker
+    link = link_to(parent.submitted, above.run, above.tool_call_id, above.ordinal)
+    submitted = msgspec.structs.replace(was.submitted, parent=link, fork=None)
+    place = node_place(was.path.rpartition("/")[2], above.ordinal)
+    kept = list(recorded_for(place, parent.below)) if above.tool_call_id is None else []
+    own = {result.source for result in kept if not result.below}
+    return _Begun(submitted, own, [result for result in kept if result.below])
+
+
+def _recorded(shared: Shared) -> set[str]:
     """The calls of a run whose results the fork has, so that what they started is not run."""
-    results = shared.turn.state.recorded.values() if shared is not None else ()
-    return {recorded.source for each in results for recorded in each}
+    return {recorded.source for each in shared.turn.state.recorded.values() for recorded in each}
 
 
 def _home_path(origin: Origin, was: Ancestor) -> str:
@@ -256,12 +283,13 @@ def _behind_shared(shared: Shared) -> Iterator[PlannedCall]:
             yield _planned(state, call, step, fate)
 
 
-def _behind_new(was: Ancestor, path: str, submitted: Submitted) -> Iterator[PlannedCall]:
+def _behind_new(was: Ancestor, path: str, begun: _Begun) -> Iterator[PlannedCall]:
     """Of a run that would begin in the fork."""
-    state = RunState(path=path, submitted=submitted, tools=_tools_in(was))
-    rules = rules_of_run(submitted)
+    state = RunState(path=path, submitted=begun.submitted, tools=_tools_in(was))
+    rules = rules_of_run(begun.submitted)
     for call, step in _calls_in(was, 0):
-        yield _planned(state, call, step, _fate_of_new(state, rules, 0.0, call))
+        fate: Fate = "recorded" if call.id in begun.recorded else _fate_of_new(state, rules, 0.0, call)
+        yield _planned(state, call, step, fate)
 
 
 def _tools_in(was: Ancestor) -> dict[str, Any]:

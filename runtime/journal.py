@@ -218,7 +218,7 @@ class Journal:
         there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
         """
         try:
-            spilled = await self._spill(events)
+            spilled = await self.spilled(events)
             write, commit = self.write(spilled, epoch=epoch, append=append)
             groups = split(spilled) if len(write.data) > COMMIT_BYTES_MAX else [spilled]
         except PayloadTooLarge:
@@ -232,7 +232,8 @@ class Journal:
                 return False
         return True
 
-    async def _spill(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+    async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        """The events as they are stored, with their large values put aside."""
         for event in events:
             if isinstance(event, ToolResult) and offloading.is_offloaded(event):
                 await self._persist(functools.partial(offloading.store, event, self.log.artifacts))

@@ -1,11 +1,13 @@
-"""What a run has from the runs above it: the policy and the model of a fork."""
+"""What a run has from the runs above it: the policy and the model of a fork, and recorded results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..eventlog.events import ForkTools, ParentLink, Submitted
+import msgspec
+
+from ..eventlog.events import ForkTools, ParentLink, ResultRecorded, Submitted
 
 
 def fork_policy(submitted: Submitted) -> ForkTools | None:
@@ -39,6 +41,18 @@ def link_to(parent: Submitted, run: str, tool_call_id: str | None, ordinal: int)
         fork_tools=fork_policy(parent),
         fork_model=fork_model(parent),
     )
+
+
+def node_place(name: str, ordinal: int) -> str:
+    """A node within the run that it is of."""
+    return f"{name}#{ordinal}"
+
+
+def recorded_for(place: str, results: Iterable[ResultRecorded]) -> Iterator[ResultRecorded]:
+    """Of the recorded results that a run keeps for the nodes below it those of the node at `place`, and below that."""
+    for result in results:
+        if result.below == place or result.below.startswith(f"{place}/"):
+            yield msgspec.structs.replace(result, below=result.below[len(place) + 1 :])
 
 
 def with_model(kind: str, config: Mapping[str, Any], model: str) -> dict[str, Any]:

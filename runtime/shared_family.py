@@ -25,6 +25,7 @@ from ..eventlog.events import (
     LateOutcome,
     Parked,
     Released,
+    ResultRecorded,
     Status,
     StoredEvent,
     Submitted,
@@ -35,8 +36,8 @@ from ..eventlog.events import (
 )
 from ..eventlog.names import child_run_id
 from ..eventlog.ports import Subject
-from .lineage import link_to
-from .shared_history import Home, check, take_over
+from .lineage import link_to, node_place
+from .shared_history import Home, check, results_behind, take_over
 from .shared_nodes import take_over_nodes
 from .submission import with_model
 from .turn import Turn
@@ -185,8 +186,21 @@ class _Sharing:
         if submitted.kind == "agent":
             turn = take_over(was.history, at, submitted, home, self._now, message)
         else:
-            turn = take_over_nodes(was.history, at, submitted, home, self._now)
+            replays = submitted.fork is not None and submitted.fork.tools == "replay"
+            recorded = self._results_below(was, home) if replays else ()
+            turn = take_over_nodes(was.history, at, submitted, home, self._now, recorded)
         self._add(Shared(was, at, turn), home)
+
+    def _results_below(self, was: Ancestor, home: Home, above: str = "") -> Iterator[ResultRecorded]:
+        """The results of the nodes that begin behind the cut, for those of the fork at the same places."""
+        for run, node in self._family.items():
+            link = node.submitted.parent if node.submitted is not None else None
+            if link is None or link.run != was.subject.id or link.tool_call_id or run in home.children:
+                continue
+            name = node.path.rpartition("/")[2]
+            place = f"{above}{node_place(name, link.ordinal)}"
+            yield from results_behind(node.history, 0, place)
+            yield from self._results_below(node, home, f"{place}/")
 
     def copy(self, was: Ancestor, submitted: Submitted, home: Home) -> None:
         """Share a run that is over as it is, with all below it."""

@@ -157,8 +157,11 @@ def check(history: History, at: int) -> None:
         raise ConfigError("the run was cancelled before it began: there is nothing to fork")
 
 
-def results_behind(history: History, at: int) -> Iterator[ResultRecorded]:
-    """The results that the run's calls came to behind the revision, in call order, but for those that people gave."""
+def results_behind(history: History, at: int, below: str = "") -> Iterator[ResultRecorded]:
+    """The results that the run's calls came to behind the revision, in call order, but for those that people gave.
+
+    `below`: the node that the run was, for a fork of a run above it.
+    """
     calls: dict[str, ToolCall] = {}
     results: dict[str, ToolResult] = {}
     told = set[str]()
@@ -186,6 +189,7 @@ def results_behind(history: History, at: int) -> Iterator[ResultRecorded]:
                 status=status,
                 result=result.result,
                 error=result.error,
+                below=below,
             )
 
 

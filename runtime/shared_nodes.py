@@ -11,7 +11,7 @@ Never taken over are the driving, pauses, cancels and the end. Pure: no clock, n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..eventlog.events import (
     ChildFinished,
@@ -20,6 +20,7 @@ from ..eventlog.events import (
     Evaluated,
     Prepared,
     RalphIteration,
+    ResultRecorded,
     StoredEvent,
     Submitted,
     Unknown,
@@ -28,12 +29,20 @@ from .shared_history import History, Home
 from .turn import Turn
 
 
-def take_over_nodes(history: History, at: int, submitted: Submitted, home: Home, now: float) -> Turn:
+def take_over_nodes(
+    history: History,
+    at: int,
+    submitted: Submitted,
+    home: Home,
+    now: float,
+    recorded: Iterable[ResultRecorded] = (),
+) -> Turn:
     """The turn that opens the fork of a coordinating run: what it shares up to revision `at`, made whole, and folded.
 
-    A node whose run is not among `home.children` is not shared, and starts anew.
+    A node whose run is not among `home.children` is not shared, and starts anew; `recorded` has results for it.
     """
     turn = home.turn(submitted, now)
+    turn.add(*recorded)
     kept = list(_kept(history[:at], home))
     while kept and isinstance(kept[-1], RalphIteration) and kept[-1].status != "started":
         kept.pop()

@@ -80,7 +80,10 @@ def tell_progress(state: RunState, event: McpProgress | Custom) -> None:
 
 
 def keep_recorded(state: RunState, event: ResultRecorded) -> None:
-    """A fork has a result that a call of it may take."""
+    """A fork has a result that a call of it, or of a node below it, may take."""
+    if event.below:
+        state.recorded_below.append(event)
+        return
     state.recorded.setdefault(recording_key(event.tool_name, event.arguments), []).append(event)
 
 

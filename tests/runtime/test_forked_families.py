@@ -107,6 +107,29 @@ async def test_a_fork_of_a_swarm_does_from_every_revision_on_what_was_not_done_t
     assert left == 0
 
 
+async def test_a_fork_of_a_swarm_that_replays_runs_nothing_and_asks_nobody(
+    cheap: Place, script: Script
+) -> None:
+    company = Company(script)
+    runtime = await cheap.open(company.swarm)
+    parent = await cheap.start(company.swarm)
+    expected = await parent.result(timeout_s=10)
+    for at in range(1, (await parent.state()).head.rev + 1):
+        company.did.clear()
+        plan = await runtime.plan_fork(parent.run_id, at=at, tools="replay")
+        assert {call.becomes for call in plan.behind} <= {"recorded"}
+        fork = await cheap.fork(parent, at=at, tools="replay")
+        assert (await fork.result(timeout_s=10)).output == expected.output
+        assert company.did == []
+    outer = Swarm([company.swarm], "company*2", name="outer")
+    async with Runtime.open("memory://", registry=Registry(agents=[outer])) as rt:
+        run = await rt.start(outer, "question")
+        await run.result(timeout_s=10)
+        company.did.clear()
+        assert (await (await rt.fork(run.run_id, at=4, tools="replay")).result(timeout_s=10)).output == "D"
+        assert company.did == []
+
+
 async def test_a_fork_within_a_group_shares_what_each_node_has_done(place: Place, script: Script) -> None:
     gate, inside = asyncio.Event(), asyncio.Event()
     done: list[str] = []
