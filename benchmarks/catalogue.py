@@ -62,7 +62,7 @@ PARTS = (
             "Ten model calls and eighteen tool calls in pairs, some 200 bytes of arguments and 300 bytes of result "
             "each, 500 bytes of answer; the model and the tools take no time. One worker process; the caller is "
             "another one. The bare loop publishes the same commits with nats-py, each awaited, and neither reads "
-            "nor decides anything. The plain loop keeps nothing."
+            "nor decides anything. The plain loop keeps nothing. All of them run on uvloop."
         ),
         minutes=2,
         measure=workload_a.measure,

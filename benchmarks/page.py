@@ -61,10 +61,10 @@ def _targets(verdicts: Sequence[Verdict]) -> str:
         for verdict in verdicts
     ]
     head = ("figure", "target", "measured", "from, to", "met", "best peer when the target was set")
+    missed = [verdict.target for verdict in verdicts if verdict.met is False and verdict.target.why_not]
     reasons = [
-        f"- {verdict.target.figure}: {verdict.target.why_not}"
-        for verdict in verdicts
-        if verdict.met is False and verdict.target.why_not
+        f"- **{'; '.join(target.figure for target in missed if target.why_not == reason)}**: {reason}"
+        for reason in dict.fromkeys(target.why_not for target in missed)
     ]
     text = ["## Targets", "", *_table(head, rows)]
     return "\n".join(text + (["", "What was not reached, and why:", "", *reasons] if reasons else []) + [""])
