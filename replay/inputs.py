@@ -129,9 +129,10 @@ class ApprovalPlace(msgspec.Struct, frozen=True):
 def inputs_of(trace: Trace | Iterable[Event]) -> Inputs:
     """The external inputs of a family, in the order in which they took effect.
 
-    Recovery (approvals of kind unverifiable) is left out: it is no input of the run but of what befell it. A message
-    that no step carried, and a pause that was withdrawn, had no effect and are left out too. What reached a fork with
-    the history that it shares is part of that, and no input of its own.
+    Recovery (approvals of kind unverifiable) is left out: it is no input of the run but of what befell it. A pause that
+    was withdrawn had no effect and is left out, too. A message that no step carried, because the run came to its end,
+    is pinned to the step that would have: it counts for what the next request would need. What reached a fork with the
+    history that it shares is part of that, and no input of its own.
     """
     events = list(trace.events if isinstance(trace, Trace) else trace)
     family, own = FamilyPlaces(events), _Own()
@@ -178,6 +179,9 @@ def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) 
         case MessageInjected(content=content):
             run = family.place_of(event.run_id)
             return [Message(step=_next_step(events, index), content=content, run=run)]
+        case MessageQueued(content=content) if _is_left(events, index):
+            run = family.place_of(event.run_id)
+            return [Message(step=_next_step(events, index), content=content, run=run)]
         case Status(status="paused", reason="manual"):
             return [Pause(step=_next_step(events, index), run=family.place_of(event.run_id))]
         case ApprovalResolved():
@@ -206,6 +210,14 @@ def _next_step(events: list[Event], index: int) -> int:
     run = events[index].run_id
     before = [e.step for e in events[:index] if isinstance(e, Step) and e.run_id == run and e.step]
     return max(before, default=0) + 1
+
+
+def _is_left(events: list[Event], index: int) -> bool:
+    """Whether the message that is queued here is carried by no step: they are carried in the order of the queue."""
+    run = events[index].run_id
+    own = [event for event in events if event.run_id == run]
+    before = sum(isinstance(event, MessageQueued) and event.run_id == run for event in events[:index])
+    return before >= sum(isinstance(event, MessageInjected) for event in own)
 
 
 class FamilyPlaces:

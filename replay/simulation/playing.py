@@ -63,9 +63,14 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def submit(process: Process, jobs: list[Job], executor: str) -> None:
-    """Start all jobs, one after the other."""
+    """Start all jobs, one after the other but for those that are started at once."""
+    starting: list[asyncio.Task[Any]] = []
     for job in jobs:
-        await process.start(job.agent, job.text, executor=executor, **job.options)
+        if starting and not job.at_once:
+            await asyncio.gather(*starting)
+        start = process.start(job.agent, job.text, executor=executor, **job.options)
+        starting.append(asyncio.get_running_loop().create_task(start))
+    await asyncio.gather(*starting)
 
 
 def forms(world: World) -> dict[str, Canonical]:
@@ -158,6 +163,7 @@ class _Game:
         world.outcome = schedule.outcome if self._scenario.told_apart else "retry"
         world.people_twice = schedule.twice
         world.person_faults = self.chaos.of
+        world.attend = lambda person: self._attend(person, schedule.staff[0].released_every_s)
         jobs = self._scenario.stage(world)
         world.process("answering").spawn(world.answer_approvals())
         for number in range(len(schedule.staff)):
@@ -190,6 +196,9 @@ class _Game:
         await process.dead.wait()
         await asyncio.sleep(self._schedule.staff[number].replaced_after_s)
         self._worker(process.name + "+", number)
+
+    def _attend(self, person: Process, every_s: float) -> None:
+        self.world.outside(self._release(person, every_s))
 
     async def _release(self, process: Process, every_s: float) -> None:
         """What is late arrives at some time, stale reads are fresh again, until nothing goes wrong any more."""

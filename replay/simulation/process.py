@@ -76,9 +76,13 @@ class _Events:
             await checkpoint()
         return positions
 
-    def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        """As the port."""
-        return self._inner.read(selector, after)
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        """Read, and stand still behind it if that is planned: what was read is old then."""
+        found = [stored async for stored in self._inner.read(selector, after)]
+        if self._process.freeze_behind():
+            await checkpoint()
+        for stored in found:
+            yield stored
 
     async def head(self, subject: Subject) -> Stored | None:
         """As the port."""

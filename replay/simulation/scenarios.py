@@ -335,9 +335,9 @@ def slots_below(world: World) -> list[Job]:
 
 @scenario
 def keyed(world: World) -> list[Job]:
-    """The same submission twice."""
+    """The same submission twice at once, and once more."""
     agent = an_agent(world, "keyed", calls(("send", {"to": "a"})), says("done"))
-    return [Job(agent, "question", {"idempotency_key": "k"}) for _ in range(2)]
+    return [Job(agent, "question", {"idempotency_key": "k"}, at_once=number == 1) for number in range(3)]
 
 
 @scenario

@@ -185,7 +185,8 @@ class Chaos:
         if may_crash and self._crashes > 0 and rng.random() < CRASH:
             return rng.choice(_DEATHS)
         if rng.random() < STANDSTILL:
-            return rng.choice(_STANDSTILLS) if operation == "events.append" else rng.choice(_STANDSTILLS[:2])
+            behind = operation in {"events.append", "events.read"}
+            return rng.choice(_STANDSTILLS if behind else _STANDSTILLS[:2])
         own = _OF_OPERATION.get(operation)
         return rng.choice(own if own is not None and rng.random() < OF_ITS_KIND else _OF_ANY)
 

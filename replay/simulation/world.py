@@ -38,11 +38,12 @@ ANSWER_S = 0.5
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A run to start: its agent, its input, and the options of `start`."""
+    """A run to start: its agent, its input, and the options of `start`. `at_once`: together with the one before."""
 
     agent: Runnable[Any]
     text: str
     options: dict[str, Any] = {}
+    at_once: bool = False
 
     @property
     def key(self) -> str:
@@ -128,6 +129,8 @@ class World:
         """How people answer what needs an approval."""
         self.person_faults: Callable[[str], Iterable[Fault] | Draw] = lambda _name: ()
         """What befalls those who say something; nothing, by default."""
+        self.attend: Callable[[Process], None] = lambda _process: None
+        """Told of each of them, who may see to what is late there."""
         self.people_twice = False
         """Whether each approval is answered by two people at once."""
         self.answers: list[str] = []
@@ -197,7 +200,9 @@ class World:
         """Somebody with a process of his own, who says one thing."""
         self._people += 1
         name = f"person-{self._people}"
-        return self.process(name, self.person_faults(name))
+        person = self.process(name, self.person_faults(name))
+        self.attend(person)
+        return person
 
     def outside(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let something happen in no process that could die."""

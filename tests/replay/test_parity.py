@@ -76,6 +76,16 @@ async def test_the_inputs_can_be_taken_from_a_trace() -> None:
     assert again.boundaries == first.boundaries
 
 
+async def test_a_message_that_no_step_carried_counts_for_the_budget_all_the_same() -> None:
+    context = {"window_tokens": 40}
+    agent = Agent("helper", model="openai:gpt-4o", tools=[big], context=context, budget_awareness="limit:50")
+    report = await check_parity(
+        agent, "question", script=[says("ok")], inputs=[Message(step=1, content="more")]
+    )
+    assert report.equal, report.render()
+    assert report.inputs == (Message(step=1, content="more"),)
+
+
 @pytest.mark.parametrize("decision", ["approved", "rejected", "timed_out"])
 async def test_an_approval_is_answered_alike_whatever_the_answer(decision: Any) -> None:
     inputs = [Answer(call="1.0", decision=decision)]
