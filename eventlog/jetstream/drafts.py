@@ -9,13 +9,15 @@ import msgspec
 
 from ..errors import LogUnavailable
 from ..ports import DraftPiece
+from . import headers
 from .layout import Layout
 from .mailbox import Mailbox
-from .streams import read_all
-from .wire import Wire
+from .streams import read_all, store
+from .wire import Refused, Wire
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(DraftPiece)
+_NEVER = headers.build((headers.EXPECTED_LAST, b"%d" % 2**62))
 
 
 class JetStreamDrafts:
@@ -39,12 +41,22 @@ class JetStreamDrafts:
         sid = await self._wire.subscribe(self._layout.drafts_of(root), reader.take)
         try:
             with contextlib.suppress(LogUnavailable):  # the live pieces come all the same
+                await self._kept()
                 kept = read_all(self._wire, self._layout.drafts, self._layout.drafts_of(root))
                 reader.begin([message.data async for message in kept])
             yield reader
         finally:
             self._wire.unsubscribe(sid)
             reader.close()
+
+
+    async def _kept(self) -> None:
+        """Return when the stream has all that was published before: it takes its messages in one after the other.
+
+        The message that asks for it cannot be stored, so that no reader comes upon it. Raises `LogUnavailable`.
+        """
+        with contextlib.suppress(Refused):
+            await store(self._wire, self._layout.drafts_mark, b"", _NEVER)
 
 
 class _Reader:

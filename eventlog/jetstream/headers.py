@@ -6,6 +6,7 @@ A server sends five headers with every message it stores; each reader here wants
 from __future__ import annotations
 
 EXPECTED = b"Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST = b"Nats-Expected-Last-Sequence"
 BATCH_ID = b"Nats-Batch-Id"
 BATCH_SEQUENCE = b"Nats-Batch-Sequence"
 BATCH_COMMIT = b"Nats-Batch-Commit"

@@ -110,6 +110,11 @@ class Layout:
         """Where the drafts of a run are published."""
         return f"draft.{self.namespace}.{check_name('the root', root)}.{check_name('the run', run)}".encode()
 
+    @property
+    def drafts_mark(self) -> bytes:
+        """A subject of the drafts' stream that no family has."""
+        return f"draft.{self.namespace}.mark".encode()
+
     def drafts_of(self, root: str) -> bytes:
         """Selects the drafts of a family."""
         return f"draft.{self.namespace}.{check_name('the root', root)}.*".encode()
@@ -172,7 +177,7 @@ class Layout:
         }
 
     def drafts_config(self) -> dict[str, Any]:
-        """The stream of the drafts: without acknowledgements, and never replicated, since a lost draft is no loss."""
+        """The stream of the drafts: never replicated, since a lost draft is no loss."""
         return {
             "name": self.drafts,
             "subjects": [f"draft.{self.namespace}.>"],
@@ -183,7 +188,6 @@ class Layout:
             "max_bytes": DRAFT_BYTES_MAX,
             "num_replicas": 1,
             "allow_direct": True,
-            "no_ack": True,
         }
 
     def consumer_config(self, shard: int, agent: str, ack_wait_s: float) -> dict[str, Any]:
