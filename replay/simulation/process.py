@@ -28,6 +28,8 @@ SNAPSHOT_EVENTS = 5
 """So few that every run is loaded from snapshots."""
 PARK_AFTER_S = 0.2
 """Sooner than people answer, so that families park and are woken again."""
+CATCH_UP_S = 2.0
+"""How long it takes one that was cut off until it hears again what it follows; its requests are answered at once."""
 GRACE_S = 2.0
 """How long a worker that is asked to leave lets its runs go on."""
 
@@ -104,6 +106,7 @@ class Process:
         self.world, self.name = world, name
         self._draw: Draw = faults if callable(faults) else plan_of(faults)
         self._stalled_until_s = 0.0
+        self._deaf_until_s = 0.0
         self.frozen_behind: Injected | None = None
         self.patience_s = 0.0
         self.handle = _ProcessLog(self, world.log, self._plan)
@@ -123,6 +126,8 @@ class Process:
         self.world.note(self.name, operation, call, drawn, self.handle.at_hand)
         if now_s < self._stalled_until_s:
             return Delay(call, operation, self._stalled_until_s - now_s)
+        if drawn is None and operation == "events.follow" and now_s < self._deaf_until_s:
+            return Delay(call, operation, self._deaf_until_s - now_s)
         return self._befall(drawn) if isinstance(drawn, Injected) else drawn
 
     def _befall(self, drawn: Injected) -> Fault | None:
@@ -148,9 +153,10 @@ class Process:
         """
         loop = simulated_loop()
         loop.stop_process(self.name)
-        if cut_off and for_s > LEASE_S:
+        cut_off = cut_off and for_s > LEASE_S
+        if cut_off:
             self.world.log.disconnect(self.name)
-        self.world.outside(self._thaw(for_s))
+        self.world.outside(self._thaw(for_s, cut_off=cut_off))
 
     def freeze_behind(self) -> bool:
         """Stand still now, if that was planned for the moment behind an append."""
@@ -159,8 +165,10 @@ class Process:
             self.freeze(behind.amount, cut_off=behind.cut_off)
         return behind is not None
 
-    async def _thaw(self, after_s: float) -> None:
+    async def _thaw(self, after_s: float, *, cut_off: bool) -> None:
         await asyncio.sleep(after_s)
+        if cut_off:
+            self._deaf_until_s = self.world.clock.monotonic() + CATCH_UP_S
         if not self.dead.is_set():
             simulated_loop().resume_process(self.name)
 

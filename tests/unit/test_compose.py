@@ -8,16 +8,20 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import nats
 import pytest
 import yaml
+from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
+from nats.js.errors import NoStreamResponseError
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "deploy" / "nats.conf"
@@ -45,9 +49,43 @@ def nats_server() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [held_socket.getsockname()[1] for held_socket in sockets]
+    """Ports that nobody listens on, below those that the system gives away: nobody else comes upon them meanwhile."""
+    first, last = 20_000, 32_000
+    found: list[int] = []
+    for number in range(first + os.getpid() * count % (last - first), last):
+        with suppress(OSError), socket.create_server(("127.0.0.1", number)):
+            found.append(number)
+        if len(found) == count:
+            return found
+    raise AssertionError("no ports are free")
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Ask a server again and again: it tells nobody when another one knows, or has, what it has."""
+    while not await holds():  # noqa: ASYNC110 - as it says
+        await asyncio.sleep(0.05)
+
+
+async def is_healthy(ports: Ports) -> bool:
+    """Whether all that the node has is up to date; a new stream is not at once on every node."""
+    try:
+        page = await asyncio.to_thread(monitor, ports.monitor, "healthz")
+    except urllib.error.HTTPError:
+        return False
+    return bool(page["status"] == "ok")
+
+
+async def is_stored(log: JetStreamContext) -> bool:
+    """Whether the event is; the node that is asked may not know yet of the leader of a new stream."""
+    try:
+        return (await log.publish("log", b"event")).seq == 1
+    except NoStreamResponseError:
+        return False
+
+
+async def wants_disconnects(ports: Ports) -> bool:
+    """Whether the node knows that somebody at another one wants to hear of its disconnects."""
+    return DISCONNECTS in json.dumps(await asyncio.to_thread(monitor, ports.monitor, "routez?subs=1"))
 
 
 def monitor(port: int, page: str) -> dict[str, Any]:
@@ -100,9 +138,9 @@ async def test_three_servers_from_the_nodes_file_form_a_cluster_that_syncs_every
         assert stream.cluster is not None
         peers = [peer.name for peer in stream.cluster.replicas or []]
         assert {stream.cluster.leader, *peers} == set(NODES)
-        assert (await log.publish("log", b"event")).seq == 1
-    health = [await asyncio.to_thread(monitor, ports.monitor, "healthz") for ports in cluster]
-    assert [page["status"] for page in health] == ["ok", "ok", "ok"]
+        await until(partial(is_stored, log))
+    for ports in cluster:
+        await until(partial(is_healthy, ports))
 
 
 async def test_a_client_without_system_credentials_learns_of_a_disconnect_at_another_node(
@@ -112,6 +150,7 @@ async def test_a_client_without_system_credentials_learns_of_a_disconnect_at_ano
     async with await nats.connect(f"nats://127.0.0.1:{cluster[0].client}") as watcher:
         await watcher.subscribe(DISCONNECTS, cb=heard.put)
         await watcher.flush()
+        await until(partial(wants_disconnects, cluster[1]))
         dying = await nats.connect(f"nats://127.0.0.1:{cluster[1].client}", name="dying")
         await dying.close()
         names = []
