@@ -53,6 +53,13 @@ class DraftsSuite(Suite):
             new = await self.publish(log, root, *range(20, 40))
             assert await self.take(pieces, 20) == new
 
+    async def test_a_reader_that_comes_right_behind_the_pieces_misses_none(self, log: Log) -> None:
+        for _ in range(40):
+            root = new_name("run")
+            recent = await self.publish(log, root, *range(5))
+            async with log.drafts.follow(root) as pieces:
+                assert await self.take(pieces, 5) == recent
+
     async def test_a_reader_that_comes_between_two_pieces_gets_each_once(self, log: Log) -> None:
         root = new_name("run")
         first = await self.publish(log, root, *range(5))
