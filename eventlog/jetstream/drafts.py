@@ -49,7 +49,6 @@ class JetStreamDrafts:
             self._wire.unsubscribe(sid)
             reader.close()
 
-
     async def _kept(self) -> None:
         """Return when the stream has all that was published before: it takes its messages in one after the other.
 
