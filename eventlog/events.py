@@ -57,7 +57,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the core needs to know of a tool; stored in the log when a run is prepared.
 
     `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
-    `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound).
+    `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound). `slot` names what
+    one call at a time may use, of whatever run in whatever process.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_s: float | None = 60.0
     max_attempts: int = 1
     source: str = "python"
+    slot: str | None = None
 
     @property
     def schema(self) -> ToolSchema:
@@ -690,21 +692,27 @@ class BreakerUpdated(Event, frozen=True, kw_only=True, tag="breaker_updated"):
 
 
 class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run that may be driven; `revision` is the one at which it took its slot, `root` is empty for a root run."""
+    """A run that may be driven, or a call of it that may run.
+
+    `revision` is that of the run when it took the slot; for a call, that of the claim under which it runs. `root` is
+    empty for a root run, `call` for a slot of the run itself.
+    """
 
     run: str
     shard: int
     revision: int
     root: str = ""
+    call: str = ""
 
 
 class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run that waits for a slot, with what its wake-up needs; there have to be fewer than `runs_max` holders."""
+    """Who waits for a slot, with what its wake-up needs; there have to be fewer than `runs_max` holders."""
 
     run: str
     shard: int
     revision: int
     root: str = ""
+    call: str = ""
     agent: str
     runs_max: int
     submitted_at: float

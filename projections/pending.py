@@ -9,13 +9,17 @@ from .run_state import RunState
 
 
 class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call without a result. `attempt` counts from 1; `retry_at` is set while it waits for the next one."""
+    """A tool call without a result. `attempt` counts from 1; `retry_at` is set while it waits for the next one.
+
+    `slot` is what its tool needs alone, while it waits for that.
+    """
 
     tool_call_id: str
     tool_name: str
     attempt: int
     retry_at: float | None = None
     children: tuple[str, ...] = ()
+    slot: str | None = None
 
 
 class PendingModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
-from ..eventlog.events import LateOutcome
+from ..eventlog.events import LateOutcome, ToolStarted
 from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
 from . import budgeting, features, remembering, timeouts
+from .call_slots import CallSlots
 from .calls import call_of, tool_of
 from .cancelling import is_being_cancelled
 from .children import ChildRuns
@@ -122,6 +123,7 @@ class Driver:
         self._tools: Mapping[str, Tool] | None = None
         self._source: ToolSource | None = None
         self._opening = asyncio.Lock()
+        self._slots = CallSlots(self)
         self.children = ChildRuns(self)
 
     @property
@@ -134,7 +136,7 @@ class Driver:
     ) -> None:
         """Hand a command to the next turn. For the event loop's own thread."""
         self._inbox.append(Posted(command, tuple(extra), stored))
-        self._ring()
+        self.ring()
 
     def tell(self, command: Command, *writes: Write) -> asyncio.Future[None]:
         """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
@@ -145,12 +147,12 @@ class Driver:
     def told(self, position: int) -> None:
         """Somebody says that the log holds a commit of this run at `position`."""
         self._told_position = max(self._told_position, position)
-        self._ring()
+        self.ring()
 
     def release_soon(self, reason: str) -> None:
         """Give the run back at the next opportunity."""
         self._releasing = reason
-        self._ring()
+        self.ring()
 
     def renewed(self, since: float) -> None:
         """The log has the lease, which was sent at `since` (monotonic): nobody counts from an earlier time.
@@ -180,7 +182,8 @@ class Driver:
         if going_on and not self._inbox and all(self.children.waits(effect) for effect in going_on):
             self.post(ParkForChildren())
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Have the driver look at its run again."""
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
@@ -288,8 +291,9 @@ class Driver:
         if self._releasing is not None:
             await self._turn([Posted(Release(self._releasing))])
             return
+        self._slots.sweep()
         self._launch()
-        starts = unsafe_starts(self.state, self.clock.now())
+        starts = [each for each in unsafe_starts(self.state, self.clock.now()) if self._may_take_place(each)]
         if starts:
             turn = self.turn()
             turn.add(*starts)
@@ -297,6 +301,9 @@ class Driver:
             await self.journal.store(turn.events, epoch=self.epoch)
             return
         await self._turn(await self._gather())
+
+    def _may_take_place(self, start: ToolStarted) -> bool:
+        return start.tool_call_id is None or self._slots.admits(start.tool_call_id)
 
     async def _turn(self, posted: list[Posted]) -> None:
         """Decide and store; what a conflict undid is decided again in the light of what came first."""
@@ -403,7 +410,7 @@ class Driver:
         """An effect ends in a command. One that raises instead stops the drive, which would wait for it for ever."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = self._broken or error
-            self._ring()
+            self.ring()
         elif self.children.rest:
             self.child_waits()
 
@@ -469,6 +476,7 @@ class Driver:
         spec = tool_of(self.state, call)
         with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
             await self.tools()  # before the check: nothing may be awaited between it and the start
+        await self._slots.wait(call.id)
         breaker = tool_breaker_of(self, call)
         if breaker is not None and (refused := await breaker.admit()) is not None:
             self.post(refused_call(effect, refused, self.clock.now()))
@@ -558,6 +566,7 @@ class Driver:
         for posted in self._inbox:
             if posted.stored is not None:
                 posted.stored.cancel()
+        await self._slots.aclose()
         await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
         if self._source is not None:
             await self._source.aclose()

@@ -65,7 +65,7 @@ from .resume_tokens import new_token, place_of
 from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
 from .sessions import drop_last_turns, session_history
-from .slots import waiting_for
+from .slots import calls_in_line, waiting_for
 from .snapshots import snapshot_setting
 from .stream import stream_run
 from .submission import submitted_event
@@ -603,8 +603,12 @@ class RunHandle(Generic[OutputT]):
 
     async def pending(self) -> Pending:
         """What the run waits for, and what is going on in it, as the log tells. Raises `RunNotFound`."""
-        state = await self.state()
-        return msgspec.structs.replace(pending_of(state), slot=await waiting_for(self._runtime.log, state))
+        state, log = await self.state(), self._runtime.log
+        found, in_line = pending_of(state), await calls_in_line(log, state)
+        calls = tuple(
+            msgspec.structs.replace(call, slot=in_line.get(call.tool_call_id)) for call in found.calls
+        )
+        return msgspec.structs.replace(found, calls=calls, slot=await waiting_for(log, state))
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""

@@ -13,7 +13,7 @@ whose holders are dead are taken from them, and they are fenced.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes, encode
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable
@@ -22,7 +22,7 @@ from ..eventlog.names import run_subject, slots_subject
 from ..eventlog.ports import At, CommitWrite, Log, Timer, Wakeup
 from ..projections.pending import PendingSlot
 from ..projections.run_state import RunState
-from ..projections.slots import next_in_line, with_taken, with_waiting, without
+from ..projections.slots import Who, next_in_line, stands_in_line, with_taken, with_waiting, without
 from .commands import Claim, Release
 from .decide import take
 from .journal import REFUSALS_MAX, STALE_READ_S, Journal, following
@@ -49,6 +49,11 @@ def slots_name(agent: str) -> str:
     return f"agent:{agent}"
 
 
+def call_slots_name(slot: str) -> str:
+    """The name of the slots behind a tool's `slot`."""
+    return f"call:{slot}"
+
+
 def slots_of(host: Host, journal: Journal) -> Slots | None:
     """The slots that a run needs one of; null where nothing is limited.
 
@@ -56,7 +61,9 @@ def slots_of(host: Host, journal: Journal) -> Slots | None:
     """
     above = journal.state.path.split("/")[:-1]
     limit = journal.rules.runs_max
-    return None if limit is None or journal.state.agent in above else Slots(host, journal, limit)
+    if limit is None or journal.state.agent in above:
+        return None
+    return Slots(host, journal, slots_name(journal.state.agent), limit)
 
 
 async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
@@ -70,6 +77,19 @@ async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
     place, waiter = places[state.run]
     holders = tuple(each.run for each in now.holders)
     return PendingSlot(agent=state.agent, place=place, runs_max=waiter.runs_max, holders=holders)
+
+
+async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
+    """The open calls of a run that wait for the slot of their tool, with its name. Raises `LogUnavailable`."""
+    found: dict[str, str] = {}
+    for call in state.calls.values():
+        spec = state.tools.get(call.name)
+        if state.over or call.result is not None or spec is None or spec.slot is None:
+            continue
+        _head, now = await _read(log, call_slots_name(spec.slot))
+        if any((each.run, each.call) == (state.run, call.id) for each in now.waiting):
+            found[call.id] = spec.slot
+    return found
 
 
 async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
@@ -92,11 +112,14 @@ async def give_up(host: Host, journal: Journal, *, below: bool = False) -> None:
 
 
 class Slots:
-    """A run's dealings with the slots of its agent. Raises `LogUnavailable`."""
+    """A run's dealings with the slots of its agent; or those of one of its calls. Raises `LogUnavailable`."""
 
-    def __init__(self, host: Host, journal: Journal, runs_max: int) -> None:
+    def __init__(
+        self, host: Host, journal: Journal, name: str, runs_max: int, *, call: str = "", claimed_at: int = 0
+    ) -> None:
+        """`call`: it is for this call, of a run that was claimed at revision `claimed_at`."""
         self._host, self._log, self._journal, self._runs_max = host, host.log, journal, runs_max
-        self._name = slots_name(journal.state.agent)
+        self._name, self._call, self._claimed_at = name, call, claimed_at
         self._subject = slots_subject(self._name, host.log.events.shards)
         self._lock = host.slot_locks.setdefault(self._name, asyncio.Lock())
         self._position = 0
@@ -105,7 +128,7 @@ class Slots:
         """Where they stand at least, as the log has said."""
 
     async def take(self, *, seen: int = 0, out_of_turn: bool = False) -> Taking:
-        """Get a slot for the run, which has no owner, or a place in line. `seen`: what must have been read to judge."""
+        """Get a slot, or a place in line. `seen`: what must have been read to judge. A run that asks has no owner."""
         who = self._who()
         async with self._lock:
             for conflicts in range(CONFLICTS_MAX):
@@ -118,7 +141,7 @@ class Slots:
                     if await self._store(head, after):
                         return "taken"
                     continue
-                if who in now.waiting:
+                if stands_in_line(now, who):
                     return "waits"
                 after = with_waiting(now, who)
                 if after is None:
@@ -129,15 +152,19 @@ class Slots:
 
     async def give_up(self) -> None:
         """The run, which has no owner, neither holds a slot nor waits for one; who can go on instead is woken."""
-        await self._without(self._journal.subject.id, self._journal.state.head.rev)
+        await self._without(self._who(), self._journal.state.head.rev)
+
+    async def give_back(self) -> None:
+        """The call is over; who has claimed its run since keeps what he has."""
+        await self._without(self._who(), self._claimed_at + 1)
 
     async def until_taken(self) -> bool:
-        """Wait in line within this process until the run has a slot; false if it is over, or somebody drives it.
+        """Wait in line within this process until there is a slot; false if the run is over, or somebody drives it.
 
         A slot that stays free for a lease's time is not waited for by those before.
         """
         out_of_turn = False
-        while not self._journal.state.over and self._journal.state.owner is None:
+        while not self._journal.state.over and (self._call or self._journal.state.owner is None):
             if await self.take(out_of_turn=out_of_turn) == "taken":
                 return True
             out_of_turn = not await self._change()
@@ -152,27 +179,43 @@ class Slots:
         await self._log.timers.set(Timer(id=SLOT_TIMER, due_at=due_at, wakeup=wakeup))
 
     async def look_after(self) -> None:
-        """Take their slots from holders that nobody drives, and their places from runs that wait for nothing."""
+        """Take their slots from holders that nobody drives, and their places from those that wait for nothing."""
         _head, now = await self._read()
         there: list[SlotHolder | SlotWaiter] = [*now.holders, *now.waiting]
         for each in there:
-            if each.run != self._journal.subject.id:
+            if (each.run, each.call) != (self._journal.subject.id, self._call):
                 await self._look_after(each)
 
     async def _look_after(self, each: SlotHolder | SlotWaiter) -> None:
-        subject = run_subject(each.shard, each.root or each.run, each.run)
-        journal = Journal(self._log, subject)
+        journal = Journal(self._log, run_subject(each.shard, each.root or each.run, each.run))
         try:
             state = await journal.load()
         except LogCorrupted:  # nobody can drive it
-            await self._without(each.run, each.revision + 1)
+            await self._without(each, each.revision + 1)
+            return
+        if not state.exists:
+            return
+        if each.call:
+            gone = await self._is_gone(each, journal)
+            if gone:
+                await self._without(each, each.revision + 1)
             return
         waits = isinstance(each, SlotWaiter) and not state.over
-        if waits or not state.exists or await self._is_driven(journal):
+        if waits or await self._is_driven(journal):
             return
         stays = not state.over and (state.owner is not None or state.head.rev <= each.revision)
         if not stays or await self._fence(journal):
-            await self._without(each.run, journal.state.head.rev)
+            await self._without(each, journal.state.head.rev)
+
+    async def _is_gone(self, each: SlotHolder | SlotWaiter, journal: Journal) -> bool:
+        """Whether the call is over, or nobody runs it: then who may believe that he does is fenced."""
+        state = journal.state
+        call = state.calls.get(each.call) or state.planning.calls.get(each.call)
+        if state.owner is None or call is None or call.result is not None:
+            return True
+        if await self._is_driven(journal):
+            return False
+        return isinstance(each, SlotWaiter) or await self._fence(journal)
 
     async def _is_driven(self, journal: Journal) -> bool:
         """Whether somebody vouches for it: who drives the root drives all below it (rule 19)."""
@@ -202,32 +245,32 @@ class Slots:
             run=subject.id,
             shard=subject.shard,
             root="" if subject.root == subject.id else subject.root,
-            revision=state.head.rev,
+            call=self._call,
+            revision=self._claimed_at if self._call else state.head.rev,
             agent=state.served_as,
             runs_max=self._runs_max,
             submitted_at=state.submitted_at,
         )
 
-    async def _without(self, run: str, revision: int) -> None:
+    async def _without(self, who: Who, revision: int) -> None:
         async with self._lock:
             for conflicts in range(CONFLICTS_MAX):
                 head, now = await self._read(conflicts)
-                after = without(now, run, revision)
+                after = without(now, who, revision)
                 if await self._store(head, after):  # also if nothing is changed: the read may have been old
                     break
             else:
                 raise self._too_fast()
         for waiter in next_in_line(after):
-            if not waiter.root:  # below another, it waits in the process that drives that one
+            if not (waiter.root or waiter.call):  # those wait in the process that drives the family
                 await self._log.wakeups.send(_wakeup(waiter, head.rev + 1))
 
     async def _change(self) -> bool:
         """Wait until the slots or the run change; whether they did within a lease's time."""
         async with following(self._log, self._subject, self._position) as commits:
-            news = (
-                asyncio.ensure_future(anext(commits)),
-                asyncio.create_task(self._journal.wait_for_news()),
-            )
+            news: list[asyncio.Future[Any]] = [asyncio.ensure_future(anext(commits))]
+            if not self._call:  # who drives the run hears of it
+                news.append(asyncio.create_task(self._journal.wait_for_news()))
             try:
                 done, _ = await asyncio.wait(
                     news, timeout=self._host.lease_s, return_when=asyncio.FIRST_COMPLETED

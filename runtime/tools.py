@@ -108,6 +108,7 @@ def tool(
     parallel: bool = True,
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
+    slot: str | None = None,
 ) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
 
 
@@ -121,13 +122,15 @@ def tool(
     parallel: bool = True,
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
+    slot: str | None = None,
 ) -> Any:
     """Make a function a tool; usable bare and with arguments.
 
     `name` and `description` default to the function's name and docstring. `effect` says what a second run of one call
     does: `pure` nothing, `idempotent` nothing more, `unsafe` unknown harm, so that it is never repeated unasked.
     `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt (None: no bound);
-    `max_attempts` counts attempts of pure and idempotent tools.
+    `max_attempts` counts attempts of pure and idempotent tools. `slot` names something that there is once, such as a
+    workspace: of all calls of tools that name it one runs at a time, in whatever run and process of the namespace.
 
     Raises `ConfigError` that names the function and the parameter for a signature that has no schema: `*args`,
     `**kwargs`, positional-only, missing or unsupported annotations.
@@ -136,6 +139,8 @@ def tool(
     def decorate(function: Callable[P, R]) -> PythonTool[P, R]:
         tool_name = _checked_name(function, name)
         _check_options(tool_name, effect, timeout_s, max_attempts)
+        if slot == "":
+            raise ConfigError(f"tool {tool_name!r}: slot must be a name, or None")
         prose, described = read_docstring(function.__doc__)
         arguments = _read_signature(tool_name, function, described)
         spec = ToolSpec(
@@ -147,6 +152,7 @@ def tool(
             exclusive=not parallel,
             timeout_s=timeout_s,
             max_attempts=max_attempts,
+            slot=slot,
         )
         return PythonTool(function, spec, arguments)
 

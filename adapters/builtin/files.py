@@ -18,18 +18,18 @@ from .workspace import FILE_BYTES_MAX, Workspace
 AtLeastOne = Annotated[int, Field(ge=1)]
 
 
-def file_tools(workspace: Workspace) -> tuple[Tool, ...]:
+def file_tools(workspace: Workspace, *, slot: str | None = None) -> tuple[Tool, ...]:
     """`read_file`, `list_dir`, `grep_files` (pure), `write_file` (idempotent), `apply_patch` (unsafe).
 
-    The last two run alone among the calls of a round.
+    The last two run alone among the calls of a round, and with a `slot` among all calls of tools that name it.
     """
     tools = _FileTools(workspace)
     return (
         tool(effect="pure")(tools.read_file),
         tool(effect="pure")(tools.list_dir),
         tool(effect="pure")(tools.grep_files),
-        tool(effect="idempotent", parallel=False)(tools.write_file),
-        tool(effect="unsafe", parallel=False)(tools.apply_patch),
+        tool(effect="idempotent", parallel=False, slot=slot)(tools.write_file),
+        tool(effect="unsafe", parallel=False, slot=slot)(tools.apply_patch),
     )
 
 

@@ -20,14 +20,20 @@ _CALL_S_MAX: Final = 1200.0
 
 
 def shell_tool(
-    runner: ToolRunner, *, effect: Effect = "unsafe", output_bytes_max: int = OUTPUT_BYTES_MAX
+    runner: ToolRunner,
+    *,
+    effect: Effect = "unsafe",
+    output_bytes_max: int = OUTPUT_BYTES_MAX,
+    slot: str | None = None,
 ) -> Tool:
     """The tool `shell` over the workspace of `runner`, alone among the calls of its round.
 
     Its result has `exit_code` (124 after its time) and `output`, and only if they are so `timed_out: true` and `limit`,
-    the limit that ended it (cpu, memory, processes). `effect` is what its commands are declared to be.
+    the limit that ended it (cpu, memory, processes). `effect` is what its commands are declared to be, `slot` what they
+    need alone, over all processes, as in `tool`.
     """
-    return tool(effect=effect, parallel=False, timeout_s=_CALL_S_MAX)(_Shell(runner, output_bytes_max).shell)
+    made = tool(effect=effect, parallel=False, timeout_s=_CALL_S_MAX, slot=slot)
+    return made(_Shell(runner, output_bytes_max).shell)
 
 
 class _Shell:

@@ -18,11 +18,15 @@ def builtin_tools(
     *,
     runner: ToolRunner | None = None,
     http: HttpSettings = DEFAULT,
+    slot: str | None = None,
 ) -> tuple[Tool, ...]:
     """Every built-in tool. `shell` only with a `runner`, which says where its commands run.
+
+    With a `slot` what changes the workspace runs one call at a time, over all processes of the namespace whose tools
+    name the same one: for a workspace that several machines share.
 
     Raises `ConfigError` if the directory cannot be a workspace.
     """
     confined = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    shell = () if runner is None else (shell_tool(runner),)
-    return (*file_tools(confined), *shell, http_request_tool(http), plan_tool())
+    shell = () if runner is None else (shell_tool(runner, slot=slot),)
+    return (*file_tools(confined, slot=slot), *shell, http_request_tool(http), plan_tool())

@@ -11,7 +11,7 @@ from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ...projections.family_totals import FamilyTotals
-    from ...projections.pending import Pending
+    from ...projections.pending import Pending, PendingCall
     from ...projections.run_list import RunRow
     from ...projections.run_state import RunState
     from .terminal import Part, Screen
@@ -422,7 +422,11 @@ def _pending_rows(found: Pending) -> list[list[Part]]:
             ["model call", one_line(asked.model), detail + (f", {asked.phase}" if asked.phase else "")]
         )
     rows += [
-        ["tool call", one_line(call.tool_name), f"attempt {call.attempt}{again(call.retry_at)}"]
+        [
+            "tool call",
+            one_line(call.tool_name),
+            f"attempt {call.attempt}{again(call.retry_at)}{_in_line(call)}",
+        ]
         for call in found.calls
     ]
     rows += [["approval", a.approval_id, one_line(a.tool_name or a.kind)] for a in found.approvals]
@@ -431,6 +435,10 @@ def _pending_rows(found: Pending) -> list[list[Part]]:
     if found.refresh is not None:
         rows.append(["tools", "listed anew", "before the next step"])
     return rows
+
+
+def _in_line(call: PendingCall) -> str:
+    return "" if call.slot is None else f", waits for the slot {call.slot!r}"
 
 
 async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -> int:

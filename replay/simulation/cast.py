@@ -176,6 +176,21 @@ async def flaky(times: int, ctx: ToolContext) -> str:
     return "now"
 
 
+@tool(effect="unsafe", slot="press")
+async def press(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the model to fill in
+    """Press, on the one press there is."""
+    await asyncio.sleep(0.3)
+    WORLD.get().effects.append(("press", ctx.idempotency_key))
+    return "sent"
+
+
+@tool(effect="idempotent", slot="press")
+async def ink(what: str) -> str:
+    """Ink the one press there is."""
+    await asyncio.sleep(0.1)
+    return f"inked {what}"
+
+
 @tool(effect="pure", parallel=False)
 async def alone(n: int) -> int:
     """Run beside no other call."""

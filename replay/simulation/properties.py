@@ -5,7 +5,8 @@ so that a defect of the runtime cannot hide.
 
 P1 one terminal; P2 nothing observable behind it; P3 no run is lost; P4 no unsafe call is started unasked; P5 no fork;
 P6 a lane is in order; P7 no child outlives its parent; P8 no half family; P9 who was told something was told the truth;
-P10 no more runs of an agent have an owner than may be driven at once.
+P10 no more runs of an agent have an owner than may be driven at once; P11 of the unsafe calls that need one slot no two
+are started at once.
 REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
 wake-up is done with; R1 to R13 the ordering rules.
 """
@@ -32,12 +33,16 @@ from ...eventlog.events import (
     MessageQueued,
     ModelRequested,
     Parked,
+    Prepared,
     Released,
     Status,
     Step,
     StoredEvent,
     Submitted,
     TokenUsage,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
     ToolStarted,
     is_terminal,
 )
@@ -63,6 +68,12 @@ class _Run:
         self.over, self.key = False, ""
         self.agent, self.runs_max = "", 0
         """The agent, and how many of its runs may be driven at once; 0 for as many as there are."""
+        self.slots: dict[str, str] = {}
+        """The slots that its tools need, by the tools' names."""
+        self.calls: dict[str, str] = {}
+        """The tools of its calls, by the calls' ids."""
+        self.started: dict[str, str] = {}
+        """The slots of the calls that were started under the claim in force, and have not ended."""
         self.cancels: set[str] = set()
         self.parent: str | None = None
 
@@ -82,6 +93,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
             run.key = run.key or _key(commit)
             found += _commit(stored, commit, run, runs, lanes)
             found += _crowd(run, runs)
+            found += _throng(runs)
     found += _families(runs)
     found += _starts(world)
     found += _told(world)
@@ -134,6 +146,13 @@ def _crowd(run: _Run, runs: dict[str, _Run]) -> Iterator[str]:
         yield f"P10 {len(driven)} runs of {run.agent} are driven at once: {', '.join(driven)}"
 
 
+def _throng(runs: dict[str, _Run]) -> Iterator[str]:
+    started = [(slot, name) for name, run in runs.items() for slot in run.started.values()]
+    for slot, count in Counter(slot for slot, _ in started).items():
+        if count > 1:
+            yield f"P11 {count} calls that need the slot {slot} are started at once: {started}"
+
+
 def _key(commit: Commit) -> str:
     first = commit.events[0]
     return f"{commit.path}: {first.input}" if isinstance(first, Submitted) else ""
@@ -145,12 +164,23 @@ def _fold(run: _Run, event: object) -> None:
             run.parent = event.parent.run if event.parent else None
         case Claimed():
             run.epoch, run.owner = event.epoch, event.worker
+            run.started.clear()
         case Parked() | Released():
             run.owner = ""
+            run.started.clear()
+        case Prepared():
+            run.slots = {spec.name: spec.slot for spec in event.tools if spec.slot is not None}
+        case ToolCall():
+            run.calls[event.tool_call_id or ""] = event.tool_name
+        case ToolStarted() if (tool := run.calls[event.tool_call_id or ""]) in run.slots:
+            run.started[event.tool_call_id or ""] = run.slots[tool]
+        case ToolResult() | ToolAttemptFailed():
+            run.started.pop(event.tool_call_id or "", None)
         case CancelRequested():
             run.cancels.add(event.reason)
         case _ if is_terminal(event):  # type: ignore[arg-type] # an event
             run.over = True
+            run.started.clear()
         case _:
             pass
 

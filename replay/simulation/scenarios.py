@@ -21,7 +21,7 @@ import msgspec
 
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
-from .cast import Call, a_model, a_scene, an_agent, calls, decide_on, inquire, order, says
+from .cast import Call, a_model, a_scene, an_agent, calls, decide_on, ink, inquire, order, press, says
 from .world import Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -331,6 +331,16 @@ def slots_below(world: World) -> list[Job]:
     asked: list[Call] = [("delegate", {"to": "narrow"})] * 2
     outer = an_agent(world, "slots_below", calls(*asked), says("done"))
     return [Job(outer, "question"), Job(narrow, "sub question"), Job(outer, "another")]
+
+
+@scenario
+def one_press(world: World) -> list[Job]:
+    """Calls of several runs, two at a time, of which one may run at once, whoever runs it."""
+    an_agent(world, "inner", calls(("ink", {"what": "x"})), says("inner answer"), extra=[press, ink])
+    first = calls(("press", {"what": "a"}), ("ink", {"what": "b"}), ("look", {"at": "c"}))
+    replies = first, calls(("delegate", {"to": "inner"}), ("press", {"what": "d"})), says("done")
+    agent = an_agent(world, "one_press", *replies, extra=[press, ink])
+    return [Job(agent, f"question {n}") for n in range(2)]
 
 
 @scenario

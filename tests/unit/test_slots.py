@@ -38,7 +38,7 @@ def test_a_slot_is_taken_while_there_is_one() -> None:
 def test_those_in_line_go_before_who_was_submitted_later() -> None:
     line = waiting(waiting(taken(EMPTY, run("h")), run("c")), run("b"))
     assert [each.run for each in line.waiting] == ["b", "c"]
-    free = without(line, "h", 9)
+    free = without(line, run("h"), 9)
     assert [each.run for each in next_in_line(free)] == ["b"]
     assert with_taken(free, run("c")) is None
     assert with_taken(free, run("d")) is None
@@ -47,12 +47,12 @@ def test_those_in_line_go_before_who_was_submitted_later() -> None:
 
 
 def test_who_was_submitted_before_those_in_line_goes_first() -> None:
-    free = without(waiting(taken(EMPTY, run("h")), run("b")), "h", 9)
+    free = without(waiting(taken(EMPTY, run("h")), run("b")), run("h"), 9)
     assert [holder.run for holder in taken(free, run("a")).holders] == ["a"]
 
 
 def test_who_does_not_come_is_passed_over() -> None:
-    free = without(waiting(taken(EMPTY, run("h")), run("b")), "h", 9)
+    free = without(waiting(taken(EMPTY, run("h")), run("b")), run("h"), 9)
     assert [holder.run for holder in taken(free, run("c"), out_of_turn=True).holders] == ["c"]
     assert with_taken(taken(EMPTY, run("h")), run("c"), out_of_turn=True) is None
 
@@ -66,8 +66,8 @@ def test_a_slot_that_is_held_is_kept_and_never_made_older() -> None:
 def test_what_was_given_up_before_it_was_taken_again_stays_taken() -> None:
     """The one who gives up may come late: the run was parked at 8, and has been taken up again since."""
     held = taken(EMPTY, run("a", revision=11))
-    assert without(held, "a", 8) == held
-    assert without(held, "a", 12).holders == []
+    assert without(held, run("a"), 8) == held
+    assert without(held, run("a"), 12).holders == []
 
 
 def test_a_run_with_a_wider_limit_needs_not_wait_for_one_with_a_narrower() -> None:
@@ -95,7 +95,7 @@ def test_there_are_never_more_holders_than_slots_and_nobody_stands_twice(
     for does, name in steps:
         who = run(name, runs_max=runs_max)
         if does == "leave":
-            slots = without(slots, name, 3)
+            slots = without(slots, who, 3)
         elif does == "wait":
             slots = with_taken(slots, who) or with_waiting(slots, who) or slots
         else:

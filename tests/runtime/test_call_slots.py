@@ -1,0 +1,118 @@
+"""Of the calls of tools that name one slot, one runs at a time, in whatever run and process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from foldlog.adapters.builtin import Workspace, builtin_tools
+from foldlog.adapters.runners import DirectRunner
+from foldlog.eventlog import ConfigError
+from foldlog.eventlog.events import Effect
+from foldlog.eventlog.names import slots_subject
+from foldlog.runtime import Agent, ToolContext, tool
+from foldlog.runtime.journal import following
+from foldlog.runtime.slots import call_slots_name
+
+from .conftest import Place, call, calls, says, when
+
+pytestmark = pytest.mark.anyio
+Script = Callable[..., str]
+
+
+class Press:
+    """What there is once, and how many at most have used it at once."""
+
+    def __init__(self) -> None:
+        self.using = self.most = self.used = 0
+        self.gate, self.begun = asyncio.Event(), asyncio.Event()
+
+    def tool(self, name: str, effect: Effect) -> Any:
+        @tool(name=name, effect=effect, slot="press")
+        async def use(what: str) -> str:
+            """Use the press."""
+            self.using += 1
+            self.used += 1
+            self.most = max(self.most, self.using)
+            self.begun.set()
+            await self.gate.wait()
+            self.using -= 1
+            return what
+
+        return use
+
+
+@pytest.mark.parametrize("effect", ["unsafe", "pure"])
+async def test_one_call_at_a_time_has_the_slot_in_whatever_run(
+    place: Place, script: Script, effect: Effect
+) -> None:
+    press = Press()
+    asked = calls(call("print", "c1", what="a"), call("emboss", "c2", what="b"))
+    tools = [press.tool("print", effect), press.tool("emboss", "idempotent")]
+    agent = Agent("printer", model=script(asked, says("done")), tools=tools)
+    await place.open(agent, workers=2)
+    runs = [await place.start(agent, f"job {n}") for n in range(2)]
+    await asyncio.wait_for(press.begun.wait(), 10)
+    slots = slots_subject(call_slots_name("press"), place.log.events.shards)
+    async with asyncio.timeout(10), following(place.log, slots, 0) as commits:
+        async for _ in commits:
+            waiting = [each for run in runs for each in (await run.pending()).calls if each.slot]
+            if len(waiting) == 3:
+                break
+    assert {each.slot for each in waiting} == {"press"}
+    press.gate.set()
+    assert [(await run.result(timeout_s=20)).output for run in runs] == ["done", "done"]
+    assert (press.used, press.most) == (4, 1)
+
+
+async def test_a_cancelled_call_gives_its_slot_back(place: Place, script: Script) -> None:
+    press = Press()
+    agent = Agent(
+        "printer",
+        model=script(calls(call("print", what="a")), says("done")),
+        tools=[press.tool("print", "unsafe")],
+    )
+    await place.open(agent, workers=2)
+    first = await place.start(agent)
+    await asyncio.wait_for(press.begun.wait(), 10)
+    second = await place.start(agent)
+    await first.cancel()
+    press.gate.set()
+    assert (await second.result(timeout_s=20)).output == "done"
+
+
+async def test_a_call_that_asks_people_gives_its_slot_back_meanwhile(place: Place, script: Script) -> None:
+    @tool(effect="idempotent", slot="press")
+    async def proof(context: ToolContext) -> str:
+        """Ask whether the proof is good."""
+        return (await context.ask("Is it good?")).action
+
+    press = Press()
+    press.gate.set()
+    scenes = [
+        when("ask", calls(call("proof")), says("asked")),
+        when("job", calls(call("print", what="a")), says("done")),
+    ]
+    agent = Agent("printer", model=script(scenes=scenes), tools=[proof, press.tool("print", "unsafe")])
+    await place.open(agent)
+    asking = await place.start(agent, "ask")
+    async for event in asking.stream():
+        if event.type == "approval_requested":
+            break
+    assert (await (await place.start(agent, "job")).result(timeout_s=10)).output == "done"
+    await asking.resolve(event.approval_id, "approved")  # type: ignore[union-attr]
+    assert (await asking.result(timeout_s=10)).output == "asked"
+
+
+def test_what_changes_a_workspace_needs_its_slot_and_what_reads_it_does_not(tmp_path: Any) -> None:
+    workspace = Workspace(tmp_path)
+    tools = builtin_tools(workspace, runner=DirectRunner(workspace), slot="project")
+    assert {t.spec.name for t in tools if t.spec.slot == "project"} == {"write_file", "apply_patch", "shell"}
+    assert {t.spec.slot for t in builtin_tools(workspace)} == {None}
+
+
+def test_a_slot_has_a_name() -> None:
+    with pytest.raises(ConfigError, match="slot"):
+        tool(name="use", slot="")(lambda: None)
