@@ -82,6 +82,11 @@ class ToolRunner(Protocol):
         ...
 
 
+def outlives_worker(runner: ToolRunner) -> bool:
+    """Whether what it runs goes on when this process dies, and can be found again: its attribute of this name."""
+    return bool(getattr(runner, "outlives_worker", False))
+
+
 def _check_text(text: str) -> None:
     if "\0" in text:
         raise ToolFailed("a command, its arguments and its environment cannot hold a NUL character")

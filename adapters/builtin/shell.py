@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+import msgspec
 from pydantic import Field
 
 from ...eventlog.events import Effect
 from ...runtime.context import ToolContext
 from ...runtime.toolport import Tool
-from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, ToolRunner
+from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
 from ...runtime.tools import tool
 
+OUTCOME: Final = "outcome"
+"""The name of the part of a call under which the log keeps what its command came to."""
 TIMEOUT_S: Final = 10.0
 TIMEOUT_S_MAX: Final = 600.0
 """What a model may ask for."""
@@ -54,18 +57,27 @@ class _Shell:
             cwd: The directory to run it in, relative to the workspace.
             timeout_s: Seconds after which it is stopped; its exit code is 124 then.
         """
-        outcome = await self._runner.run(
-            Command(
-                argv=tuple(command),
-                cwd=cwd,
-                timeout_s=timeout_s,
-                output_bytes_max=self._output_bytes_max,
-                key=context.idempotency_key,
-            )
+        asked = Command(
+            argv=tuple(command),
+            cwd=cwd,
+            timeout_s=timeout_s,
+            output_bytes_max=self._output_bytes_max,
+            key=context.idempotency_key,
         )
+        outcome = await self._outcome(asked, context)
         result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
         if outcome.timed_out:
             result["timed_out"] = True
         if outcome.limit:
             result["limit"] = outcome.limit
         return result
+
+    async def _outcome(self, command: Command, context: ToolContext) -> Outcome:
+        """Run it. What outlives this process is stored in the log once it is known, and not asked for again."""
+        if not outlives_worker(self._runner):
+            return await self._runner.run(command)
+
+        async def run() -> Any:
+            return msgspec.to_builtins(await self._runner.run(command))
+
+        return msgspec.convert(await context.memo(OUTCOME, run), Outcome)

@@ -51,6 +51,8 @@ class KubernetesRunner:
     Raises `ConfigError` if the extra `k8s` is not installed.
     """
 
+    outlives_worker = True
+
     def __init__(
         self,
         template: JobTemplate,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from foldlog.adapters.builtin import shell_tool
+from foldlog.adapters.builtin.shell import OUTCOME
 from foldlog.adapters.runners import JobTemplate, KubernetesRunner
 from foldlog.adapters.runners.conformance import ToolRunnerSuite, sh
 from foldlog.adapters.runners.job import job_manifest, job_name
+from foldlog.eventlog import Memoized, MemoryLog
+from foldlog.replay import load_trace
+from foldlog.runtime import Agent, Runtime, ToolContext
+from foldlog.runtime.context import CallFacts
 from foldlog.runtime.toolport import ToolFailed
 from foldlog.runtime.toolrunner import Command, ToolRunner
 from kubernetes_asyncio import client
@@ -193,3 +200,52 @@ def test_a_job_runs_one_pod_once_without_rights_and_for_a_bounded_time() -> None
 def test_more_stdin_than_an_argument_holds_is_refused() -> None:
     with pytest.raises(ToolFailed, match="stdin"):
         job_manifest(JobTemplate(image="x"), sh("cat", stdin=b"x" * 70_000), name="n", deadline_s=1, keep_s=1)
+
+
+async def test_an_outcome_that_was_seen_is_in_the_log_before_the_calls_result(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    turns = [
+        {"tool_calls": [{"id": "c1", "name": "shell", "arguments": {"command": ["echo", "out"]}}]},
+        {"text": "done"},
+    ]
+    (tmp_path / "turns.json").write_text(json.dumps({"turns": turns}))
+    shell = shell_tool(runner_on(cluster, tmp_path))
+    agent = Agent("operator", model=f"scripted:{tmp_path}/turns.json", tools=[shell])
+    async with Runtime.open("memory://") as rt:
+        run = await rt.start(agent, "Do it")
+        await run.result(timeout_s=20)
+        trace = await load_trace(rt.log, run.run_id)
+    types = [event.type for event in trace.events]
+    (kept,) = [event for event in trace.events if isinstance(event, Memoized)]
+    assert types.index("tool_started") < types.index("memoized") < types.index("tool_result")
+    assert (kept.name, kept.value["exit_code"], kept.value["output"]) == (OUTCOME, 0, "out\n")
+
+
+async def test_a_call_whose_outcome_is_in_the_log_needs_no_cluster(tmp_path: Path) -> None:
+    kept = {"exit_code": 7, "output": "out\n", "output_bytes": 4, "duration_s": 0.1, "limit": "memory"}
+    call = CallFacts(
+        run_id="run-1",
+        agent_path="operator",
+        tool_call_id="c1",
+        tool_name="shell",
+        idempotency_key="run-1/c1",
+        memos={OUTCOME: kept},
+    )
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError("nothing is stored, and nothing is run")
+
+    context = ToolContext(
+        call,
+        emit=lambda _: None,
+        run_child=nothing,
+        remember=nothing,
+        artifacts=MemoryLog().artifacts,
+        skip=lambda *_: None,
+    )
+    nowhere = KubernetesRunner(
+        JobTemplate(image="debian"), configuration=client.Configuration(host="http://127.0.0.1:1")
+    )
+    result = await shell_tool(nowhere).call({"command": ["echo", "out"]}, context)
+    assert result == {"exit_code": 7, "output": "out\n", "limit": "memory"}
