@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,28 +26,25 @@ from .targets import judge
 INTO = Path(".cache/figures")
 
 
-def main() -> None:
-    """Measure the parts that are asked for, and report; the exit code is 0 whatever the figures are."""
+def main() -> int:
+    """Measure the parts that are asked for, and report; 1 if one could not be measured, whatever the others say."""
     options = _parser().parse_args()
     console = Console()
     if options.list:
         console.print(_parts())
-        return
+        return 0
     if options.install:
-        _install(console)
-        return
+        return _install(console)
     chosen = [] if options.render else _chosen(options)
-    for part in chosen:
-        taken = _taken(part, options, console)
-        keep(taken, options.into)
-        console.print(_table(part, taken))
+    done = [part for part in chosen if _measured(part, options, console)]
     console.print(_judged(options.into))
     console.print(f"the page is {page.write(options.into)[0]}")
     if options.json:
         measured = kept(options.into)
-        together = {part.name: measured[part.name] for part in chosen}
+        together = {part.name: measured[part.name] for part in done}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(together)) + b"\n")
+    return int(len(done) < len(chosen))
 
 
 def _chosen(options: argparse.Namespace) -> list[Part]:
@@ -54,8 +52,22 @@ def _chosen(options: argparse.Namespace) -> list[Part]:
     return named or [part for part in PARTS if part.by_default or options.all]
 
 
-def _install(console: Console) -> None:
-    """Those that are missing; a peer that cannot be had is named, and the others go on."""
+def _measured(part: Part, options: argparse.Namespace, console: Console) -> bool:
+    """Whether the part was measured and kept; what was kept of it before stays if not."""
+    try:
+        taken = _taken(part, options, console)
+    except Exception:  # noqa: BLE001 - the other parts are measured all the same
+        console.print_exception(max_frames=8)
+        console.print(f"{part.name} could not be measured", style="red")
+        return False
+    keep(taken, options.into)
+    console.print(_table(part, taken))
+    return True
+
+
+def _install(console: Console) -> int:
+    """Those that are missing; a peer that cannot be had is named, and the others go on. 1 if there is one."""
+    failed = 0
     for program, peer in {peer.program: peer for peer in reversed(PEERS)}.items():
         if peer.installed:
             console.print(f"{program} is installed")
@@ -66,6 +78,8 @@ def _install(console: Console) -> None:
             console.print(f"installed {program}")
         except subprocess.CalledProcessError as error:
             console.print(f"{program} cannot be installed: {error}")
+            failed = 1
+    return failed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -152,4 +166,4 @@ def _judged(directory: Path) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,6 +19,7 @@ from ..contestants import Contestant, Wanted, ended
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".cache" / "peers"
 LINE_BYTES_MAX = 2**20
+SILENT_S = 180.0
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +95,14 @@ class _Program:
         self._process = process
 
     async def line(self) -> bytes:
-        """What it says next. Raises `RuntimeError` if it has ended."""
-        if self._process.stdout is None or not (line := await self._process.stdout.readline()):
+        """What it says next. Raises `RuntimeError` if it has ended, or says nothing for too long."""
+        if self._process.stdout is None:
+            raise RuntimeError("the peer's program was started without a pipe")
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), SILENT_S)
+        except TimeoutError:
+            raise RuntimeError(f"the peer's program says nothing for {SILENT_S:g} s") from None
+        if not line:
             raise RuntimeError(f"the peer's program ended with exit code {await self._process.wait()}")
         return line
 
