@@ -33,6 +33,7 @@ class Layout:
         self.snapshots = f"FL_{namespace}{SNAPSHOTS_SUFFIX}"
         self.died = f"died.{namespace}".encode()
         self.subject = lru_cache(maxsize=16_384)(self._subject)
+        self.draft = lru_cache(maxsize=1024)(self._draft)
 
     def shard(self, shard: int) -> str:
         """The stream of a shard. Raises `ValueError` for a number that is none."""
@@ -106,7 +107,7 @@ class Layout:
         """Where a worker that is there answers."""
         return f"alive.{self.namespace}.{check_name('the worker', worker)}".encode()
 
-    def draft(self, root: str, run: str) -> bytes:
+    def _draft(self, root: str, run: str) -> bytes:
         """Where the drafts of a run are published."""
         return f"draft.{self.namespace}.{check_name('the root', root)}.{check_name('the run', run)}".encode()
 

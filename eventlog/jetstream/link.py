@@ -1,8 +1,8 @@
 """nats-py's connection with a shorter way in and out.
 
 nats-py does what is hard about a connection: TLS, authentication, the servers of a cluster, reconnecting, subscribing
-again. Around it, messages take a short cut: the first message of a turn of the loop leaves at once and all that follow
-in it in one more write, and what arrives goes from the socket to a plain function, without stream, task, queue or
+again. Around it, messages take a short cut: the first message of a turn of the loop leaves at once and those that
+follow in it leave together, and what arrives goes from the socket to a plain function, without stream, task, queue or
 header dictionary. The private names of nats-py and asyncio used here are all in this module; the tests of this package
 fail when one of them changes.
 """
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 ARRIVAL_BYTES = 64 * 1024
 """How much is read from the socket at once."""
+TURN_BYTES = 8 * 1024
+"""How much waits for the end of a turn: while more is made ready, what there is may be on its way."""
 UNHURRIED_S = 0.002
 """How long a message that nobody waits for may wait for another one to share a system call with."""
 
@@ -61,8 +63,9 @@ class Link(Client):
         self._pending.append(command)
         self._pending_data_size += len(command)
         if self._sent_in_this_turn:
-            return
-        if not unhurried:
+            if self._pending_data_size > TURN_BYTES:
+                self.flush_now()
+        elif not unhurried:
             self._sent_in_this_turn = True
             self._event_loop.call_soon(self._end_turn)
             self.flush_now()
@@ -169,6 +172,7 @@ class Link(Client):
         """Read past the stream from here on, beginning with what it holds already."""
         reader, socket = tcp._io_reader, tcp._io_writer.transport  # noqa: SLF001  # see the head of this module
         socket.set_protocol(_ShortCut(socket.get_protocol(), reader, self._ps))
+        socket.set_write_buffer_limits(0)  # uvloop else keeps what is written until its turn ends
         held: bytearray = reader._buffer  # noqa: SLF001
         self._ps.feed(held)
         held.clear()
