@@ -38,12 +38,13 @@ from .journal import restored
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 
+_SHOWABLE = frozenset({*OBSERVABLE, *DRAFTS})
 _DETAILS = (Step, Usage, Reasoning, ToolCallDelta, ToolResult, ChildStarted, ChildFinished)
 
 
 def is_shown(event: Event, *, detailed: bool) -> bool:
     """Whether a stream yields events of this kind."""
-    if not isinstance(event, (*OBSERVABLE, *DRAFTS)):
+    if type(event) not in _SHOWABLE:
         return False
     if detailed:
         return True
@@ -61,6 +62,24 @@ def common_prefix(left: str, right: str) -> int:
     )
 
 
+class _Growing:
+    """A text that grows piece by piece, and is put together only when somebody wants to see all of it."""
+
+    __slots__ = ("_parts", "size")
+
+    def __init__(self, text: str = "") -> None:
+        self._parts, self.size = [text], len(text)
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self.size += len(text)
+
+    @property
+    def text(self) -> str:
+        self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+
 class Joiner:
     """Joins the drafts and the stored events of one run.
 
@@ -75,8 +94,8 @@ class Joiner:
         self._step = 0
         self._closed_step = 0
         self._attempt = 0
-        self._shown: dict[tuple[Channel, int], str] = {}
-        self._written: dict[tuple[Channel, int], str] = {}
+        self._shown: dict[tuple[Channel, int], _Growing] = {}
+        self._written: dict[tuple[Channel, int], _Growing] = {}
         self._stored: set[Channel] = set()
 
     def draft(self, piece: DraftPiece) -> list[Event]:
@@ -93,10 +112,12 @@ class Joiner:
         if piece.attempt > self._attempt:
             self._attempt, self._written = piece.attempt, {}
         key = (piece.channel, piece.index)
-        written = self._written.get(key, "")
-        if piece.offset != len(written):
+        written = self._written.setdefault(key, _Growing())
+        if piece.offset != written.size:
             return []  # a piece before it was lost or is a repetition: the stored text mends it
-        self._written[key] = written = written + piece.text
+        written.add(piece.text)
+        if written is self._shown.get(key):
+            return [_delta(key, piece.text, piece.offset, piece)] if piece.text else []
         return self._show(key, written, piece)
 
     def stored(self, event: Event) -> list[Event]:
@@ -123,8 +144,9 @@ class Joiner:
         self._step, self._attempt = step, 0
         self._shown, self._written, self._stored = {}, {}, set()
 
-    def _show(self, key: tuple[Channel, int], written: str, piece: DraftPiece) -> list[Event]:
-        shown = self._shown.get(key, "")
+    def _show(self, key: tuple[Channel, int], growing: _Growing, piece: DraftPiece) -> list[Event]:
+        """From the first piece on that is no repetition, what is written is what is shown."""
+        shown, written = self._text(key), growing.text
         if shown.startswith(written) and (piece.text or key in self._shown):
             return []
         events: list[Event] = []
@@ -134,17 +156,21 @@ class Joiner:
             events.append(
                 TextReset(step=piece.step, at=piece.at, offset=offset, channel=key[0], cause="retry")
             )
-        self._shown[key] = written
+        self._shown[key] = growing
         return [*events, _delta(key, written[offset:], offset, piece)]
+
+    def _text(self, key: tuple[Channel, int]) -> str:
+        shown = self._shown.get(key)
+        return shown.text if shown is not None else ""
 
     def _stored_text(self, channel: Channel, event: Text | Reasoning) -> list[Event]:
         step = event.step or 0
-        shown = self._shown.get((channel, 0), "") if step == self._step else ""
+        shown = self._text((channel, 0)) if step == self._step else ""
         self._stored.add(channel)
         if step != self._step:
             self._begin(step)
             self._stored.add(channel)
-        self._shown[channel, 0] = event.text
+        self._shown[channel, 0] = _Growing(event.text)
         if event.text.startswith(shown):
             rest = event.text[len(shown) :]
             return [msgspec.structs.replace(event, text=rest, offset=len(shown))] if rest else []
@@ -158,7 +184,7 @@ class Joiner:
         resets: list[Event] = []
         if usage.step == self._step:
             for channel in ("text", "reasoning"):
-                if self._shown.get((channel, 0)) and channel not in self._stored:
+                if self._text((channel, 0)) and channel not in self._stored:
                     reset = TextReset(step=usage.step, offset=0, channel=channel, cause="retry")
                     resets.append(_placed(reset, usage))
         self._closed_step = max(self._closed_step, usage.step or 0)
@@ -167,7 +193,7 @@ class Joiner:
     def _discard(self) -> list[Event]:
         if self._step <= self._closed_step:
             return []
-        channels = list(dict.fromkeys(channel for (channel, _), text in self._shown.items() if text))
+        channels = list(dict.fromkeys(channel for (channel, _), shown in self._shown.items() if shown.size))
         return [
             TextReset(step=self._step, offset=0, channel=channel, cause="discarded") for channel in channels
         ]
