@@ -73,7 +73,7 @@ def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
         tool_calls=tuple([_Call(c.arguments, places[c.id], c.name) for c in calls]) if calls else (),
         call=None if message.tool_call_id is None else places[message.tool_call_id],
     )
-    return sha256_hex(previous.encode() + _LINK_ENCODER.encode(link))
+    return hashlib.sha256(previous.encode() + _LINK_ENCODER.encode(link)).hexdigest()
 
 
 def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:

@@ -580,7 +580,7 @@ class Driver:
         fresh = Journal(self.host.log, self.journal.subject)
         with contextlib.suppress(FoldlogError, TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_S):
-                self.journal.adopt(await fresh.load(short=not self.journal.snapshot_rev))
+                self.journal.state = await fresh.load(short=not self.journal.snapshot_rev)
 
     def _is_unsettled(self, effect: Effect) -> bool:
         """Whether the log does not say yet what became of it."""

@@ -341,7 +341,7 @@ class Worker:
         """
         subject = child.subject
         root = Journal(self._log, run_subject(subject.shard, subject.root, subject.root), wait_for_log=True)
-        root.adopt((await family_of(child))[subject.root].state)
+        root.state = (await family_of(child))[subject.root].state
         if root.state.head.rev < wakeup.root_cause:
             return root, ("nak", STALE_DELAY_S)
         if root.state.over or not (is_parked_on_child(root.state) or root.state.child_wakes):

@@ -24,6 +24,7 @@ from ..eventlog.events import (
     LaneUpdated,
     McpProgress,
     StoredEvent,
+    Submitted,
     ToolResult,
     is_terminal,
 )
@@ -77,13 +78,21 @@ class Journal:
     def __init__(self, log: Log, subject: Subject, *, wait_for_log: bool = False) -> None:
         self.log, self.subject = log, subject
         self.state = RunState(run=subject.id, root=subject.root)
-        self.rules = Rules()
         self.wait_for_log = wait_for_log
         """Executors wait through an outage (it pauses runs and fails none); callers get `LogUnavailable`."""
         self.snapshot_rev = 0
         """The revision of the newest snapshot that is known here; 0 for none."""
-        self._rules_from: object = None
+        self._rules = Rules()
+        self._rules_from: Submitted | None = None
         self._refusals = 0
+
+    @property
+    def rules(self) -> Rules:
+        """What the run's configuration means, read when somebody asks."""
+        submitted = self.state.submitted
+        if submitted is not None and submitted is not self._rules_from:
+            self._rules, self._rules_from = rules_of_run(submitted), submitted
+        return self._rules
 
     async def load(self, *, short: bool = False) -> RunState:
         """Fold the run: what is behind its snapshot, or all of it. Raises `LogCorrupted`.
@@ -94,9 +103,9 @@ class Journal:
         asks = bool(self.snapshot_rev) or not (known or short)
         state = await self._from_snapshot() if asks else None
         if state is None or state.head.position < known:
-            await self._read_anew(lambda _: None)
+            await self._read_anew()
         else:
-            self.adopt(state)
+            self.state = state
         return self.state
 
     async def _from_snapshot(self) -> RunState | None:
@@ -114,7 +123,7 @@ class Journal:
                 return None
             newest = await self._persist(lambda: self.log.events.head(self.subject))
             if newest is not None and newest.position > state.head.position:  # stored meanwhile
-                await self._persist(lambda: self._fold_onto(state, lambda _: None))
+                await self._persist(lambda: self._fold_onto(state))
             if newest is None or newest.position > state.head.position:
                 return None  # one that cannot be read, behind all that can, shows only to who counts from the first
         except LogCorrupted:  # who reads everything finds out what is damaged
@@ -136,17 +145,17 @@ class Journal:
                 fold_commit(state, await self._restored(verify(stored, state.head)))
         return bool(stands)
 
-    async def _read_anew(self, see: Callable[[Recorded], None]) -> None:
-        """Fold the run from its beginning, and show each commit.
+    async def _read_anew(self, see: Callable[[Recorded], None] | None = None) -> None:
+        """Fold the run from its beginning, and show each commit to who wants to see it.
 
         A read may come from a replica that lags: what was known once stays known (protocol rule 10).
         """
         known = self.state.head.position
         state = RunState(run=self.subject.id, root=self.subject.root)
         for _ in range(REFUSALS_MAX):
-            await self._persist(lambda: self._fold_onto(state, see))
+            await self._persist(functools.partial(self._fold_onto, state, see))
             if state.head.position >= known:
-                self.adopt(state)
+                self.state = state
                 return
             await self.log.clock.sleep(STALE_READ_S)
         raise LogCorrupted(
@@ -155,22 +164,16 @@ class Journal:
 
     async def catch_up(self) -> RunState:
         """Fold what was stored behind the known head."""
-        await self._persist(lambda: self._fold_onto(self.state, lambda _: None))
-        self.adopt(self.state)
+        await self._persist(lambda: self._fold_onto(self.state))
         return self.state
 
-    def adopt(self, state: RunState) -> None:
-        """Take this as what the log says now."""
-        if state.submitted is not None and self._rules_from is not state.submitted:
-            self.rules, self._rules_from = rules_of_run(state.submitted), state.submitted
-        self.state = state
-
-    async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None]) -> None:
+    async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None] | None = None) -> None:
         async for stored in self.log.events.read(self.subject, state.head.position):
             recorded = verify(stored, state.head)
             if has_references(recorded.commit.events):
                 recorded = await self._restored(recorded)
-            see(recorded)
+            if see is not None:
+                see(recorded)
             fold_commit(state, recorded)
 
     async def _restored(self, recorded: Recorded) -> Recorded:
@@ -191,7 +194,6 @@ class Journal:
                     self.state,
                     await through_outages(self.log.clock, self._restored, recorded),
                 )
-                self.adopt(self.state)
                 if done(self.state):
                     break
         return self.state

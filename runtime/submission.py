@@ -125,7 +125,6 @@ def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
         path,
         now,
     )
-    journal.rules = rules_of_run(submitted)
-    turn = Turn(state, journal.rules, now)
+    turn = Turn(state, rules_of_run(submitted), now)
     turn.add(submitted, Status(status="starting"))
     return turn

@@ -71,8 +71,6 @@ async def _read(journal: Journal) -> dict[str, Journal]:
     async for stored in log.events.read(Family(journal.subject.shard, journal.subject.root)):
         each = journals.setdefault(stored.subject.id, Journal(log, stored.subject, wait_for_log=True))
         fold_commit(each.state, await restored(chain.verify(stored), log))
-    for each in journals.values():
-        each.adopt(each.state)
     return journals
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...eventlog import events
-from ...eventlog.commits import Commit, Recorded, head_of
+from ...eventlog.commits import Commit, Head, Recorded
 from ...eventlog.errors import LogCorrupted
 from ...eventlog.events import Claimed, StoredEvent, Unknown
 from ..run_state import RunState
@@ -100,8 +100,10 @@ def evolve(state: RunState, event: StoredEvent | Unknown, at: float = 0.0) -> Ru
 def fold_commit(state: RunState, recorded: Recorded) -> None:
     """Fold one verified commit in place. Raises `LogCorrupted` for a commit that the protocol forbids."""
     commit = recorded.commit
-    check_epoch(state, commit)
-    if not state.exists:
+    claim = claim_in(commit)
+    if commit.epoch:
+        _check_epoch(state, commit, claims=claim is not None)
+    if state.submitted is None:
         state.run, state.root, state.path, state.submitted_at = (
             commit.run,
             commit.root,
@@ -111,18 +113,19 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
     at = commit.at
     for event in commit.events:
         apply(state, event, at)
-    claim = claim_in(commit)
     if claim is not None:
         state.owner_revision = commit.rev + claim
-    state.head = head_of(recorded)
+    state.head = Head(recorded.position, commit.rev + len(commit.events) - 1, recorded.digest)
     state.updated_at = commit.at
 
 
 def check_epoch(state: RunState, commit: Commit) -> None:
     """Protocol rule 4: an executor commits under its own epoch in force; a claim raises it by one."""
-    if commit.epoch == 0:
-        return
-    claims = claim_in(commit) is not None
+    if commit.epoch:
+        _check_epoch(state, commit, claims=claim_in(commit) is not None)
+
+
+def _check_epoch(state: RunState, commit: Commit, *, claims: bool) -> None:
     in_force = state.epoch + 1 if claims else state.epoch
     if commit.epoch != in_force or (state.owner is None and not claims and not state.over):
         raise LogCorrupted(
