@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from hashlib import sha256
 
+import pytest
 from foldlog.eventlog import ChildStarted, Custom, Log, Text, ToolResult
 from foldlog.replay import canonical, load_trace
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
@@ -283,3 +285,33 @@ async def test_what_another_runtime_shows_can_be_passed_on_as_it_comes(place: Pl
     assert "".join(event.text for event in passed if isinstance(event, Text)) == "let me seeit is blue"
     own = [event.type for event in events if event.agent == "outer"]
     assert own[own.index("tool_call") :][:2] == ["tool_call", "tool_result"]
+
+
+@pytest.mark.parametrize("timeout_s", [None, 0.2])
+async def test_a_sync_tool_can_see_that_nobody_waits_for_it_any_more(
+    place: Place, script: Script, timeout_s: float | None
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+    contexts: list[ToolContext] = []
+
+    @tool(effect="pure", timeout_s=timeout_s)
+    def stubborn(context: ToolContext) -> str:
+        contexts.append(context)
+        began.set()
+        while not context.cancelled:
+            ended.wait(0.01)
+        context.progress(1, 1, "too late")
+        ended.set()
+        return "nobody reads this"
+
+    agent = Agent("helper", model=script(calls(call("stubborn")), says("done")), tools=[stubborn])
+    await place.open(agent)
+    run = await place.start(agent)
+    assert await asyncio.to_thread(began.wait, 10)
+    if timeout_s is None:
+        assert await run.cancel() == "cancelled"
+    else:
+        assert (await run.result(timeout_s=10)).output == "done"
+    assert await asyncio.to_thread(ended.wait, 10)
+    assert contexts[0].dropped == 1
+    assert "mcp_progress" not in [event.type for event in await place.events(run)]
