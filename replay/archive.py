@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -16,10 +17,11 @@ import msgspec
 
 from ..eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
 from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogCorrupted, RunConflict, RunNotFound
-from ..eventlog.events import Event, Unknown, is_terminal
+from ..eventlog.events import Event, Memoized, ToolResult, Unknown, is_terminal
 from ..eventlog.names import parse_subject_token, shard_of, subject_token
 from ..eventlog.offload import restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
+from ..runtime import offloading
 from .trace import Trace, family_of, find_run, trace_of
 
 T = TypeVar("T")
@@ -130,7 +132,7 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
     """The lines of the family of a run, or of all runs of the namespace, each with its line end; checked on the way.
 
     A run that is still going is exported up to now. With `artifacts` each one stands before the first commit that
-    refers to it. Raises `RunNotFound`, `LogCorrupted`.
+    refers to it: large values, and what tools stored, as far as it is there. Raises `RunNotFound`, `LogCorrupted`.
     """
     told: set[str] = set()
     async for recorded, stored in _verified(log, run):
@@ -138,6 +140,11 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
             if digest not in told:
                 told.add(digest)
                 yield _artifact_line(digest, await _artifact(log, digest, recorded))
+        for digest in named(recorded.commit.events) if artifacts else ():
+            if digest not in told:
+                told.add(digest)
+                with contextlib.suppress(KeyError):
+                    yield _artifact_line(digest, await log.artifacts.get(digest))
         yield _commit_line(stored)
 
 
@@ -232,6 +239,23 @@ def referred(events: Iterable[Event]) -> Iterator[str]:
                 yield value["$artifact"]
 
 
+def named(events: Iterable[Event]) -> Iterator[str]:
+    """The digests of the artifacts that tools stored."""
+    for event in events:
+        for reference in _evidence(event):
+            if isinstance(reference, dict) and isinstance(reference.get("id"), str):
+                yield reference["id"]
+
+
+def _evidence(event: Event) -> Iterable[Any]:
+    found: Any = ()
+    if isinstance(event, ToolResult):
+        found = event.metadata.get("evidence", ())
+    elif isinstance(event, Memoized):
+        found = event.evidence
+    return found if isinstance(found, list | tuple) else ()
+
+
 def check(archive: Archive) -> Checked:
     """What the archive holds. Raises `LogCorrupted` for a commit that is missing, altered or unreadable."""
     chain, told = Chain(), _Tally()
@@ -304,6 +328,7 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
     await _check_artifacts(archive, log)
     for data in archive.artifacts.values():
         await log.artifacts.put(data)
+    await _offload(archive, log)
     counts = dict.fromkeys(runs, 0)
     written = 0
     for stored in archive.stored:
@@ -343,6 +368,15 @@ async def _check_artifacts(archive: Archive, log: Log) -> None:
             raise ConfigError(
                 f"the file refers to artifact {digest[:16]}…, which it does not hold; export it with --artifacts"
             ) from None
+
+
+async def _offload(archive: Archive, log: Log) -> None:
+    """Put the texts of offloaded results where models read on in them."""
+    for stored in archive.stored:
+        if b"offloaded_artifact_id" in stored.data:
+            for event in await restore(decode(stored.data).events, log.artifacts):
+                if isinstance(event, ToolResult) and offloading.is_offloaded(event):
+                    await offloading.store(event, log.artifacts)
 
 
 async def _append(log: Log, write: CommitWrite) -> int:

@@ -72,7 +72,8 @@ async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> 
     for shared in opening.values() if artifacts else ():
         for event in shared.turn.events:
             if isinstance(event, ToolResult):
-                await offloading.store(event, log.artifacts)
+                if offloading.is_offloaded(event):
+                    await offloading.store(event, log.artifacts)
                 for reference in event.metadata.get("evidence", ()):
                     if reference["id"] in artifacts:
                         await log.artifacts.put(artifacts[reference["id"]])

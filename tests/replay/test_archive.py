@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.errors import ConfigError, LogCorrupted, RunConflict, RunNotFound
+from foldlog.eventlog.events import ToolResult
 from foldlog.eventlog.faults import FaultyLog, LostAck, plan_of
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Log, Shard
@@ -19,6 +20,8 @@ from foldlog.replay import (
     read_archive,
     to_jsonl,
 )
+from foldlog.replay.parity import check_parity
+from foldlog.runtime import Agent, ToolContext, tool
 
 from tests.replay.conftest import played
 from tests.replay.scenarios import SCENARIOS
@@ -143,3 +146,24 @@ async def test_a_run_that_is_still_going_is_exported_up_to_now() -> None:
     world, archive = played("waiting")
     assert len(check(archive).open) == 3
     assert (await check_log(world.log)).open == check(archive).open
+
+
+async def test_what_tools_stored_and_what_a_model_may_read_on_in_comes_along() -> None:
+    @tool(effect="pure")
+    async def keep(context: ToolContext) -> str:
+        """Keep something, and say much."""
+        await context.artifact(b"kept", "text/plain")
+        return "much " * 20_000
+
+    agent = Agent("keeper", model="scripted:none", tools=[keep])
+    script = [{"tool_calls": [{"id": "1", "name": "keep", "arguments": {}}]}, {"text": ["done"]}]
+    report = await check_parity(agent, "question", script=script, log=(log := MemoryLog()))
+    archive = read_archive(await exported(log, report.traces["local"].root))
+    elsewhere = MemoryLog()
+    await import_archive(archive, elsewhere)
+    assert check(archive).missing == ()
+    (result,) = [event for event in report.traces["local"].events if event.type == "tool_result"]
+    assert isinstance(result, ToolResult)
+    (evidence,) = result.metadata["evidence"]
+    assert await elsewhere.artifacts.get(evidence["id"]) == b"kept"
+    assert await elsewhere.artifacts.get(result.metadata["offloaded_artifact_id"]) == b"much " * 20_000
