@@ -7,6 +7,7 @@ answer that they had.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -28,6 +29,8 @@ from ..eventlog.events import (
     PlannerReplied,
     PlannerToolReturned,
     Prepared,
+    RalphIteration,
+    RalphStop,
     Reasoning,
     Status,
     Submitted,
@@ -351,12 +354,33 @@ def _as_result(event: Event) -> ToolResult | None:
 class End:
     """Where the recording of a family stops that came to no end: whoever is asked for more waits for ever.
 
-    `reached` is set once that is so for every run that was going on.
+    `reached` is set once every run that was going on has come so far, and the others to their ends.
     """
 
     def __init__(self, recording: Recording, places: Places) -> None:
-        self._places, self._left = places, set(recording.open_ends())
+        self._places, self._runs = places, recording.runs
+        self._left = set(recording.open_ends())
+        self._owed = Counter(event.run_id for event in recording.trace.events if self._is_landmark(event))
         self.reached = asyncio.Event()
+
+    def see(self, event: Event) -> None:
+        """The run that is run again has stored this."""
+        child = getattr(event, "child_run", "")
+        was = self._places.of(event.run_id, lambda _: False), self._places.of(child, lambda _: False)
+        run, below = (each.run if each is not None else "" for each in was)
+        if run in self._runs and self._is_landmark(event, run, below):
+            self._owed[run] -= 1
+            self._judge()
+
+    def _is_landmark(self, event: Event, run: str = "", child: str = "") -> bool:
+        """Whether it tells how far a run is that is over, or that has others below it."""
+        recorded = self._runs[run or event.run_id]
+        if event.agent_path != recorded.path:
+            return False
+        if isinstance(event, ChildFinished):
+            known = self._runs.get(child or event.child_run)
+            return known is not None and known.over
+        return isinstance(event, ChildStarted | RalphIteration | RalphStop) or _ends(event)
 
     def is_open(self, run: str) -> bool:
         """Whether the recording of the run has no end, which it has come to now."""
@@ -364,9 +388,12 @@ class End:
         if recorded is None or recorded.over:
             return False
         self._left.discard(recorded.run)
-        if not self._left:
-            self.reached.set()
+        self._judge()
         return True
+
+    def _judge(self) -> None:
+        if not self._left and all(owed <= 0 for owed in self._owed.values()):
+            self.reached.set()
 
     async def wait(self) -> NoReturn:
         """Wait for what is not recorded."""

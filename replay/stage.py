@@ -72,6 +72,10 @@ class End(Protocol):
         """Set once everybody has come so far."""
         ...
 
+    def see(self, event: Event) -> None:
+        """An event of the family, as it is stored."""
+        ...
+
     def is_open(self, run: str) -> bool:
         """Whether the run has come as far as its recording, now that it asks what nobody answers."""
         ...
@@ -323,6 +327,8 @@ class _Stage:
             async for stored in commits:
                 for event in as_read(chain.verify(stored)):
                     self._events.append(event)
+                    if self._case.end is not None:
+                        self._case.end.see(event)
                     seen += isinstance(event, OBSERVABLE)
                     await self._react(event)
                 await self._cancel_when_due(seen)

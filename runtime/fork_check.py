@@ -34,7 +34,8 @@ class ForkCheck:
     def __init__(self, registry: Registry, log: Log, executor: Executor, given: Runnable[Any] | None) -> None:
         self._registry, self._log, self._executor, self._given = registry, log, executor, given
         self._here = executor.name == "local"
-        self._found: dict[str, ConfigError] = {}
+        self._found: dict[str, tuple[ConfigError, list[str]]] = {}
+        """What lacks, in words, and whom it concerns."""
         self._seen: list[Runnable[Any]] = []
 
     def check(self, opening: Opening) -> None:
@@ -52,18 +53,17 @@ class ForkCheck:
             if not shared.over:
                 self._try(lambda shared=shared: self._going_on(shared))  # type: ignore[misc]
         if self._found:
-            kind = (
-                ConfigError
-                if any(type(e) is not NotRegistered for e in self._found.values())
-                else NotRegistered
-            )
-            raise kind(f"the fork cannot go on: {'; '.join(self._found)}")
+            only = all(type(error) is NotRegistered for error, _ in self._found.values())
+            told = "; ".join(_told(message, whom) for message, (_, whom) in self._found.items())
+            raise (NotRegistered if only else ConfigError)(f"the fork cannot go on: {told}")
 
-    def _try(self, attempt: Callable[[], object], where: str = "") -> None:
+    def _try(self, attempt: Callable[[], object], whom: str = "") -> None:
         try:
             attempt()
         except ConfigError as error:
-            self._found.setdefault(f"{where}{error}", error)
+            _, concerned = self._found.setdefault(str(error), (error, []))
+            if whom and whom not in concerned:
+                concerned.append(whom)
 
     def _capabilities(self, submitted: Submitted, stored: Runnable[Any]) -> None:
         asked = {"messages"} if submitted.messages else set[str]()
@@ -75,6 +75,7 @@ class ForkCheck:
         """A run's runnable as stored against that of this process, and all below it, what its tools start included."""
         if self._here and live is None:
             self._try(lambda: self._lacks(stored, above))
+            return
         if isinstance(stored, Agent):
             self._agent(stored, live)
         if isinstance(stored, RalphLoop):
@@ -94,14 +95,11 @@ class ForkCheck:
     def _agent(self, stored: Agent[Any], live: Runnable[Any] | None) -> None:
         config, rules = stored.config, rules_of(stored.config.to_config())
         for model in rules.models:
-            self._try(lambda model=model: self._model(model), f"agent {stored.name!r}: ")  # type: ignore[misc]
-        where = f"agent {stored.name!r}: "
-        self._try(lambda: features.check(self._registry, config.to_config(), rules), where)
+            self._try(lambda model=model: self._model(model), stored.name)  # type: ignore[misc]
+        self._try(lambda: features.check(self._registry, config.to_config(), rules), stored.name)
         self._try(lambda: budgeting.check(self._registry, rules))
         if config.mcp_servers:
-            self._try(
-                lambda: self._registry.tool_sources().check(config.mcp_servers), f"agent {stored.name!r}: "
-            )
+            self._try(lambda: self._registry.tool_sources().check(config.mcp_servers), stored.name)
         if self._here and live is not None:
             self._try(lambda: self._tools(stored.name, live, config.tools))
 
@@ -127,3 +125,11 @@ class ForkCheck:
             self._registry.tool_sources().check(state.mcp_servers)
         if not state.prepared and (use := memory_use(state.submitted, state.run)) is not None:
             self._registry.memory(use.backend, self._log)
+
+
+def _told(message: str, whom: list[str]) -> str:
+    """What lacks, behind the agents that it concerns."""
+    if not whom:
+        return message
+    names = ", ".join(map(repr, whom))
+    return f"{'agent' if len(whom) == 1 else 'agents'} {names}: {message}"

@@ -50,7 +50,9 @@ async def _diff(settings: Settings, a: str, b: str, golden: Path, html: Path | N
     from .traces import load_form
 
     gc.disable()  # a short process over very many values without a cycle: looking for some takes as long as the work
-    (left, right) = forms = [await load_form(settings, name, golden) for name in (a, b)]
+    left = await load_form(settings, a, golden)
+    right = left if a == b else await load_form(settings, b, golden)
+    forms = (left, right)
     found, roots = diff_of(*(form for _, form in forms)), (left[0], right[0])
     screen = Screen(settings)
     if html is not None:
