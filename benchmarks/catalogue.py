@@ -118,7 +118,8 @@ PARTS = (
         says=(
             "In model call 5 of 10 of a run; another worker stands by. From the signal to the same model call made by "
             "the other one. A worker whose connection closes is missed at once; one that hangs (SIGSTOP) is missed "
-            "when its lease ends, which it renews three times as often as needed, so that the figure may be negative."
+            "when its lease ends, which it renews three times as often as needed, so that the figure may be negative. "
+            "Peers run the same calls, and are killed in the same one."
         ),
         minutes=1,
         measure=recovery.measure,

@@ -1,20 +1,23 @@
-"""What processes note down with the time, for others to wait for: one line a note, in a file that all append to."""
+"""What processes note down with the time, for others to wait for: one line a note, in a file that all append to.
+
+Nothing but the standard library is imported: the programs of the peers use it, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 VARIABLE = "FOLDLOG_BENCH_NOTES"
 LOOK_S = 0.001
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class Note(NamedTuple):
     """When (nanoseconds since the epoch), which process, what."""
 
     at_ns: int
@@ -24,7 +27,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 def note(what: str) -> None:
     """Note it in the file that the environment names."""
-    line = msgspec.json.encode(Note(time.time_ns(), os.getpid(), what)) + b"\n"
+    line = json.dumps(Note(time.time_ns(), os.getpid(), what)).encode() + b"\n"
     with Path(os.environ[VARIABLE]).open("ab", buffering=0) as file:
         file.write(line)
 
@@ -44,6 +47,6 @@ async def noted(path: Path, wanted: Callable[[Note], bool], timeout_s: float = 6
         while True:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             for line in lines:
-                if line.endswith(b"\n") and wanted(found := msgspec.json.decode(line, type=Note)):
+                if line.endswith(b"\n") and wanted(found := Note(*json.loads(line))):
                     return found
             await asyncio.sleep(LOOK_S)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 from .. import bounds, script
 from ..contestants import Contestant, Wanted, timed
-from ..peers.programs import PEERS, Peer, running
+from ..peers.programs import NOT_INSTALLED, PEERS, Peer, running
 from ..settings import Collected, Measured, Settings
 from . import workload_a
 
@@ -60,9 +60,7 @@ async def _contestants(found: Collected) -> list[tuple[str, Opened]]:
         if peer.installed:
             contestants.append((peer.name, _opening(peer)))
         else:
-            found.remarks.append(
-                f"{peer.name} was left out: it is not installed (`python -m benchmarks --install`)"
-            )
+            found.remarks.append(f"{peer.name} was left out: {NOT_INSTALLED}")
     return contestants
 
 

@@ -18,12 +18,13 @@ from foldlog.runtime import Runtime
 from .. import notes
 from ..contestants import worker_process
 from ..models import STALLS_AT, registry_of, stalling, talker
+from ..peers.programs import NOT_INSTALLED, PEERS, killed
 from ..settings import Collected, Measured, Settings
 
-ROUNDS = 5
+ROUNDS, PEER_ROUNDS = 5, 3
 LEASE_S = 2.0
-NEXT_CALL = "from the end of a worker to the next model call"
-OVER_LEASE = "the same without a sign of the end, less the lease"
+NEXT_CALL = "from SIGKILL of a worker to the next model call"
+OVER_LEASE = "from SIGSTOP of a worker to the next model call, less the lease"
 REGISTRY = "benchmarks.models:registry"
 ACCOUNTS = """
 accounts {
@@ -46,19 +47,21 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CLOSED = Death(
-    name="SIGKILL, a server as it comes",
+    name="foldlog, a server as it comes",
     end=signal.SIGKILL,
     setting="the server deletes the consumer of a connection that closed, and says so",
 )
 TOLD = Death(
-    name="SIGKILL, disconnects imported",
+    name="foldlog, disconnects imported",
     end=signal.SIGKILL,
     setting="the workers' account imports `$SYS.ACCOUNT.*.DISCONNECT`",
     config=ACCOUNTS,
     credentials="a:a@",
 )
 HUNG = Death(
-    name="SIGSTOP", end=signal.SIGSTOP, setting=f"the connection stays open; the lease is {LEASE_S:g} s"
+    name="foldlog, SIGSTOP",
+    end=signal.SIGSTOP,
+    setting=f"the connection stays open; the lease is {LEASE_S:g} s",
 )
 
 
@@ -75,7 +78,21 @@ async def measure(settings: Settings) -> Measured:
                     found.add(OVER_LEASE, death.name, "s", taken_s - LEASE_S, setting=death.setting)
                 else:
                     found.add(NEXT_CALL, death.name, "s", taken_s, setting=death.setting)
+    await _peers(found, settings)
     return found.measured()
+
+
+async def _peers(found: Collected, settings: Settings) -> None:
+    for peer in PEERS:
+        if peer.death and not peer.installed:
+            found.remarks.append(f"{peer.name} was left out: {NOT_INSTALLED}")
+        elif peer.death:
+            settings.say(peer.name)
+            try:
+                for taken_s in await killed(peer, settings.rounds_of(PEER_ROUNDS)):
+                    found.add(NEXT_CALL, peer.name, "s", taken_s, setting=peer.death)
+            except RuntimeError as error:
+                found.remarks.append(f"{peer.name}: {error}")
 
 
 @contextlib.asynccontextmanager

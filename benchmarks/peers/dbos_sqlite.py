@@ -9,14 +9,16 @@ from typing import Any
 from dbos import DBOS, SetWorkflowID
 
 from benchmarks import script
+from benchmarks.peers.killing import end, killed, notes_file, stall
 from benchmarks.peers.protocol import serve
 
 SETTING = "system database in SQLite, as DBOS opens it (rollback journal, synchronous full)"
 
 
 @DBOS.step()
-async def model(step: int, steps: int) -> dict[str, Any]:
+async def model(step: int, steps: int, question: str) -> dict[str, Any]:
     """The next pair of calls, or the answer."""
+    await stall(step, question)
     if step == steps:
         return {"content": script.answer(), "tool_calls": []}
     calls = [{"id": call, "arguments": script.arguments(call)} for call in script.call_ids(step)]
@@ -34,15 +36,15 @@ async def agent(question: str, steps: int) -> str:
     """The loop."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     for step in range(1, steps + 1):
-        said = await model(step, steps)
+        said = await model(step, steps, question)
         messages.append({"role": "assistant", **said})
         results = await asyncio.gather(*(lookup(call["arguments"]) for call in said["tool_calls"]))
         messages += [{"role": "tool", "content": result} for result in results]
     return messages[-1]["content"]
 
 
-async def main() -> None:
-    """Serve."""
+def launch() -> None:
+    """Open the database; runs that another process left behind go on."""
     database = Path(sys.argv[1]) / "dbos.sqlite"
     DBOS(
         config={
@@ -54,6 +56,11 @@ async def main() -> None:
     )
     DBOS.launch()
 
+
+async def main() -> None:
+    """Serve."""
+    launch()
+
     async def run(name: str, steps: int) -> str:
         with SetWorkflowID(name):
             return await agent(script.QUESTION, steps)
@@ -61,4 +68,37 @@ async def main() -> None:
     await serve(run, SETTING)
 
 
-asyncio.run(main())
+async def kill(rounds: int) -> None:
+    """DBOS has no second process stand by without its paid service: the killed one is started again at once."""
+    processes: list[asyncio.subprocess.Process] = []
+
+    async def start(*question: str) -> None:
+        command = (sys.executable, "-m", __spec__.name, sys.argv[1], "agent", *question)
+        processes.append(await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL))
+
+    async def begin(question: str) -> None:
+        await end(processes)
+        await start(question)
+
+    await killed(rounds, begin, lambda _pid: start())
+    await end(processes)
+
+
+async def only(question: str) -> None:
+    """The process that is killed, or takes over: one run, or what another left behind."""
+    launch()
+    if question:
+        with SetWorkflowID(question):
+            await agent(question, script.STEPS)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    match sys.argv[2:]:
+        case ["kill", rounds]:
+            notes_file()
+            asyncio.run(kill(int(rounds)))
+        case ["agent", *question]:
+            asyncio.run(only("".join(question)))
+        case _:
+            asyncio.run(main())

@@ -20,13 +20,18 @@ ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".cache" / "peers"
 LINE_BYTES_MAX = 2**20
 SILENT_S = 180.0
+NOT_INSTALLED = "it is not installed (`make bench ARGS=--install`)"
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """A program of this folder; `npm` are packages beside those of its requirements file, `argument` a variant."""
+    """A program of this folder; `npm` are packages beside those of its requirements file, `argument` a variant.
+
+    `death` says how it is told of the death of a process, if its program can be killed.
+    """
 
     name: str
     program: str
+    death: str = ""
     npm: tuple[str, ...] = ()
     argument: str = ""
 
@@ -70,12 +75,42 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 PEERS = (
     Peer(name="LangGraph, SQLite", program="langgraph_sqlite"),
-    Peer(name="DBOS, SQLite", program="dbos_sqlite"),
-    Peer(name="Restate", program="restate_server", npm=("@restatedev/restate-server@1.7.12",)),
-    Peer(name="Temporal, dev server", program="temporal_dev"),
+    Peer(
+        name="DBOS, SQLite",
+        program="dbos_sqlite",
+        death="nobody stands by: the process is started again at once",
+    ),
+    Peer(
+        name="Restate",
+        program="restate_server",
+        npm=("@restatedev/restate-server@1.7.12",),
+        death="a second process serves the same address",
+    ),
+    Peer(
+        name="Temporal, dev server",
+        program="temporal_dev",
+        death="a second worker; activities have a heartbeat, and a time-out of a second for it",
+    ),
     Peer(name="pydantic-ai on DBOS, SQLite", program="pydantic_ai_dbos"),
     Peer(name="pydantic-ai, not durable", program="pydantic_ai_dbos", argument="plain"),
 )
+
+
+async def killed(peer: Peer, rounds: int) -> list[float]:
+    """From SIGKILL in a model call to that call being made again, seconds. Raises `RuntimeError`."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        process = await asyncio.create_subprocess_exec(
+            *(str(peer.python), "-m", f"{__package__}.{peer.program}", directory, "kill", str(rounds)),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            return msgspec.json.decode(await _Program(process).line(), type=list[float])
+        finally:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 30)
+            await ended(process)
 
 
 class _Ready(msgspec.Struct):

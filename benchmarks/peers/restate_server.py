@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ import hypercorn.asyncio
 import restate
 
 from benchmarks import script
+from benchmarks.peers.killing import killed, notes_file, stall
 from benchmarks.peers.protocol import free_port, serve
 
 SETTING = "one node with its default configuration, the service in one process under hypercorn"
 READY_S = 60.0
+STARTED_S = 3.0
+"""How long a second process has to begin to serve: nothing tells, for the first one answers, too."""
 SERVER = "node_modules/.bin/restate-server"
 
 bench = restate.Service("Bench")
@@ -34,8 +39,9 @@ def model(step: int, steps: int) -> dict[str, Any]:
     return {"content": "", "tool_calls": calls}
 
 
-async def ask(step: int, steps: int) -> dict[str, Any]:
+async def ask(step: int, steps: int, question: str) -> dict[str, Any]:
     """The model, as something that takes time would be written."""
+    await stall(step, question)
     return model(step, steps)
 
 
@@ -49,7 +55,9 @@ async def run(context: restate.Context, asked: dict[str, Any]) -> str:
     """The loop."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": asked["question"]}]
     for step in range(1, asked["steps"] + 1):
-        said = await context.run_typed("model", ask, step=step, steps=asked["steps"])
+        said = await context.run_typed(
+            "model", ask, step=step, steps=asked["steps"], question=asked["question"]
+        )
         messages.append({"role": "assistant", **said})
         calls = [
             context.run_typed("lookup", lookup, written=call["arguments"]) for call in said["tool_calls"]
@@ -95,8 +103,8 @@ class Http:
         return body
 
 
-async def main() -> None:
-    """Start server and service, introduce them to each other, and serve."""
+async def main(rounds: int = 0) -> None:
+    """Start server and service, introduce them to each other, and serve; or kill, so many rounds."""
     directory = Path(sys.argv[1])
     ingress, admin, node, service = (free_port() for _ in range(4))
     environment = {
@@ -116,13 +124,24 @@ async def main() -> None:
             environment=environment,
             directory=directory,
         )
-        worker = await started(
-            stack,
-            *(sys.executable, "-m", __spec__.name, str(directory), "serve", str(service)),
-            environment={},
-            directory=Path.cwd(),
-        )
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", service), backlog=1000))
+        listening.set_inheritable(True)
+
+        async def start() -> asyncio.subprocess.Process:
+            """A process that serves the agent; with another one it shares the port."""
+            return await started(
+                stack,
+                *(sys.executable, "-m", __spec__.name, str(directory), "serve", str(listening.fileno())),
+                environment={},
+                directory=Path.cwd(),
+                inherited=(listening.fileno(),),
+            )
+
+        worker = await start()
         await registered(admin, service)
+        if rounds:
+            await kill(rounds, worker, start, Http(ingress))
+            return
         idle: list[Http] = []
 
         async def call(name: str, steps: int) -> str:
@@ -138,13 +157,18 @@ async def main() -> None:
 
 
 async def started(
-    stack: contextlib.AsyncExitStack, *command: str, environment: dict[str, str], directory: Path
+    stack: contextlib.AsyncExitStack,
+    *command: str,
+    environment: dict[str, str],
+    directory: Path,
+    inherited: tuple[int, ...] = (),
 ) -> asyncio.subprocess.Process:
     """A process that ends with the stack."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env={**os.environ, **environment},
         cwd=directory,
+        pass_fds=inherited,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -178,10 +202,31 @@ async def children(pid: int) -> list[int]:
     return [int(child) for child in listed.read_text().split()] if listed.exists() else []
 
 
-async def serve_agent(port: int) -> None:
+async def kill(
+    rounds: int,
+    first: asyncio.subprocess.Process,
+    start: Callable[[], Awaitable[asyncio.subprocess.Process]],
+    ingress: Http,
+) -> None:
+    """Two processes serve the agent on one port."""
+    processes = [first]
+
+    async def begin(question: str) -> None:
+        while sum(process.returncode is None for process in processes) < 2:
+            processes.append(await start())
+            await asyncio.sleep(STARTED_S)
+        await ingress.post("/Bench/run/send", {"question": question, "steps": script.STEPS})
+
+    async def go_on(pid: int) -> None:
+        """Nothing is to be done: the other process stands by."""
+
+    await killed(rounds, begin, go_on)
+
+
+async def serve_agent(listening: int) -> None:
     """The process that has the agent."""
     config = hypercorn.Config()
-    config.bind = [f"127.0.0.1:{port}"]
+    config.bind = [f"fd://{listening}"]
     config.h2_max_concurrent_streams = 2147483647
     config.keep_alive_max_requests = 2147483647
     config.keep_alive_timeout = 2147483647
@@ -189,4 +234,11 @@ async def serve_agent(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve_agent(int(sys.argv[3])) if sys.argv[2:3] == ["serve"] else main())
+    match sys.argv[2:]:
+        case ["kill", rounds]:
+            notes_file()
+            asyncio.run(main(int(rounds)))
+        case ["serve", listening]:
+            asyncio.run(serve_agent(int(listening)))
+        case _:
+            asyncio.run(main())

@@ -1,0 +1,73 @@
+"""How a peer's program is timed when it is killed in model call 5 of 10; only the standard library is imported.
+
+program DIRECTORY kill ROUNDS
+-> [0.41, 0.37]     for each round the seconds from SIGKILL to that call being made again
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from benchmarks.notes import VARIABLE, Note, first_to, note, noted
+
+STALLS_AT = 5
+STALL = "stall"
+"""The question that stalls."""
+
+
+def asked_to_kill() -> bool:
+    """Whether the program is to be killed instead of measured."""
+    return sys.argv[2:3] == ["kill"]
+
+
+def notes_file() -> Path:
+    """Where calls are noted; the processes of the program have it from the environment."""
+    path = Path(os.environ.setdefault(VARIABLE, str(Path(sys.argv[1]) / "notes")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+async def stall(step: int, question: str) -> None:
+    """In the model: the first process to come to call 5 of a run that is to stall never leaves it."""
+    if question.startswith(STALL) and step == STALLS_AT:
+        note(question)
+        if first_to(question):
+            await asyncio.Event().wait()
+
+
+async def end(processes: list[asyncio.subprocess.Process]) -> None:
+    """Kill those that live, and wait for all."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    processes.clear()
+
+
+async def killed(
+    rounds: int, begin: Callable[[str], Awaitable[object]], go_on: Callable[[int], Awaitable[object]]
+) -> None:
+    """Say how long each round took: `begin` starts a run of this question, `go_on` is told whom it was that died."""
+    path, took_s = notes_file(), list[float]()
+    for number in range(rounds):
+        question = f"{STALL}-{os.getpid()}-{number}"
+        await begin(question)
+        first = await noted(path, _calls(question))
+        at_ns = time.time_ns()
+        os.kill(first.pid, signal.SIGKILL)
+        await go_on(first.pid)
+        again = await noted(path, _calls(question, but_of=first.pid))
+        took_s.append((again.at_ns - at_ns) / 1e9)
+    sys.stdout.write(json.dumps(took_s) + "\n")
+    sys.stdout.flush()
+
+
+def _calls(question: str, but_of: int = 0) -> Callable[[Note], bool]:
+    """Whether a note tells of the call that stalls in this run, by any process but one."""
+    return lambda found: found.what == question and found.pid != but_of
