@@ -116,8 +116,11 @@ def tail_start(
     return start
 
 
-def newest_of_users(messages: Sequence[Message], tokens_max: int) -> list[int]:
-    """The indices of the newest messages of users that take at most so many tokens, oldest first."""
+def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: int = 0) -> list[int]:
+    """The indices of the newest messages of users that take at most so many tokens, oldest first.
+
+    The newest itself may take `newest_max`, if that is more.
+    """
     kept: list[int] = []
     tokens = 0
     for index in reversed(range(len(messages))):
@@ -125,7 +128,7 @@ def newest_of_users(messages: Sequence[Message], tokens_max: int) -> list[int]:
         if message.role != "user" or is_summary(message):
             continue
         tokens += message_tokens(message)
-        if tokens > tokens_max:
+        if tokens > (tokens_max if kept else max(tokens_max, newest_max)):
             break
         kept.append(index)
     return kept[::-1]

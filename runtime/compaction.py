@@ -148,7 +148,8 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
         return None
     room = _tokens_kept(state, rules)
     limit = rules.context.keep_user_tokens
-    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room))
+    newest = limit if rules.context.newest_stays else 0
+    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), newest)
     return _cut(state, COMPACTION, cause, kept)
 
 

@@ -20,7 +20,9 @@ PARK_RETRY_S = 10.0
 
 OFFLOAD_ALWAYS = 1
 """From these rules on, large results are shown in part also to agents without a `context` table."""
-RULES_NOW = OFFLOAD_ALWAYS
+NEWEST_STAYS = 2
+"""From these rules on, a compaction never takes away the newest message of the user, unless it alone is too much."""
+RULES_NOW = NEWEST_STAYS
 """The rules of runs that are submitted now."""
 
 APPROVAL_EXPIRY_S = 7 * 24 * 3600.0
@@ -51,6 +53,8 @@ class ContextRules(msgspec.Struct, frozen=True):
     windows: bool = False
     offloads: bool = False
     """Whether large results are shown in part."""
+    newest_stays: bool = False
+    """Whether a compaction keeps the newest message of the user, whatever room that leaves."""
     history_messages_max: int | None = None
     summary_at_messages: int | None = None
     offload_at_messages: int | None = None
@@ -130,6 +134,9 @@ def rules_of_run(submitted: Submitted) -> Rules:
     rules = rules_of(submitted.config)
     if submitted.rules >= OFFLOAD_ALWAYS:
         context = msgspec.structs.replace(rules.context, offloads=True)
+        rules = msgspec.structs.replace(rules, context=context)
+    if submitted.rules >= NEWEST_STAYS:
+        context = msgspec.structs.replace(rules.context, newest_stays=True)
         rules = msgspec.structs.replace(rules, context=context)
     if fork_policy(submitted) in {None, "run"}:
         return rules

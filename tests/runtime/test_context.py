@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ApprovalError, ConfigError, RunFailed
+from foldlog.eventlog import ApprovalError, ConfigError, Log, RunFailed
 from foldlog.replay import load_trace, rerun
-from foldlog.runtime import Agent, RunHandle, tool
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 
 from .conftest import USAGE, Place, Turn, call, calls, names, says
 
@@ -136,6 +136,22 @@ async def test_a_full_window_ends_the_run_without_another_call(place: Place, scr
     found = names(await place.events(run))
     assert found[-4:] == ["step(completed)", "budget", "text", "status(completed)"]
     assert found.count("context") == 1
+
+
+@pytest.mark.parametrize("overflow", ["summarize", "truncate", "none"])
+async def test_what_the_user_asks_is_never_cut_away_and_stops_the_run_if_it_is_too_much(
+    log: Log, script: Script, overflow: str
+) -> None:
+    """No model is asked: neither for a summary of the one thing that has to stay, nor without it."""
+    limits = {"window_tokens": 1000, "overflow": overflow}
+    agent = Agent("helper", model=script(says("x")), budget_awareness="limit:50", context=limits)
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "word " * 500)
+        result = await run.result(timeout_s=10)
+        found = names([event async for event in run.stream(detailed=True)])
+        assert [message.role for message in await run.history()] == ["user"]
+    assert result.reason == "budget_limit"
+    assert found == ["status(starting)", "budget", "text", "status(completed)"]
 
 
 async def test_an_unknown_window_is_refused_with_its_remedy(place: Place, script: Script) -> None:
