@@ -471,8 +471,11 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         script = tuple(outlasting(turn, FAST_RETRY["attempts"]) for turn in script)
     if "output_schema" in config:
         script = draw(_structured(script))
-    said: list[Input] = [
-        *draw(injections(len(script) - 3)),
+    stops = str(config.get("budget_awareness", "")).startswith("limit")
+    said: list[
+        Input
+    ] = [  # a message that stops the run before the step that would carry it is pinned to nothing
+        *(() if stops else draw(injections(len(script) - 3))),
         *draw(pauses(len(script) - 3)),
         *draw(approvals(script, config["hitl_tools"])),
         *draw(answered(tools, script)),
