@@ -23,7 +23,7 @@ help:
 	@echo "make nightly  the long tests"
 	@echo "make sim      random schedules of the whole runtime for a minute, or as ARGS=\"--for 10m\" says"
 	@echo "make check    lint, format and types, the types of the package as it is installed"
-	@echo "make bench    the measurements"
+	@echo "make bench    the measurements; ARGS=--list says which, ARGS=--install installs what they are compared with"
 	@echo "make lock     choose the versions of all dependencies anew (needs uv)"
 	@echo "make clean    remove everything that make made"
 

@@ -99,10 +99,11 @@ async def _slowed_server(slower_ms: int) -> AsyncIterator[tuple[str, int]]:
                 await _answers(port)
             yield url, server.pid
         finally:
-            for traced in psutil.Process(
-                server.pid
-            ).children():  # strace ends with it, and not it with strace
-                traced.terminate()
+            with contextlib.suppress(psutil.Error):
+                for traced in psutil.Process(
+                    server.pid
+                ).children():  # strace ends with it, not it with strace
+                    traced.terminate()
             await ended(server)
 
 
