@@ -34,7 +34,7 @@ from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted
 from .effects import CallTool, Effect, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import APPROVAL_EXPIRY_S, RETRYABLE_ATTEMPTS, Rules, backoff_s
+from .rules import APPROVAL_EXPIRY_S, DISTINCT_IDS, RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 
@@ -131,7 +131,12 @@ def called(turn: Turn, request: CallRequest) -> None:
     turn.add(
         ToolCall(
             step=state.step,
-            tool_call_id=free_id(request.id, f"call-{state.step}-{len(state.calls)}", state.call_places),
+            tool_call_id=free_id(
+                request.id,
+                f"call-{state.step}-{len(state.calls)}",
+                state.call_places,
+                distinct=has_distinct_ids(state),
+            ),
             tool_name=request.name,
             arguments=executable,
             raw_arguments=raw,
@@ -148,11 +153,16 @@ def written(turn: Turn, request: CallRequest) -> tuple[dict[str, Any], dict[str,
     return *split_arguments(arguments, names), raw
 
 
-def free_id(given: str, instead: str, taken: Container[str]) -> str:
+def has_distinct_ids(state: RunState) -> bool:
+    """Whether the run is one of those whose calls all have ids of their own."""
+    return state.submitted is None or state.submitted.rules >= DISTINCT_IDS
+
+
+def free_id(given: str, instead: str, taken: Container[str], *, distinct: bool = True) -> str:
     """The id that the model gave, or another one if a call has it already, be it of an earlier run."""
     if given and given not in taken:
         return given
-    while instead in taken:
+    while distinct and instead in taken:
         instead += "-"
     return instead
 

@@ -10,7 +10,7 @@ from ..eventlog.events import PlanMade, PlannerCall, PlannerReplied, PlannerTool
 from ..projections.messages import CallRequest
 from ..projections.run_state import CallState, RunState
 from . import asking
-from .calls import call_problem, free_id, startable, written
+from .calls import call_problem, free_id, has_distinct_ids, startable, written
 from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
 from .policy import verdict_on
@@ -107,7 +107,8 @@ def _calls(turn: Turn, requests: tuple[CallRequest, ...]) -> list[PlannerCall]:
     taken = turn.state.call_places.keys() | planning.places.keys()
     for index, request in enumerate(requests):
         executable, injected, raw = written(turn, request)
-        call_id = free_id(request.id, f"plan-{planning.rounds + 1}-{index}", taken)
+        instead = f"plan-{planning.rounds + 1}-{index}"
+        call_id = free_id(request.id, instead, taken, distinct=has_distinct_ids(turn.state))
         taken |= {call_id}
         calls.append(
             PlannerCall(

@@ -22,7 +22,9 @@ OFFLOAD_ALWAYS = 1
 """From these rules on, large results are shown in part also to agents without a `context` table."""
 NEWEST_STAYS = 2
 """From these rules on, a compaction never takes away the newest message of the user, unless it alone is too much."""
-RULES_NOW = NEWEST_STAYS
+DISTINCT_IDS = 2
+"""From these rules on, the id that a call gets instead of one that is taken is not taken, either."""
+RULES_NOW = 2
 """The rules of runs that are submitted now."""
 
 APPROVAL_EXPIRY_S = 7 * 24 * 3600.0
