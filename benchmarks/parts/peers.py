@@ -17,7 +17,7 @@ WARM_UP, ALONE, CROWD, AT_ONCE = 3, 20, 150, 50
 WITHIN_S, CROWD_WITHIN_S = 2.0, 3.0
 SLOW_S = 25.0
 LENGTHS = (10, 40, 100)
-LANGGRAPH, RESTATE, PLAIN_PYDANTIC_AI = PEERS[0].name, PEERS[2].name, PEERS[5].name
+LANGGRAPH, LANGGRAPH_DELTA, RESTATE = PEERS[0].name, PEERS[1].name, PEERS[3].name
 BYTES_BY_STEPS = "bytes on disk of a run, by its steps"
 
 Opened = Callable[[], contextlib.AbstractAsyncContextManager[Contestant]]
@@ -89,7 +89,7 @@ async def _round(found: Collected, contestant: Contestant, settings: Settings, *
     found.add(workload_a.CPU_ALONE, who, "ms", alone.worker_cpu_ms, setting=how)
     if contestant.servers:
         found.add(workload_a.SERVER_CPU, who, "ms", alone.server_cpu_ms, setting=how)
-    if first and who in {bounds.FOLDLOG, LANGGRAPH}:
+    if first and who in {bounds.FOLDLOG, LANGGRAPH, LANGGRAPH_DELTA}:
         for steps in LENGTHS:
             stored = (await timed(contestant, Wanted(runs=settings.count(3, 1), steps=steps))).stored
             found.add(BYTES_BY_STEPS, who, "B", stored, x=steps)

@@ -1,4 +1,7 @@
-"""LangGraph: a graph of a model node and a tool node, the pair in parallel by `Send`, checkpointed in SQLite."""
+"""LangGraph: a graph of a model node and a tool node, the pair in parallel by `Send`, checkpointed in SQLite.
+
+program DIRECTORY [delta]       delta: the messages in a `DeltaChannel`, which is in beta
+"""
 
 import asyncio
 import json
@@ -7,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
@@ -14,34 +18,40 @@ from langgraph.types import Send
 from benchmarks import script
 from benchmarks.peers.protocol import serve
 
+DELTA = sys.argv[2:] == ["delta"]
 SETTING = "AsyncSqliteSaver (WAL, synchronous full), durability sync"
+
+
+def added(state: list[dict[str, Any]] | None, writes: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The reducer of a `DeltaChannel`: all writes of a superstep at once."""
+    return [*(state or []), *(message for write in writes for message in write)]
 
 
 class State(TypedDict):
     """What a run knows."""
 
     steps: int
-    messages: Annotated[list[dict[str, Any]], operator.add]
+    said: Annotated[list[dict[str, Any]], DeltaChannel(added) if DELTA else operator.add]
 
 
 async def model(state: State) -> dict[str, Any]:
     """The next pair of calls, or the answer."""
-    step = 1 + sum(message["role"] == "assistant" for message in state["messages"])
+    step = 1 + sum(message["by"] == "assistant" for message in state["said"])
     if step == state["steps"]:
-        return {"messages": [{"role": "assistant", "content": script.answer(), "tool_calls": []}]}
+        return {"said": [{"by": "assistant", "content": script.answer(), "tool_calls": []}]}
     calls = [{"id": call, "arguments": script.arguments(call)} for call in script.call_ids(step)]
-    return {"messages": [{"role": "assistant", "content": "", "tool_calls": calls}]}
+    return {"said": [{"by": "assistant", "content": "", "tool_calls": calls}]}
 
 
 def after_model(state: State) -> Any:
     """Both tools at once, or the end."""
-    return [Send("tool", call) for call in state["messages"][-1]["tool_calls"]] or END
+    return [Send("tool", call) for call in state["said"][-1]["tool_calls"]] or END
 
 
 async def tool(call: dict[str, str]) -> dict[str, Any]:
     """One call."""
     result = script.found(json.loads(call["arguments"])["q"])
-    return {"messages": [{"role": "tool", "tool_call_id": call["id"], "content": result}]}
+    return {"said": [{"by": "tool", "tool_call_id": call["id"], "content": result}]}
 
 
 async def main() -> None:
@@ -56,10 +66,10 @@ async def main() -> None:
         compiled = graph.compile(checkpointer=saver)
 
         async def run(name: str, steps: int) -> str:
-            given = {"steps": steps, "messages": [{"role": "user", "content": script.QUESTION}]}
+            given = {"steps": steps, "said": [{"by": "user", "content": script.QUESTION}]}
             config = {"configurable": {"thread_id": name}, "recursion_limit": 3 * steps + 10}
             ended = await compiled.ainvoke(given, config, durability="sync")
-            return ended["messages"][-1]["content"]
+            return ended["said"][-1]["content"]
 
         await serve(run, SETTING)
 

@@ -24,8 +24,9 @@ NOT_INSTALLED = "it is not installed (`make bench ARGS=--install`)"
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """A program of this folder; `npm` are packages beside those of its requirements file, `argument` a variant.
+    """A program of this folder, and how it is run.
 
+    `npm` are packages beside those of its requirements file, `argument` is a variant, which may not keep anything.
     `death` says how it is told of the death of a process, if its program can be killed.
     """
 
@@ -34,6 +35,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     death: str = ""
     npm: tuple[str, ...] = ()
     argument: str = ""
+    keeps: bool = True
 
     @property
     def home(self) -> Path:
@@ -75,6 +77,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 PEERS = (
     Peer(name="LangGraph, SQLite", program="langgraph_sqlite"),
+    Peer(name="LangGraph, SQLite, DeltaChannel (beta)", program="langgraph_sqlite", argument="delta"),
     Peer(
         name="DBOS, SQLite",
         program="dbos_sqlite",
@@ -92,7 +95,7 @@ PEERS = (
         death="a second worker; activities have a heartbeat, and a time-out of a second for it",
     ),
     Peer(name="pydantic-ai on DBOS, SQLite", program="pydantic_ai_dbos"),
-    Peer(name="pydantic-ai, not durable", program="pydantic_ai_dbos", argument="plain"),
+    Peer(name="pydantic-ai, not durable", program="pydantic_ai_dbos", argument="plain", keeps=False),
 )
 
 
@@ -170,7 +173,7 @@ async def running(peer: Peer) -> AsyncIterator[Contestant]:
                 runs=program.runs,
                 workers=ready.workers,
                 servers=ready.servers,
-                store=Path(directory) if not peer.argument else None,
+                store=Path(directory) if peer.keeps else None,
             )
         finally:
             if process.stdin is not None:
