@@ -74,7 +74,9 @@ const KNOWN = new Set(
     "message_injected budget error ralph_iteration ralph_stop child_started child_finished custom submitted claimed " +
     "released memory_hydrated knowledge_found prepared model_requested model_failed planner_replied planner_tool_returned plan_made summary_made " +
     "tool_started tool_attempt_failed result_recorded parked output_rejected " +
-    "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded"
+    "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded " +
+    "child_returned child_ready evaluated output_made memoized token_issued token_revoked tools_refresh_requested " +
+    "tools_refresh_failed breaker_updated slots_updated"
   ).split(" "),
 );
 
@@ -210,6 +212,9 @@ function apply(state, event) {
       break;
     case "child_finished":
       state.open_children = state.open_children.filter((run) => run !== event.child_run);
+      break;
+    case "output_made":
+      state.output = event.output;
       break;
     case "error":
       state.error = { error_type: event.error_type, error: event.error };

@@ -15,7 +15,7 @@ from foldlog.eventlog.events import ApprovalRequested, Event, Text, TokenUsage
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import At, CommitWrite, Shard
 from foldlog.replay import find_run
-from foldlog.runtime import Agent, Custom, Registry, RunHandle, Runtime, ToolContext, tool
+from foldlog.runtime import Agent, Custom, Registry, RunHandle, Runtime, Swarm, ToolContext, tool
 from foldlog.runtime.commands import Claim
 from foldlog.runtime.decide import advance, take
 from foldlog.runtime.journal import Journal
@@ -32,6 +32,7 @@ from foldlog.runtime.models import (
     TextDelta,
     TransientModelError,
 )
+from foldlog.runtime.ralph import RalphLoop, Stop
 from foldlog.runtime.toolport import Retryable, ToolFailed
 from foldlog.runtime.turn import Turn
 
@@ -452,6 +453,41 @@ async def forked(world: World) -> None:
         await end(await rt.fork(within.run_id, at=last, tools="run", input="and then?"))
 
 
+async def coordinated(world: World) -> None:
+    """A swarm with a group, a loop and a predicate, and forks of it: within, with another model, and a failed one's."""
+    turn = calls(("search", {"query": "x"}), ("deploy", {"service": "web"}))
+    first, other = (
+        world.agent("first", turn, says("looked")),
+        world.agent("other", says("x"), says("otherwise")),
+    )
+    writer, last = (
+        world.agent("writer", says("draft")),
+        world.agent("last", turn, says("done", fails=9, error="auth")),
+    )
+    polish = RalphLoop(
+        writer,
+        name="polish",
+        scorers={"quality": lambda scored: scored.iteration / 2},
+        reflect=lambda reflection: f"do better than {reflection.output}",
+        stop=Stop(score_threshold=1.0),
+    )
+    flow = "(first | polish) >> {fine: last, else: pass}"
+    swarm = Swarm([first, polish, last], flow, name="company", predicates={"fine": lambda _: True})
+    registry = Registry(agents=[swarm], providers={"sim": world.model})
+    async with Runtime.open(log=world.log, registry=registry, lease_s=5.0) as rt:
+        run = await rt.start(swarm, "go", executor="local")
+        with contextlib.suppress(RunFailed):
+            await run.result(timeout_s=WAIT_S)
+        rev = (await run.state()).head.rev
+        begun = [
+            e.revision async for e in run.stream(detailed=True, family=False) if e.type == "child_started"
+        ]
+        for at, tools, model in ((begun[1], "replay", None), (rev, "run", other.config.model)):
+            fork = await rt.fork(run.run_id, at=at, tools=tools, model=model)
+            with contextlib.suppress(RunFailed):
+                await fork.result(timeout_s=WAIT_S)
+
+
 async def answered(run: RunHandle[Any], *decisions: Any) -> None:
     """Answer the approvals that are pending as they come, to the end of the run."""
     left = list(decisions)
@@ -581,6 +617,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         emitted,
         planned,
         forked,
+        coordinated,
         kept_in_bounds,
         fallen_back,
         remembering,

@@ -42,9 +42,9 @@ def test_the_code_agrees_with_every_run_that_it_made(name: str) -> None:
         assert found.agrees
         assert found.root == root
         assert found.turns + found.shared == len(trace.commits) - len(found.unread)
-        first = next(event for event in trace.events if isinstance(event, Submitted))
-        shared = first.fork.shared if first.fork is not None else 0
-        decided = [event for event in trace.events if (event.revision or 0) > shared]
+        submitted = [event for event in trace.events if isinstance(event, Submitted)]
+        shared = {event.run_id: event.fork.shared for event in submitted if event.fork is not None}
+        decided = [event for event in trace.events if (event.revision or 0) > shared.get(event.run_id, 0)]
         assert found.requests == sum(event.type == "model_requested" for event in decided)
 
 

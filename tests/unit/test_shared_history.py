@@ -96,7 +96,8 @@ async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stor
             for tools in POLICIES:
                 number += 1
                 origin = await read_origin(log, await find_run(log, run), at)
-                wish = Wish(tools=tools, input="and now?" if number % 4 == 0 else None)
+                told_more = number % 4 == 0 and (origin.submitted.kind == "agent" or at < 5)
+                wish = Wish(tools=tools, input="and now?" if told_more else None)
                 subject = run_subject(0, f"fork-{number}", f"fork-{number}")
                 turn = forked(origin, wish, subject.id)
                 assert await store(log, subject, turn, lease_s=5.0)
