@@ -1,10 +1,9 @@
 """nats-py's connection with a shorter way in and out.
 
 nats-py does what is hard about a connection: TLS, authentication, the servers of a cluster, reconnecting, subscribing
-again. Around it, messages take a short cut: the first message of a turn of the loop leaves at once and those that
-follow in it leave together, and what arrives goes from the socket to a plain function, without stream, task, queue or
-header dictionary. The private names of nats-py and asyncio used here are all in this module; the tests of this package
-fail when one of them changes.
+again. Around it, messages take a short cut: what is sent in one turn of the loop leaves in one write, and what arrives
+goes from the socket to a plain function, without stream, task, queue or header dictionary. The private names of nats-py
+and asyncio used here are all in this module; the tests of this package fail when one of them changes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class Link(Client):
         self._denied = denied
         self._handlers: dict[bytes, Handler] = {}
         self._event_loop = asyncio.get_running_loop()
-        self._sent_in_this_turn = False
+        self._in_turn = 0  # messages that were sent in this turn
+        self._lonely = True
         self._late_flush: asyncio.TimerHandle | None = None
         self._commands: set[asyncio.Task[None]] = set()
 
@@ -59,21 +59,27 @@ class Link(Client):
         return self._server_info
 
     def send(self, command: bytes, *, unhurried: bool = False) -> None:
-        """Send now, or with all else of this turn of the loop; `unhurried`, with what comes next. Only while `up`."""
+        """Send with all else of this turn of the loop; `unhurried`, with what comes next. Only while `up`.
+
+        After a turn that had nothing else to send, the first message does not wait for the end of its turn.
+        """
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if self._sent_in_this_turn:
+        if self._in_turn:
+            self._in_turn += 1
             if self._pending_data_size > TURN_BYTES:
                 self.flush_now()
         elif not unhurried:
-            self._sent_in_this_turn = True
+            self._in_turn = 1
             self._event_loop.call_soon(self._end_turn)
-            self.flush_now()
+            if self._lonely:
+                self.flush_now()
         elif self._late_flush is None:
             self._late_flush = self._event_loop.call_later(UNHURRIED_S, self.flush_now)
 
     def _end_turn(self) -> None:
-        self._sent_in_this_turn = False
+        self._lonely = self._in_turn == 1
+        self._in_turn = 0
         self.flush_now()
 
     def flush_now(self) -> None:
