@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,7 +37,17 @@ def account(
     if usage is None:
         counter = _counter(registry, model)
         usage, source = _counted(request, written, counter), counter.source
-    return Account(usage, source, finished.cost_usd or _cost_usd(registry, model, usage))
+    stated = _stated(finished.cost_usd)
+    return Account(usage, source, _cost_usd(registry, model, usage) if stated is None else stated)
+
+
+def _stated(cost_usd: str | None) -> str | None:
+    """What the provider says that the call cost; null if that is no amount."""
+    try:
+        amount = Decimal(cost_usd or "nan")
+    except ArithmeticError:
+        return None
+    return usd_text(amount) if amount.is_finite() and amount >= 0 else None
 
 
 def _counted(request: ModelRequest, written: str, counter: TokenCounter) -> TokenUsage:

@@ -15,7 +15,7 @@ from .breakers import Breaker, provider_breaker
 from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
-from .json_values import bounded, seconds_of, sound
+from .json_values import as_stored, bounded, seconds_of, sound
 from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
 from .request import model_request
 
@@ -61,7 +61,7 @@ class _Answer:
                 self.calls[delta.index] = call
                 return "tool_calls", delta.index, text, call.name
             case Finished():
-                self.finished = delta
+                self.finished = as_stored(delta)  # no reader could get past what is no number
                 return None
 
     def _whole(self, channel: Channel, index: int, text: str) -> str:

@@ -1,18 +1,19 @@
-"""Tools that end in odd ways, and what they hand over: one bad call stops neither its siblings nor its run."""
+"""Tools and models that end in odd ways, and what they hand over: no bad call harms its siblings or its log."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ToolResult
+from foldlog.eventlog import RunFailed, TokenUsage, ToolResult
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
+from foldlog.runtime.models import Finished, TextDelta
 from foldlog.runtime.ralph import RalphLoop, Stop
 
 from tests.runtime.conftest import call, calls, says
@@ -127,3 +128,43 @@ async def test_a_synchronous_tool_may_return_what_is_to_be_awaited(script: Scrip
         await run.result(timeout_s=20)
         told = [message.content for message in await run.history() if message.role == "tool"]
     assert told == ["from below", "made"]
+
+
+class Odd:
+    """A provider whose end of an answer is as given."""
+
+    def __init__(self, **finished: Any) -> None:
+        self.finished = finished
+
+    def check(self, model: str) -> None:
+        """Any model will do."""
+
+    async def stream(self, request: Any) -> AsyncIterator[Any]:
+        yield TextDelta("hello")
+        yield Finished(reason="stop", **self.finished)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    "finished", [{"usage": TokenUsage(input_tokens="many")}, {"usage": 5}, {"model": 5}, {"cost_usd": 0.1}]
+)
+async def test_a_model_that_says_what_no_log_can_hold_is_a_failed_call(finished: dict[str, Any]) -> None:
+    agent = Agent("a", model="odd:x")
+    registry = Registry(agents=[agent], providers={"odd": Odd(**finished)})
+    async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
+        run = await runtime.start(agent, "question")
+        with pytest.raises(RunFailed, match="Expected") as failed:
+            await run.result(timeout_s=20)
+        assert failed.value.error_type == "invalid_request"
+
+
+@pytest.mark.parametrize(("said", "counts"), [("0.250", "0.25"), ("free", None), ("-1", None), ("inf", None)])
+async def test_what_a_model_says_that_it_cost_counts_if_it_is_an_amount(
+    said: str, counts: str | None
+) -> None:
+    agent = Agent("a", model="odd:x")
+    registry = Registry(agents=[agent], providers={"odd": Odd(cost_usd=said)})
+    async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
+        assert (await runtime.run(agent, "question", timeout_s=20)).cost_usd == counts
