@@ -23,6 +23,7 @@ from .json_values import NotJson, as_json, bounded, seconds_of, sound
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
 from .toolport import Asked, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
+from .tools import PythonTool
 
 if TYPE_CHECKING:
     from .drive import Driver
@@ -47,7 +48,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     try:
         async with limit:
             tool = await _tool(driver, call.name)
-            result = await tool.call(await veil.lift(arguments), context)
+            result = _sound_result(tool, await tool.call(await veil.lift(arguments), context))
         status = "success"
     except asyncio.CancelledError:
         cancelled = is_being_cancelled()
@@ -97,6 +98,16 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
         misused=misused,
     )
+
+
+def _sound_result(tool: Tool, result: Any) -> Any:
+    """What a tool returned, as JSON; functions give nothing else. Raises `ToolFailed` for what JSON cannot hold."""
+    if isinstance(tool, PythonTool):
+        return result
+    try:
+        return as_json(result)
+    except NotJson as error:
+        raise ToolFailed(f"the tool returned a value that JSON cannot hold: {error}") from None
 
 
 def _result(result: Any) -> Any:

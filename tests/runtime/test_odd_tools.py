@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
 from foldlog.eventlog import RunFailed, TokenUsage, ToolResult
+from foldlog.eventlog.events import ToolSpec
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
@@ -168,3 +169,24 @@ async def test_what_a_model_says_that_it_cost_counts_if_it_is_an_amount(
     registry = Registry(agents=[agent], providers={"odd": Odd(cost_usd=said)})
     async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
         assert (await runtime.run(agent, "question", timeout_s=20)).cost_usd == counts
+
+
+class Given:
+    """A tool that is no function."""
+
+    def __init__(self, result: Any) -> None:
+        parameters = {"type": "object", "properties": {}}
+        self.spec = ToolSpec(name="given", description="", parameters=parameters, effect="pure")
+        self._result = result
+
+    async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
+        return self._result
+
+
+@pytest.mark.parametrize("result", [Unstorable(), math.nan, "\ud800", 10**30], ids=repr)
+async def test_a_tool_that_is_no_function_and_returns_no_json_has_failed(script: Script, result: Any) -> None:
+    agent = Agent("a", model=script(calls(call("given")), says("done")), tools=[Given(result)])
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.result(timeout_s=20)
+        assert "a value that JSON cannot hold" in (await run.history())[-2].content
