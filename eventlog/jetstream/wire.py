@@ -450,7 +450,7 @@ class Wire:
         if match := _DENIED.search(text):
             subject = match["subject"].encode()
             if match["what"].lower() == "publish":
-                for call in self._calls.values():
+                for call in [*self._calls.values()]:  # who is told may send again
                     if call.subject == subject:
                         call.fail(ConfigError(message))
             else:

@@ -11,6 +11,7 @@ from foldlog.eventlog import (
     At,
     Chain,
     CommitWrite,
+    ConfigError,
     Conflict,
     LogUnavailable,
     Shard,
@@ -245,3 +246,29 @@ async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_between_an
         chain.verify(commit)
     assert {each.position for each in acknowledged} <= {each.position for each in stored}
     assert any(isinstance(trouble, AppendUnsure) for trouble in troubles)
+
+
+NO_WAKE_UPS = """
+accounts { A { jetstream: enabled, users: [
+  {user: me, password: p}
+  {user: silent, password: p, permissions: {publish: {deny: ["fl.*.*.wake.>"]}}}
+]}}
+no_auth_user: me
+"""
+
+
+@pytest.mark.parametrize("place", [0, 20, MANY])
+async def test_a_message_that_the_server_denies_takes_no_other_with_it(place: int) -> None:
+    async with (
+        EphemeralServer(extra_config=NO_WAKE_UPS) as server,
+        opened(server.url, shards=1),
+        opened(server.url.replace("nats://", "nats://silent:p@")) as log,
+    ):
+        runs = [run_in(log) for _ in range(MANY)]
+        appends: list[list[Write]] = [[run.write()] for run in runs]
+        appends.insert(place, [WakeWrite(wakeup_for("agent"))])
+        with held(log):
+            pending = await queued(log, appends)
+        answers = await pending
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, ConfigError)] == [place]
+        assert len(await everything(log.events.read(Shard(0)))) == MANY
