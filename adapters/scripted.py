@@ -141,11 +141,15 @@ class Scene(NamedTuple):
 
     def is_for(self, request: ModelRequest) -> bool:
         """Whether the run that asks is one of those."""
-        system = "".join(message.content for message in request.messages if message.role == "system")
+        if self.phase != ("summary" if request.phase == "compaction" else request.phase):
+            return False
         own = request.messages[request.history : request.history + 1]
-        fits = self.system in system and (not self.input or any(self.input in m.content for m in own))
-        phase = "summary" if request.phase == "compaction" else request.phase
-        return fits and self.phase == phase
+        fits = not self.input or any(self.input in message.content for message in own)
+        return fits and (not self.system or self.system in _system_of(request))
+
+
+def _system_of(request: ModelRequest) -> str:
+    return "".join(message.content for message in request.messages if message.role == "system")
 
 
 Script = tuple[Scene, ...]

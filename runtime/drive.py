@@ -386,8 +386,7 @@ class Driver:
         for effect in effects:
             if effect not in self._tasks:
                 self._performing += 1
-                task = self._tasks[effect] = asyncio.create_task(self._perform(effect))
-                task.add_done_callback(self._performed)
+                self._tasks[effect] = asyncio.create_task(self._perform(effect))
 
     def _forget_all_but(self, wanted: Sequence[Effect]) -> None:
         """Let go of what earlier steps left, so that a run does not take more memory with each of its steps."""
@@ -406,36 +405,39 @@ class Driver:
                 elif isinstance(effect, Expire):
                     task.cancel()
 
-    def _performed(self, task: asyncio.Task[None]) -> None:
+    async def _perform(self, effect: Effect) -> None:
         """An effect ends in a command. One that raises instead stops the drive, which would wait for it for ever."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        try:
+            await self._do(effect)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - it stops the drive
             self._broken = self._broken or error
             self.ring()
-        elif self.children.rest:
-            self.child_waits()
-
-    async def _perform(self, effect: Effect) -> None:
-        try:
-            match effect:
-                case Prepare():
-                    self.post(await self._prepare(effect))
-                case CallModel():
-                    self.post(await call_model(self, effect))
-                case CallTool():
-                    await self._call_tool(effect)
-                case RunNode():
-                    await self.children.run_node(effect)
-                case Evaluate():
-                    self.post(await self._evaluate(effect))
-                case WaitUntil(at=at):
-                    await self._sleep_until(at)
-                    self.post(Tick())
-                case Expire():
-                    await self._sleep_until(effect.at)
-                    if timeouts.is_over(self.state, self.journal.rules, self.clock.now()):
-                        self.post(Expired(scope=effect.scope, step=effect.step))
         finally:
             self._performing -= 1
+            if self.children.rest:
+                self.child_waits()
+
+    async def _do(self, effect: Effect) -> None:
+        match effect:
+            case CallTool():
+                await self._call_tool(effect)
+            case CallModel():
+                self.post(await call_model(self, effect))
+            case Prepare():
+                self.post(await self._prepare(effect))
+            case RunNode():
+                await self.children.run_node(effect)
+            case Evaluate():
+                self.post(await self._evaluate(effect))
+            case WaitUntil(at=at):
+                await self._sleep_until(at)
+                self.post(Tick())
+            case Expire():
+                await self._sleep_until(effect.at)
+                if timeouts.is_over(self.state, self.journal.rules, self.clock.now()):
+                    self.post(Expired(scope=effect.scope, step=effect.step))
 
     async def _sleep_until(self, at: float) -> None:
         while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
@@ -474,8 +476,9 @@ class Driver:
     async def _call_tool(self, effect: CallTool) -> None:
         call = call_of(self.state, effect)
         spec = tool_of(self.state, call)
-        with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
-            await self.tools()  # before the check: nothing may be awaited between it and the start
+        if self._tools is None:
+            with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
+                await self.tools()  # before the check: nothing may be awaited between it and the start
         await self._slots.wait(call.id)
         breaker = tool_breaker_of(self, call)
         if breaker is not None and (refused := await breaker.admit()) is not None:

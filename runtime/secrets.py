@@ -42,7 +42,8 @@ class Veil:
     """The secrets of one attempt at a call of the tool `tool`: what it may have, and what nobody is to see."""
 
     def __init__(self, sources: Mapping[str, SecretSource], tool: str) -> None:
-        self._sources = {name: source for name, source in sources.items() if tool in source.tools}
+        mine = {name: source for name, source in sources.items() if tool in source.tools} if sources else {}
+        self._sources: Mapping[str, SecretSource] = mine
         self._tool = tool
         self._values: dict[str, str] = {}
         self._hidden: dict[str, str] = {}
@@ -65,9 +66,9 @@ class Veil:
 
     def hide(self, value: Any) -> Any:
         """JSON builtins with names instead of values, in keys, too."""
+        if not self._hidden:
+            return value
         match value:
-            case _ if not self._hidden:
-                return value
             case str():
                 return self.hide_text(value)
             case list():
@@ -97,7 +98,7 @@ class Veil:
 
     def over(self, artifacts: Artifacts) -> Artifacts:
         """The artifacts, into which values do not get."""
-        return _VeiledArtifacts(self, artifacts)
+        return _VeiledArtifacts(self, artifacts) if self._sources else artifacts
 
     async def _read(self, name: str) -> str:
         if name not in self._sources:
