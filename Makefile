@@ -20,7 +20,7 @@ UV = command -v uv >/dev/null 2>&1
 help:
 	@echo "make demo     one agent on two executors, a worker killed in between, both traces compared"
 	@echo "make test     the tests"
-	@echo "make nightly  the long tests"
+	@echo "make nightly  the long tests, in shards, each of which is told as it ends"
 	@echo "make sim      random schedules of the whole runtime for a minute, or as ARGS=\"--for 10m\" says"
 	@echo "make check    lint, format and types, the types of the package as it is installed"
 	@echo "make bench    the measurements; ARGS=--list says which, ARGS=--install installs what they are compared with"
@@ -34,7 +34,7 @@ test: $(VENV)/installed
 	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 nightly: $(VENV)/installed
-	@$(BIN)/pytest $(PARALLEL) -m nightly $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) -v --durations=10 -m nightly $(ARGS)
 
 sim: $(VENV)/installed
 	@$(BIN)/foldlog simulate $(or $(ARGS),--for 60s)

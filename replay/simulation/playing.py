@@ -159,7 +159,7 @@ class _Game:
         """Play it; whatever is wrong with it."""
         schedule = self._schedule
         self.world = world = World()
-        self.chaos = Chaos(schedule, world.clock.monotonic, self._newest)
+        self.chaos = Chaos(schedule, world.clock.monotonic, self._newest, self._at_hand)
         world.outcome = schedule.outcome if self._scenario.told_apart else "retry"
         world.people_twice = schedule.twice
         world.person_faults = self.chaos.of
@@ -180,6 +180,9 @@ class _Game:
     def _newest(self) -> int:
         stored = self.world.log.events.stored
         return stored[-1].position if stored else 0
+
+    def _at_hand(self, process: str) -> tuple[str, ...]:
+        return self.world.processes[process].handle.at_hand
 
     # --- who is there -------------------------------------------------------------------------------------------------
 

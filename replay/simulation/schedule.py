@@ -26,6 +26,8 @@ CALM_AFTER_S = 90.0
 """When nothing goes wrong any more."""
 PERSON = 4.0
 """How much more often those meet trouble who say one thing only; theirs is not counted."""
+START = 3.0
+"""How much more often trouble comes where it may be told that an unsafe tool starts."""
 TWICE, SILENT, CUT_OFF, CRASH, STANDSTILL, OF_ITS_KIND = 0.3, 0.5, 0.4, 0.4, 0.3, 0.8
 """How often, of one: approvals answered twice; deaths that are no news; standstills that look like deaths; faults that
 are crashes, while there are crashes left; others that are standstills; others that only their operation has."""
@@ -143,9 +145,15 @@ def _act(rng: random.Random) -> Act:
 class Chaos:
     """The faults of a schedule, drawn as they come or as they are written. `fired` lists those that happened."""
 
-    def __init__(self, schedule: Schedule, now_s: Callable[[], float], newest: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        now_s: Callable[[], float],
+        newest: Callable[[], int],
+        at_hand: Callable[[str], Sequence[str]],
+    ) -> None:
         self.fired: list[Injected] = []
-        self._schedule, self._now_s, self._newest = schedule, now_s, newest
+        self._schedule, self._now_s, self._newest, self._at_hand = schedule, now_s, newest, at_hand
         self._left, self._crashes = schedule.faults_max, schedule.crashes_max
         written = schedule.faults or ()
         self._written = {(it.process, it.operation, it.call): it for it in written}
@@ -170,18 +178,21 @@ class Chaos:
             return None
         place = f"{self._schedule.scenario}/{self._schedule.seed}/{process}/{operation}/{call}"
         mixed = (zlib.crc32(place.encode()) * 0x9E3779B1) & 0xFFFFFFFF
-        weight = _WEIGHTS.get(operation, 1.0) * (PERSON if a_person else 1.0)
+        starts = operation == "events.append" and "tool_started" in self._at_hand(process)
+        weight = _WEIGHTS.get(operation, 1.0) * (PERSON if a_person else 1.0) * (START if starts else 1.0)
         if mixed > self._schedule.rate * weight * 0xFFFFFFFF:
             return None
         self._left -= not a_person
         rng = random.Random(place)  # noqa: S311 - not for secrets
-        kind = self._kind(rng, operation, may_crash=may_crash)
+        kind = self._kind(rng, operation, may_crash=may_crash, starts=starts)
         if kind in {"crash", "crash-after"}:
             self._crashes -= 1
         cut_off = kind in {"freeze", "freeze-after"} and rng.random() < CUT_OFF
         return Injected(process, operation, call, kind, self._amount(rng, kind), cut_off)
 
-    def _kind(self, rng: random.Random, operation: str, *, may_crash: bool) -> Kind:
+    def _kind(self, rng: random.Random, operation: str, *, may_crash: bool, starts: bool) -> Kind:
+        if starts and rng.random() < STANDSTILL:
+            return "freeze-after"
         if may_crash and self._crashes > 0 and rng.random() < CRASH:
             return rng.choice(_DEATHS)
         if rng.random() < STANDSTILL:

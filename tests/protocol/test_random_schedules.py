@@ -9,6 +9,8 @@ import pytest
 from foldlog.replay.simulation import SCENARIOS, search
 
 SEEDS = 20
+SHARDS, SEEDS_OF_A_SHARD = 8, 25
+"""Of the nightly set; each seed is played in every scenario."""
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -19,7 +21,8 @@ def test_whatever_happens_the_protocol_holds(name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_whatever_happens_in_thousands_of_schedules_the_protocol_holds() -> None:
-    report = search(first=SEEDS, schedules=20_000, processes=2)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_whatever_happens_in_thousands_of_schedules_the_protocol_holds(shard: int) -> None:
+    report = search(first=SEEDS + shard * SEEDS_OF_A_SHARD, schedules=len(SCENARIOS) * SEEDS_OF_A_SHARD)
     assert report.ok, report.render()

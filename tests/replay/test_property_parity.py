@@ -40,7 +40,7 @@ KINDS: dict[str, Callable[[], st.SearchStrategy[Drawn]]] = {
     "forks": fork_scenarios,
 }
 OPERATIONS_MAX = 90
-SHARDS, EXAMPLES_OF_A_SHARD = 8, 125
+SHARDS, EXAMPLES_OF_A_SHARD = 5, 100
 """Of each kind, in the nightly set."""
 SERVER_SHARDS, EXAMPLES_OF_A_SERVER = 6, 50
 picks = st.none() | st.integers(0, 2**32)

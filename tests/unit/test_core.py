@@ -180,6 +180,8 @@ def test_a_claim_over_a_started_unsafe_call_does_nothing_but_ask() -> None:
     story.tell(Claim("w1", 10.0))
     assert story.types == ["claimed", "approval_requested", "status(paused)", "parked(unverifiable)"]
     assert pending(story.state, NOW) == ()
+    story.tell(returns("1-0-send"))
+    assert story.last == ()
 
 
 @pytest.mark.parametrize(
