@@ -436,11 +436,19 @@ def _r10_reply(facts: RunFacts, event: Event) -> Iterator[Finding]:
 def _r10_resumed(facts: RunFacts, event: Status) -> Iterator[Finding]:
     if not facts.pauses and not facts.lapsed_pauses:
         yield "status(resumed) of a run that is not paused", 0
-    waits = {"": None, "approval": False, "unverifiable": True}
-    if event.reason not in waits or facts.pause("approval", "unverifiable") is None:
+    if event.reason == "budget":
+        waiting = {"budget"}
+    elif (
+        event.reason in {"", "approval", "unverifiable"}
+        and facts.pause("approval", "unverifiable") is not None
+    ):
+        kinds = {approval.kind for approval in facts.approvals.values()}
+        own = {"unverifiable"}
+        waiting = {"": kinds, "approval": kinds - own, "unverifiable": own}[event.reason]
+    else:
         return
     for approval_id, approval in facts.approvals.items():
-        if waits[event.reason] in {None, approval.kind == "unverifiable"}:
+        if approval.kind in waiting:
             yield f"status(resumed) while approval {approval_id} is pending", approval.revision
 
 

@@ -77,6 +77,10 @@ def test_every_beginning_of_a_legal_trace_breaks_no_rule(build: Callable[[], Fam
     assert [check_trace(trace_of(stored[:n]), ended=False) for n in range(len(stored))] == [[]] * len(stored)
 
 
+def test_a_pause_for_a_budget_that_is_raised_breaks_no_rule() -> None:
+    assert rules(renumbered(over_budget())) == set()
+
+
 def test_a_run_that_never_ends_has_no_terminal_status() -> None:
     (violation,) = check_trace(trace_of(canonical_trace().stored[:-1]))
     assert (violation.rule, violation.revisions[1]) == ("R6", 13)
@@ -369,6 +373,26 @@ def r10_resumed_before_the_resolution() -> Events:
     return move(events, find(events, Status, status="resumed"), find(events, ApprovalResolved))
 
 
+def over_budget() -> Events:
+    """The second step waits for a ceiling to be raised."""
+    events = canonical()
+    at = find(events, Step, step=2, status="started")
+    for event in (
+        Status(status="resumed", reason="budget"),
+        ApprovalResolved(approval_id="b", decision="approved"),
+        Status(status="paused", reason="budget"),
+        ApprovalRequested(approval_id="b", kind="budget", tool_name=""),
+        Budget(kind="limit", scope="tokens", used=9, limit=8),
+    ):
+        events = insert(events, at, event)
+    return events
+
+
+def r10_resumed_before_the_budget_is_raised() -> Events:
+    events = over_budget()
+    return move(events, find(events, Status, status="resumed"), find(events, ApprovalResolved))
+
+
 def r10_paused_without_an_approval() -> Events:
     events = canonical()
     at = find(events, McpProgress)
@@ -467,6 +491,7 @@ ALONE = [
     r10_no_pause,
     r10_no_resume,
     r10_resumed_before_the_resolution,
+    r10_resumed_before_the_budget_is_raised,
     r10_paused_without_an_approval,
     r10_resumed_without_a_pause,
     r10_step_starts_while_paused,
