@@ -297,8 +297,9 @@ class Driver:
         if starts:
             turn = self.turn()
             turn.add(*starts)
-            self._proven_under = self.guard.lease_in_force
-            await self.journal.store(turn.events, epoch=self.epoch)
+            under = self.guard.lease_in_force
+            if await self.journal.store(turn.events, epoch=self.epoch):
+                self._proven_under = under
             return
         await self._turn(await self._gather())
 
@@ -510,8 +511,11 @@ class Driver:
         """Get the lease, then look into the log: who claims now has seen the lease, or is seen."""
         if not self.guard.lease_in_force and self.guard.renew is not None:
             await through_outages(self.clock, self.guard.renew)
-        self._proven_under = self.guard.lease_in_force
-        return all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
+        under = self.guard.lease_in_force
+        proven = all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
+        if proven:  # not before the log has said so: another call may ask meanwhile
+            self._proven_under = under
+        return proven
 
     async def is_in_force(self) -> bool:
         """Whether the log says that the run is still this driver's; not by a read older than what is known."""
