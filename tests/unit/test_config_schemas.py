@@ -11,10 +11,14 @@ import jsonschema
 import pytest
 from foldlog.eventlog.errors import AgentConfigError
 from foldlog.runtime import RalphLoop, Registry, Swarm
+from foldlog.runtime.agent_config import AgentConfig, ContextConfig, PolicyConfig, PolicyRuleConfig
 from foldlog.runtime.config_schemas import schema_of
 from foldlog.runtime.kinds import KINDS, runnable_of_table
+from foldlog.runtime.ralph.loop import RalphConfig
+from foldlog.runtime.ralph.stop import Stop
 from foldlog.runtime.runnable import all_members
-from hypothesis import given
+from foldlog.runtime.swarm import SwarmConfig
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_agent_config import configurations, generated
@@ -76,6 +80,19 @@ def test_every_example_file_meets_the_schema_of_its_kind(path: Path) -> None:
     PUBLISHED[table.get("kind", "agent")].validate(table)
 
 
+KEYS = sorted(
+    {
+        *AgentConfig.model_fields,
+        *SwarmConfig.model_fields,
+        *RalphConfig.model_fields,
+        *Stop.model_fields,
+        *ContextConfig.model_fields,
+        *PolicyConfig.model_fields,
+        *PolicyRuleConfig.model_fields,
+        "agents",
+        "config",
+    }
+)
 AGENT = {"kind": "agent", "config": {"name": "a"}}
 
 
@@ -126,3 +143,37 @@ def test_the_forms_in_python_and_in_a_file_are_the_same() -> None:
     members = list(swarm.agents.values())
     assert isinstance(members[1], RalphLoop)
     assert Swarm(members, "reporter >> desk", name="newsroom").digest == swarm.digest
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["agent", "swarm", "ralph", "a >> b", "scripted:x", "session"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5) | st.integers(), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), ANYTHING, max_size=6),
+    st.sampled_from(list(KINDS)),
+)
+def test_whatever_is_given_is_a_configuration_or_an_error_that_says_what_is_wrong(
+    table: dict[str, Any], kind: str
+) -> None:
+    given_ = {"name": "a", **table}
+    try:
+        runnable = KINDS[kind](given_)
+    except AgentConfigError as error:
+        problems = error.problems
+    else:
+        problems = ()
+        PUBLISHED[kind].validate(json.loads(json.dumps(runnable.to_config())))
+    assert all(problem.message for problem in problems)
