@@ -43,6 +43,7 @@ from ..projections.fold import apply, check_epoch
 from ..projections.run_state import RunState
 from ..runtime import Registry
 from ..runtime.agent_config import AgentConfig
+from ..runtime.budgeting import BudgetUse, uses
 from ..runtime.commands import (
     ChildSpawned,
     Command,
@@ -561,13 +562,14 @@ def _reason(recorded: Event, values: Mapping[str, Any]) -> str:
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A run right behind one of its revisions: its state, the event there, and what was to be done next."""
+    """A run right behind one of its revisions: its state, the event there, its budgets, and what was to be done."""
 
     state: RunState
     revision: int
     event: Event
     at: float
     pending: tuple[Effect | ToolStarted, ...]
+    budgets: tuple[BudgetUse, ...] = ()
 
 
 def state_at(trace: Trace, revision: int, run: str | None = None) -> Point:
@@ -586,7 +588,10 @@ def state_at(trace: Trace, revision: int, run: str | None = None) -> Point:
         state.updated_at = commit.at
         if last == revision:
             todo = (*unsafe_starts(state, commit.at), *pending(state, commit.at))
-            return Point(state=state, revision=revision, event=event, at=commit.at, pending=todo)
+            budgets = tuple(uses(state, rules_of_run(state.submitted))) if state.submitted else ()
+            return Point(
+                state=state, revision=revision, event=event, at=commit.at, pending=todo, budgets=budgets
+            )
     if not last:
         raise RunNotFound(f"the trace of {trace.root!r} has no run {run!r}")
     raise ConfigError(f"run {run} has revisions 1 to {last}, not {revision}")

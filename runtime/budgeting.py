@@ -174,6 +174,37 @@ def _positive(amount: float | str) -> bool:
     return number.is_finite() and number > 0
 
 
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+class BudgetUse(msgspec.Struct, frozen=True):
+    """How much of a budget is used: decimals; `used` is null for a cost that nobody knows.
+
+    `name` is that of the configuration (`max_steps`, `context`, and the ceilings), `scope` what is counted: steps,
+    context (tokens), tokens, cost, seconds.
+    """
+
+    name: str
+    scope: str
+    used: str | None
+    limit: str
+
+
+def uses(state: RunState, rules: Rules) -> Iterator[BudgetUse]:
+    """The budgets of an agent's run, and how far they are used; what was raised counts. Other runs have none."""
+    if state.kind != "agent":
+        return
+    yield BudgetUse("max_steps", "steps", str(state.steps_completed), str(rules.max_steps))
+    if state.context.window_tokens is not None:
+        limit = state.context.window_tokens * (rules.limit_pct or 100) // 100
+        yield BudgetUse("context", "context", str(state.context.tokens), str(limit))
+    for ceiling in rules.ceilings:
+        limit_and_raised = Decimal(ceiling.limit) + Decimal(state.spent.raised.get(ceiling.name, "0"))
+        used = _used(state, ceiling)
+        told = None if used is None else f"{used:f}"
+        yield BudgetUse(ceiling.name, ceiling.scope, told, f"{limit_and_raised:f}")
+
+
 # --- what has to be known before a run starts -------------------------------------------------------------------------
 
 

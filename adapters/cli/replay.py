@@ -240,6 +240,17 @@ def point_document(point: Point) -> dict[str, Any]:
         "epoch": state.epoch,
         "owner": state.owner,
         "usage": msgspec.to_builtins(state.usage),
+        "cost_usd": state.cost_usd,
+        "budgets": msgspec.to_builtins(point.budgets),
+        "nodes": [
+            {
+                "name": node.name,
+                "ordinal": node.ordinal,
+                "run": node.child_run,
+                "status": node.status or "running",
+            }
+            for node in state.nodes
+        ],
         "messages": msgspec.to_builtins(state.messages),
         "queue": list(state.queue),
         "calls": [
@@ -275,6 +286,11 @@ def _tell_point(screen: Screen, point: Point) -> None:
         screen.tell(
             f"step {found['step']} {'open' if found['step_open'] else 'completed'}, epoch {found['epoch']}"
         )
+    for budget in found["budgets"]:
+        used = "an unknown amount" if budget["used"] is None else budget["used"]
+        screen.tell(("  budget     ", "dim"), f"{budget['name']}: {used} of {budget['limit']} used")
+    for node in found["nodes"]:
+        screen.tell(("  node       ", "dim"), f"{one_line(node['name'])} {node['status']} ({node['run']})")
     for message in found["messages"]:
         asked = ", ".join(call["name"] for call in message.get("tool_calls", ()))
         said = shown(message.get("content", ""), 200) + (f" → {one_line(asked)}" if asked else "")

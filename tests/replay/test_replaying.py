@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from foldlog.eventlog.commits import Commit, decode, encode
 from foldlog.eventlog.errors import ConfigError, RunNotFound
-from foldlog.eventlog.events import Submitted
+from foldlog.eventlog.events import Budget, Submitted
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
@@ -296,3 +296,16 @@ def test_a_revision_or_run_that_is_not_there_is_named() -> None:
     with pytest.raises(RunNotFound, match="nobody"):
         state_at(trace, 1, "nobody")
     assert run_subject(0, trace.root, trace.root) == trace.stored[0].subject
+
+
+def test_the_state_at_a_revision_tells_how_far_each_budget_is_used() -> None:
+    _, archive = played("kept_in_bounds")
+    passed = {}
+    for trace in archive.traces.values():
+        for event in trace.events:
+            if isinstance(event, Budget) and event.kind == "limit":
+                point = state_at(trace, event.revision or 0, event.run_id)
+                passed |= {use.scope: (float(use.used or 0), float(use.limit)) for use in point.budgets}
+                assert event.scope in passed
+                assert passed[event.scope] == (event.used, event.limit)
+    assert passed.keys() >= {"steps", "tokens"}
