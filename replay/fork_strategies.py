@@ -1,4 +1,4 @@
-"""Hypothesis strategies for forks: a run of a drawn agent, left at any of its revisions, and gone on with.
+"""Hypothesis strategies for forks: a run of a drawn agent, swarm or loop, left at any revision, and gone on with.
 
     @given(fork_scenarios(), faults())
     def test_executors_agree(scenario: ForkScenario, planned: tuple[Fault, ...]) -> None:
@@ -20,10 +20,12 @@ from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
 from ..runtime import LocalExecutor
 from .inputs import Answer, without_cancels
+from .loop_strategies import LoopScenario, loop_scenarios
 from .parity import ParityReport, staged
 from .scripts import read_script
 from .stage import ForkOf, play
-from .strategies import QUESTION, Scenario, scenarios, words
+from .strategies import ANSWERS, QUESTION, WORDS, Scenario, scenarios, words
+from .swarm_strategies import SwarmScenario, swarm_scenarios
 
 
 class ForkScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,36 @@ class ForkScenario(msgspec.Struct, frozen=True, kw_only=True):
         return await self.origin.check(
             **{"inputs": answers, "metadata": metadata, **options}, log=log, fork=fork
         )
+
+
+class FamilyForkScenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a swarm or a loop, and a fork of it behind a share of its revisions (0: the first, 1: the last)."""
+
+    origin: SwarmScenario | LoopScenario
+    share: float
+    tools: ForkTools = "ask"
+
+    async def check(self, *, log: Log | None = None, **options: Any) -> ParityReport:
+        """Run the origin on the local executor, then `check_parity` of its fork; options as there."""
+        log = log if log is not None else MemoryLog()
+        origin = self.origin
+        runnable = origin.swarm() if isinstance(origin, SwarmScenario) else origin.loop()
+        with staged(runnable, WORDS[0], read_script(origin.script), log=log) as case:
+            run = await play(case, "local", LocalExecutor, ANSWERS)
+        root = run.trace.root
+        revisions = sum(event.run_id == root for event in run.trace.events)
+        fork = ForkOf(run=root, at=1 + int(self.share * (revisions - 1)), tools=self.tools)
+        return await origin.check(**options, log=log, fork=fork)
+
+
+def family_fork_scenarios() -> st.SearchStrategy[FamilyForkScenario]:
+    """A fork of a swarm or a loop with all below it."""
+    return st.builds(
+        FamilyForkScenario,
+        origin=swarm_scenarios() | loop_scenarios(),
+        share=st.floats(0, 1, width=16),
+        tools=st.sampled_from(["replay", "ask", "run"]),
+    )
 
 
 def fork_scenarios() -> st.SearchStrategy[ForkScenario]:

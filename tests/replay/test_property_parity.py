@@ -14,7 +14,12 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.faults import Fault
 from foldlog.eventlog.jetstream.log import JetStreamLog
 from foldlog.replay import Comparison, Trace, canonical, check_trace, compare, rerun
-from foldlog.replay.fork_strategies import ForkScenario, fork_scenarios
+from foldlog.replay.fork_strategies import (
+    FamilyForkScenario,
+    ForkScenario,
+    family_fork_scenarios,
+    fork_scenarios,
+)
 from foldlog.replay.loop_strategies import LoopScenario, loop_scenarios
 from foldlog.replay.pytest_plugin import Server
 from foldlog.replay.strategies import Scenario, check_simulated, faults, scenarios, traces
@@ -22,7 +27,7 @@ from foldlog.replay.swarm_strategies import SwarmScenario, swarm_scenarios
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-Drawn = Scenario | SwarmScenario | LoopScenario | ForkScenario
+Drawn = Scenario | SwarmScenario | LoopScenario | ForkScenario | FamilyForkScenario
 
 EXAMPLES = settings(
     max_examples=40,
@@ -38,6 +43,7 @@ KINDS: dict[str, Callable[[], st.SearchStrategy[Drawn]]] = {
     "swarms": swarm_scenarios,
     "loops": loop_scenarios,
     "forks": fork_scenarios,
+    "forked families": family_fork_scenarios,
 }
 OPERATIONS_MAX = 90
 SHARDS, EXAMPLES_OF_A_SHARD = 5, 100
