@@ -358,6 +358,8 @@ class _Stage:
         answer = where.answer_in(self._inputs)
         if answer is None and self._case.end is not None and self._case.end.is_open(asked.run_id):
             return
+        if answer is None and not await self._is_pending(asked):  # part of the history of a fork
+            return
         if answer is None and asked.kind != "unverifiable":
             run = f", run={where.run!r}" if where.run else ""
             raise ConfigError(
@@ -370,9 +372,12 @@ class _Stage:
             else:
                 await self._resolve(asked, answer)
         except ApprovalError as error:
-            state = await self._runtime.get_run(asked.run_id).state()
-            if not state.over and state.approvals[asked.approval_id].pending:
+            if await self._is_pending(asked):
                 raise ConfigError(f"{where}: the answer of the inputs is refused: {error}") from error
+
+    async def _is_pending(self, asked: ApprovalRequested) -> bool:
+        state = await self._runtime.get_run(asked.run_id).state()
+        return not state.over and state.approvals[asked.approval_id].pending
 
     async def _resolve(self, asked: ApprovalRequested, answer: Answer) -> None:
         decision = answer.decision
