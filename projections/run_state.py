@@ -60,6 +60,8 @@ class CallState(msgspec.Struct):
     failures: int = 0
     asks: int = 0
     """Attempts that ended with a question."""
+    turn: int = 0
+    """Which answer cleared it, 1, 2, ...; 0 for a call that waited for none. Calls take their locks in this order."""
     retry_at: float | None = None
     emitted: int = 0
     """How many events of the call are stored; a re-run skips as many (contract.md section 6)."""

@@ -65,9 +65,12 @@ def _tool(state: RunState, call: CallState) -> ToolSpec:
 
 
 def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> Iterable[CallState]:
-    """Those that may run now: cleared, due, and at the front of their read-write lock in call order."""
+    """Those that may run now: cleared, due, and at the front of their read-write lock.
+
+    The order is that of the reply; but a call that people answered for comes behind those that could run before.
+    """
     waiting: dict[str, bool] = {}
-    for call in calls.values():
+    for call in sorted(calls.values(), key=lambda call: call.turn):
         if call.result is not None or not _cleared(state, call):
             continue
         spec = _tool(state, call)

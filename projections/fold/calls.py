@@ -119,6 +119,8 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
     call = state.calls.get(event.tool_call_id or "")
+    if call is not None:  # behind those that may run already
+        call.turn = max(each.turn for each in state.calls.values()) + 1
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
         call.started, call.orphaned = 0, False
 

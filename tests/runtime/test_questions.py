@@ -14,6 +14,8 @@ from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, tool
+from foldlog.runtime.decide import pending
+from foldlog.runtime.effects import CallTool
 from foldlog.runtime.toolport import ToolFailed
 
 from tests.replay.scenarios import ShiftedClock
@@ -280,3 +282,50 @@ async def test_progress_of_every_round_of_an_mcp_call_is_stored(script: Script) 
         await run.result(timeout_s=30)
         shown = [event.message async for event in run.stream() if isinstance(event, McpProgress)]
     assert shown == ["asking", "asking", "doing", "done"]
+
+
+@pytest.mark.parametrize("how", ["asks", "needs an approval"])
+async def test_a_call_that_people_answer_for_does_not_run_beside_one_that_runs_alone(
+    place: Place, script: Script, how: str
+) -> None:
+    inside: list[str] = []
+    entered, free = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure", parallel=False)
+    async def first(context: ToolContext) -> str:
+        """Ask, and be alone."""
+        if how == "asks":
+            await context.ask("Go on?")
+        assert inside == []
+        return "alone"
+
+    @tool(effect="pure", parallel=False)
+    async def second() -> str:
+        """Be alone until it is free."""
+        inside.append("second")
+        entered.set()
+        await free.wait()
+        inside.remove("second")
+        return "alone, too"
+
+    turn = calls(call("first", "a"), call("second", "b"))
+    hitl = [] if how == "asks" else ["first"]
+    agent = Agent("helper", model=script(turn, says("done")), tools=[first, second], hitl_tools=hitl)
+    await place.open(agent)
+    run = await place.start(agent)
+    await asyncio.wait_for(entered.wait(), 10)
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            await run.resolve(event.approval_id, "approved")  # type: ignore[attr-defined]
+            break
+    assert [effect.call_id for effect in await _running(run)] == ["b"]
+    free.set()
+    assert (await run.result(timeout_s=10)).output == "done"
+    answers = [m.content for m in await run.history() if m.role == "tool"]
+    assert answers == ["alone", "alone, too"]
+
+
+async def _running(run: RunHandle[Any]) -> list[Any]:
+    """The calls that the core would have run now."""
+    effects = pending(await run.state(), 1e12)
+    return [effect for effect in effects if isinstance(effect, CallTool)]
