@@ -21,7 +21,16 @@ from foldlog.replay import (
     read_archive,
     replay,
 )
-from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime import (
+    Agent,
+    Registry,
+    RunHandle,
+    Runtime,
+    Swarm,
+    ToolContext,
+    fork_storage,
+    tool,
+)
 from foldlog.runtime.ralph import RalphLoop, Scored, Stop
 
 from .conftest import Place, call, calls, says
@@ -437,3 +446,19 @@ async def test_all_that_a_fork_lacks_is_named_before_anything_is_stored(
         with pytest.raises(ConfigError, match=r"nobody:x.*'comand'"):
             await rt.fork(run.run_id, at=3, agent=led)
     assert len(await cheap.runtime.list_runs()) == before + 2
+
+
+async def test_a_family_that_one_batch_does_not_hold_is_refused_by_name(
+    cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company = Company(script)
+    await cheap.open(company.swarm)
+    parent = await cheap.start(company.swarm)
+    await parent.result(timeout_s=10)
+    before = len(await cheap.runtime.list_runs())
+    monkeypatch.setattr(fork_storage, "COMMITS_MAX", 5)
+    with pytest.raises(ConfigError, match=r"would share 9 runs, more than one batch .* the run of a node"):
+        await cheap.fork(parent, at=(await parent.state()).head.rev)
+    assert len(await cheap.runtime.list_runs()) == before
+    early = await cheap.fork(parent, at=4, tools="replay")
+    assert (await early.result(timeout_s=10)).output == "D"
