@@ -14,6 +14,8 @@ from .plots import Dot, dots, lines
 from .targets import Verdict, judge
 
 PAGE = "README.md"
+BUSY = 1.0
+"""A machine that does nothing else has a lower load before a part; one part leaves some to the next."""
 HEAD = """\
 # Figures
 
@@ -118,9 +120,10 @@ def _circumstances(taken: Taken) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in taken.machine.items())
     versions = ", ".join(f"{name} {value}" for name, value in taken.versions.items())
     tried = " A quick try: these figures are worth nothing." if taken.quick else ""
+    busy = " **The machine was busy with other work**, so that times are longer than they need be."
     return (
         f"Taken {taken.at} in {taken.took_s / 60:.1f} minutes, {taken.rounds} rounds; load before: "
-        f"{taken.load_before:.1f}.{tried} {machine}; {versions}."
+        f"{taken.load_before:.1f}.{tried}{busy * (taken.load_before > BUSY)} {machine}; {versions}."
     )
 
 
