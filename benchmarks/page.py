@@ -14,8 +14,8 @@ from .plots import Dot, dots, lines
 from .targets import Verdict, judge
 
 PAGE = "README.md"
-BUSY = 1.0
-"""A machine that does nothing else has a lower load before a part; one part leaves some to the next."""
+BUSY = 4.0
+"""A machine that does nothing else has a lower load before a part, even right after another part."""
 HEAD = """\
 # Figures
 

@@ -199,6 +199,10 @@ TARGETS = (
         limit=10,
         unit="ms",
         values=_found("large", large.LOAD, large.LARGE),
+        why_not=(
+            "the commits of a run lie in one or two blocks of some megabytes; after its start the server reads a block "
+            "from disk when it is first asked for something in it. The same run read again is below."
+        ),
     ),
     *(
         Target(

@@ -32,7 +32,33 @@ OWN_TIME = "CPU of a run in a function, without what it calls in Python"
 ALLOCATED = "bytes allocated in a function for a run"
 MISSING = "left out: it needs {}, of the extra `bench` (`pip install foldlog[bench]`)"
 
-DONE: dict[str, str] = {}
+DONE: dict[str, str] = {
+    "asyncio/runners.py Runner.run": (
+        "the event loop, and its reads: what arrives goes from one buffer to its handler, past the streams, tasks and "
+        "queues of nats-py"
+    ),
+    "asyncio/streams.py StreamWriter.write": (
+        "a system call each: messages of a busy turn of the loop share one; a lone one leaves at once; "
+        "acknowledgements and leases wait some milliseconds for company"
+    ),
+    "eventlog/commits.py encode": (
+        "encoded once, from a struct in the order in which it is stored, and not from a dictionary; its size is known "
+        "from that"
+    ),
+    "eventlog/commits.py digest_of_bytes": (
+        "one for the checksum of a commit, one for the chain; a reader has both from one pass over the bytes"
+    ),
+    "asyncio/tasks.py create_task": "an effect is one task and nothing more, without a group or a time-out around it",
+    "eventlog/jetstream/parser.py Parser._take": (
+        "messages are found in the buffer by their sizes, a header is no dictionary; bodies are copied once"
+    ),
+    "eventlog/jetstream/parser.py _take": "the copy that outlives the buffer",
+    "runtime/toolcall.py call_tool": "what only a call with secrets needs is made for no other",
+    "eventlog/jetstream/wire.py _publication": "the bytes that are sent, made once for each message",
+    "projections/messages.py chain": (
+        "a running digest over the messages, a struct a link: its cost does not grow with the history"
+    ),
+}
 """What was done about a line of a profile, by the function's name as the profile has it; shown beside it."""
 
 Row = tuple[str, int, int]
