@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..eventlog.events import ToolSpec
+from ..eventlog.events import Context, ToolSpec
 from ..eventlog.ports import Artifacts
-from ..projections.call_texts import result_text
+from ..projections.call_texts import answer_text, result_text
 from ..projections.messages import sha256_hex
 from ..projections.retrieval import LIMIT_MAX, RETRIEVE, SOURCE, retrieval_spec
 from ..projections.run_state import RunState
-from .rules import Rules
+from .rules import OFFLOAD_TOLD, Rules
 from .toolport import Tool, ToolContextPort, ToolFailed
 
 if TYPE_CHECKING:
@@ -35,6 +35,27 @@ def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -
 def is_offloaded(event: ToolResult) -> bool:
     """Whether the model is to see only the head and the tail of the result."""
     return "offloaded_artifact_id" in event.metadata
+
+
+def told(state: RunState) -> Context | None:
+    """What is said of a step that ends, if the model is to see only parts of some of its results."""
+    if state.submitted is None or state.submitted.rules < OFFLOAD_TOLD:
+        return None
+    results = [call.result for call in state.calls.values() if call.result is not None]
+    large = [result for result in results if is_offloaded(result)]
+    if not large:
+        return None
+    count = len(state.messages) + 1 + len(results)  # with the step's own, which it adds as it ends
+    return Context(
+        action="offload",
+        before_count=count,
+        after_count=count,
+        details={
+            "artifacts": [result.metadata["offloaded_artifact_id"] for result in large],
+            "characters_before": sum(len(result_text(result.result)) for result in large),
+            "characters_after": sum(len(answer_text(result)) for result in large),
+        },
+    )
 
 
 async def store(event: ToolResult, artifacts: Artifacts) -> None:

@@ -24,7 +24,9 @@ NEWEST_STAYS = 2
 """From these rules on, a compaction never takes away the newest message of the user, unless it alone is too much."""
 DISTINCT_IDS = 2
 """From these rules on, the id that a call gets instead of one that is taken is not taken, either."""
-RULES_NOW = 2
+OFFLOAD_TOLD = 3
+"""From these rules on, a `context` event tells which results of a step are shown in part."""
+RULES_NOW = 3
 """The rules of runs that are submitted now."""
 
 APPROVAL_EXPIRY_S = 7 * 24 * 3600.0

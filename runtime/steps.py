@@ -13,7 +13,7 @@ from ..eventlog.events import (
     TokenUsage,
     Usage,
 )
-from . import asking, budgeting, compaction
+from . import asking, budgeting, compaction, offloading
 from .approving import request_approval
 from .arguments import schema_problem
 from .calls import approval_needed, called
@@ -87,7 +87,10 @@ def complete(turn: Turn) -> None:
     state, rules = turn.state, turn.rules
     final = not state.calls
     step_usage = state.model.usage
+    offloaded = offloading.told(state)
     turn.add(Step(step=state.step, status="completed", completed_at=turn.now, usage=step_usage))
+    if offloaded is not None:
+        turn.add(offloaded)
     if not final:
         if state.same_rounds >= rules.loop_threshold > 0:
             times = f"{state.same_rounds} rounds in a row asked for the same tool calls"

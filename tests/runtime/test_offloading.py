@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from foldlog.eventlog import Context
 from foldlog.projections.messages import sha256_hex
 from foldlog.replay import load_trace, rerun
 from foldlog.runtime import Agent, tool
@@ -43,7 +44,11 @@ async def test_a_large_result_is_shown_in_part_and_can_be_read_on(place: Place, 
     assert (await run.result(timeout_s=10)).output == "done"
     results = [e for e in await place.events(run) if e.type == "tool_result"]
     assert (results[0].result, results[0].metadata["offloaded_artifact_id"]) == (TEXT, ID)
+    (told,) = [e for e in await place.events(run) if isinstance(e, Context)]
+    assert (told.action, told.step, told.before_count, told.after_count) == ("offload", None, 3, 3)
     answers = [message.content for message in await run.history() if message.role == "tool"]
+    cut = {"characters_before": len(TEXT), "characters_after": len(answers[0])}
+    assert told.details == {"artifacts": [ID], **cut}
     assert answers[0].startswith(TEXT[:2000])
     assert answers[0].endswith(TEXT[-1000:])
     assert f'retrieve_artifact(id="{ID}", offset=2000)' in answers[0]
