@@ -26,7 +26,8 @@ SETTING = "one node with its default configuration, the service in one process u
 READY_S = 60.0
 STARTED_S = 3.0
 """How long a second process has to begin to serve: nothing tells, for the first one answers, too."""
-SERVER = "node_modules/.bin/restate-server"
+SERVER = "node_modules/@restatedev/restate-server-*/bin/restate-server"
+"""The binary of the package for this platform, without the script around it that needs node."""
 
 bench = restate.Service("Bench")
 
@@ -120,7 +121,7 @@ async def main(rounds: int = 0) -> None:
     async with contextlib.AsyncExitStack() as stack:
         server = await started(
             stack,
-            *(str((home / SERVER).resolve()), "--base-dir", str(directory)),
+            *(str(next(home.glob(SERVER)).resolve()), "--base-dir", str(directory)),
             environment=environment,
             directory=directory,
         )
@@ -152,8 +153,7 @@ async def main(rounds: int = 0) -> None:
             idle.append(connection)
             return answer
 
-        servers = [server.pid, *await children(server.pid)]
-        await serve(call, SETTING, workers=[worker.pid], servers=servers)
+        await serve(call, SETTING, workers=[worker.pid], servers=[server.pid])
 
 
 async def started(
@@ -194,12 +194,6 @@ async def registered(admin: int, service: int) -> None:
                 await Http(admin).post("/deployments", {"uri": f"http://127.0.0.1:{service}"})
                 return
             await asyncio.sleep(0.2)
-
-
-async def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
 
 
 async def kill(
