@@ -270,6 +270,19 @@ async def poke(text: str, ctx: ToolContext) -> str:
 
 
 @tool(effect="pure")
+async def crowd(text: str, ctx: ToolContext) -> str:
+    """Several people say something at once while this runs, whoever runs it; each may meet trouble."""
+    world, run = WORLD.get(), ctx.run_id
+
+    def said(number: int) -> asyncio.Task[Any]:
+        words = f"{text} {number}"
+        return world.say_once(f"{run} {words}", lambda: world.inject(run, words, world.person()))
+
+    await asyncio.wait({said(number) for number in range(4)})
+    return "heard"
+
+
+@tool(effect="pure")
 async def halt(ctx: ToolContext) -> str:
     """Somebody asks the run to pause while this runs."""
     world, run = WORLD.get(), ctx.run_id

@@ -21,7 +21,7 @@ import msgspec
 
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
-from .cast import Call, a_model, a_scene, an_agent, calls, decide_on, ink, inquire, order, press, says
+from .cast import Call, a_model, a_scene, an_agent, calls, crowd, decide_on, ink, inquire, order, press, says
 from .world import Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -141,6 +141,14 @@ def injection(world: World) -> list[Job]:
     """Messages while it runs."""
     replies = calls(("poke", {"text": "hurry"})), calls(("poke", {"text": "faster"})), says("done")
     return [Job(an_agent(world, "injection", *replies), "question")]
+
+
+@scenario(compared=False)
+def chorus(world: World) -> list[Job]:
+    """Messages of several people at once, twice."""
+    rounds = [calls(("crowd", {"text": text})) for text in ("hurry", "faster")]
+    agent = an_agent(world, "chorus", *rounds, *[says("done")] * 4, extra=[crowd])
+    return [Job(agent, "question")]
 
 
 @scenario
