@@ -36,7 +36,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
         if not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
         if named.state.terminal is not None:
-            mine = conflicts and await _was_stored(log, subject, append)
+            mine = conflicts and await _was_stored(log, subject, append, named.state.head.position)
             return "cancelled" if mine else f"already_{named.state.terminal.status}"
         members = _open_below(journals, subject.id)
         if len(members) > BATCH_RUNS_MAX:
@@ -148,12 +148,18 @@ async def _cancel_all(
     return True
 
 
-async def _was_stored(log: Log, subject: Subject, append: str) -> bool:
-    """After a lost ack: look for the own append id in everything (protocol rule 2)."""
-    chain, found = Chain(), False
-    async for stored in log.events.read(subject):
-        found = found or chain.verify(stored).commit.append == append
-    return found
+async def _was_stored(log: Log, subject: Subject, append: str, known: int = 0) -> bool:
+    """After a lost ack: look for the own append id in everything (protocol rule 2), up to what is known at least."""
+    for _ in range(REFUSALS_MAX):
+        chain, position = Chain(), 0
+        async for stored in log.events.read(subject):
+            position = stored.position
+            if chain.verify(stored).commit.append == append:
+                return True
+        if position >= known:
+            break
+        await log.clock.sleep(STALE_READ_S)
+    return False
 
 
 def parent_wakeup(parent: Journal, child: str) -> list[Write]:
