@@ -54,7 +54,8 @@ class Heart:
         finally:
             del self._beating[id(driver)]
             driver.renew = None
-            self._later(lambda: self._host.log.leases.end(self._lease(beating)))
+            if not any(_is_same_claim(driver, other) for other in self.drivers):
+                self._later(lambda: self._host.log.leases.end(self._lease(beating)))
 
     async def aclose(self) -> None:
         """Stop beating."""
@@ -116,3 +117,8 @@ class Heart:
         task = asyncio.create_task(say())
         self._said.add(task)
         task.add_done_callback(self._said.discard)
+
+
+def _is_same_claim(one: Driver, other: Driver) -> bool:
+    """Whether they share a lease: of two deliveries of one wake-up one loses the claim, and the other goes on."""
+    return (one.state.run, one.epoch) == (other.state.run, other.epoch)
