@@ -15,11 +15,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes, encode
+from ..eventlog.commits import Head
 from ..eventlog.errors import Conflict, LogUnavailable
 from ..eventlog.events import BreakerUpdated
 from ..eventlog.names import breaker_subject
-from ..eventlog.ports import At, CommitWrite, Log
+from ..eventlog.ports import Log
+from .register import read_register, register_write
 from .rules import BreakerRules
 
 logger = logging.getLogger("foldlog.breakers")
@@ -139,27 +140,15 @@ class Breaker:
             logger.warning("the circuit breaker %s cannot be told what became of a call", self.name)
 
     async def _read(self) -> tuple[Head, BreakerUpdated]:
-        stored = await self._log.events.head(self._subject)
-        if stored is None:
-            return ORIGIN, BreakerUpdated(name=self.name, state="closed")
-        commit = decode(stored.data)
-        (event,) = [event for event in commit.events if isinstance(event, BreakerUpdated)]
-        return Head(stored.position, commit.rev, digest_of_bytes(stored.data)), event
+        head, events = await read_register(self._log, self._subject)
+        if not events:
+            return head, BreakerUpdated(name=self.name, state="closed")
+        (event,) = [event for event in events if isinstance(event, BreakerUpdated)]
+        return head, event
 
     async def _store(self, head: Head, event: BreakerUpdated) -> bool:
-        commit = Commit(
-            run=self._subject.id,
-            root="",
-            rev=head.rev + 1,
-            append=self._log.clock.new_id(),
-            prev=head.digest,
-            epoch=0,
-            at=self._log.clock.now(),
-            path="",
-            events=(event,),
-        )
         try:
-            await self._log.events.append(CommitWrite(self._subject, At(head.position), encode(commit)))
+            await self._log.events.append(register_write(self._log, self._subject, head, event))
         except Conflict:
             return False
         return True

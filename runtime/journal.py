@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from ..eventlog.clock import Clock
-from ..eventlog.commits import ORIGIN, Commit, Head, Recorded, decode, digest_of_bytes, encode, verify
+from ..eventlog.commits import Commit, Head, Recorded, digest_of_bytes, encode, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
     ChildFinished,
@@ -46,6 +46,7 @@ from ..projections.fold import fold_commit
 from ..projections.run_state import RunState
 from ..projections.snapshot import decode_state
 from . import offloading
+from .register import read_register, register_write
 from .rules import Rules, rules_of_run
 
 P = ParamSpec("P")
@@ -374,34 +375,20 @@ def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
 # --- lanes ------------------------------------------------------------------------------------------------------------
 
 
-async def read_lane(log: Log, lane: str) -> tuple[Subject, int, int, str, list[LaneEntry]]:
-    """The lane's subject, position, revision and digest of its last commit, and its queue, head first."""
+async def read_lane(log: Log, lane: str) -> tuple[Subject, Head, list[LaneEntry]]:
+    """The lane's subject, where it stands, and its queue, head first."""
     subject = lane_subject(lane, log.events.shards)
-    stored = await log.events.head(subject)
-    if stored is None:
-        return subject, ORIGIN.position, ORIGIN.rev, ORIGIN.digest, []
-    commit = decode(stored.data)
-    queue = [entry for event in commit.events if isinstance(event, LaneUpdated) for entry in event.queue]
-    return subject, stored.position, commit.rev, digest_of_bytes(stored.data), queue
+    head, events = await read_register(log, subject)
+    queue = [entry for event in events if isinstance(event, LaneUpdated) for entry in event.queue]
+    return subject, head, queue
 
 
 async def _lane_write(
     log: Log, lane: str, change: Callable[[list[LaneEntry]], list[LaneEntry]]
 ) -> tuple[CommitWrite, list[LaneEntry], list[LaneEntry], int]:
-    subject, position, revision, digest, before = await read_lane(log, lane)
+    subject, head, before = await read_lane(log, lane)
     after = change(before)
-    commit = Commit(
-        run=subject.id,
-        root="",
-        rev=revision + 1,
-        append=log.clock.new_id(),
-        prev=digest,
-        epoch=0,
-        at=log.clock.now(),
-        path="",
-        events=(LaneUpdated(queue=after),),
-    )
-    return CommitWrite(subject, At(position), encode(commit)), before, after, revision + 1
+    return register_write(log, subject, head, LaneUpdated(queue=after)), before, after, head.rev + 1
 
 
 async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
@@ -432,7 +419,7 @@ async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite,
 
 async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> bool | None:
     """Whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (rule 10)."""
-    _subject, _position, revision, _digest, queue = await read_lane(log, lane)
-    if revision < lane_cause:
+    _subject, head, queue = await read_lane(log, lane)
+    if head.rev < lane_cause:
         return None
     return bool(queue) and queue[0].run == run

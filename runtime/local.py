@@ -235,16 +235,15 @@ class LocalExecutor:
             or await at_head_of_lane(self._host.log, lane, journal.subject.id, 0)
         ):
             return True
-        subject, position, _revision, _digest, queue = await read_lane(self._host.log, lane)
+        subject, head, queue = await read_lane(self._host.log, lane)
         names = [entry.run for entry in queue]
         if journal.subject.id in names[1:]:
             before = names[names.index(journal.subject.id) - 1]
             await _until_over(
                 Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True)
             )
-        if (await read_lane(self._host.log, lane))[
-            1
-        ] == position:  # over, but still in what is read of the lane
+        _subject, now, _queue = await read_lane(self._host.log, lane)
+        if now.position == head.position:  # over, but still in what is read of the lane
             await self._host.log.clock.sleep(STALE_READ_S)
         await journal.catch_up()
         return False

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import msgspec
 
 from ..eventlog.clock import SystemClock
-from ..eventlog.commits import Commit, decode, encode
 from ..eventlog.errors import (
     ConfigError,
     Conflict,
@@ -33,7 +32,7 @@ from ..eventlog.names import (
     shard_in,
     shard_of,
 )
-from ..eventlog.ports import NEW, CommitWrite, Log, Subject, WakeWrite
+from ..eventlog.ports import Log, Subject, WakeWrite
 from ..projections.history import History
 from ..projections.messages import Message
 from ..projections.money import plus_cost
@@ -60,6 +59,7 @@ from .memory import memory_use
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .ralph import RalphLoop
+from .register import read_register, register_write
 from .registry import Registry
 from .resume_tokens import new_token, place_of
 from .rules import rules_of
@@ -354,9 +354,9 @@ class Runtime:
         for attempt in range(DECISIONS_MAX):
             if attempt > 1:  # a read may be stale: give it the time to be fresh
                 await self.log.clock.sleep(STALE_READ_S)
-            stored = await self.log.events.head(subject)
-            if stored is not None:
-                record = next(e for e in decode(stored.data).events if isinstance(e, KeyRecorded))
+            head, events = await read_register(self.log, subject)
+            if events:
+                record = next(event for event in events if isinstance(event, KeyRecorded))
                 original = msgspec.convert(record.submission, Submitted)
                 _refuse_other(original, submitted, f"{key.partition(':')[2]!r} belongs to run {record.run}")
                 return run_subject(record.shard, record.run, record.run), original
@@ -367,19 +367,8 @@ class Runtime:
                 input_digest=submitted.input_digest,
                 submission=msgspec.to_builtins(submitted),
             )
-            commit = Commit(
-                run=subject.id,
-                root="",
-                rev=1,
-                append=self.log.clock.new_id(),
-                prev="",
-                epoch=0,
-                at=self.log.clock.now(),
-                path="",
-                events=(event,),
-            )
             with contextlib.suppress(Conflict):
-                await self.log.events.append(CommitWrite(subject, NEW, encode(commit)))
+                await self.log.events.append(register_write(self.log, subject, head, event))
         raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
 
     async def _state_of(self, subject: Subject) -> RunState:

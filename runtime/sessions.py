@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..eventlog.commits import ORIGIN, Chain, Commit, Head, encode, head_of
+from ..eventlog.commits import ORIGIN, Chain, Head, head_of
 from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, SessionBusy
 from ..eventlog.events import LaneUpdated
 from ..eventlog.names import lane_subject, run_subject
-from ..eventlog.ports import At, CommitWrite, Log, Subject
+from ..eventlog.ports import CommitWrite, Log, Subject
 from ..projections.history import History, PastTurn, TurnState, fold_turn
 from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, restored
+from .register import register_write
 from .submission import check_text, lane_of
 
 
@@ -136,18 +137,7 @@ class _Lane(msgspec.Struct, kw_only=True):
 
     def write(self, log: Log, event: LaneUpdated, append: str) -> CommitWrite:
         """The write that stores the event behind what was read."""
-        commit = Commit(
-            run=self.subject.id,
-            root="",
-            rev=self.head.rev + 1,
-            append=append,
-            prev=self.head.digest,
-            epoch=0,
-            at=log.clock.now(),
-            path="",
-            events=(event,),
-        )
-        return CommitWrite(self.subject, At(self.head.position), encode(commit))
+        return register_write(log, self.subject, self.head, event, append)
 
 
 async def _read_lane(log: Log, subject: Subject) -> _Lane:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes, encode
+from ..eventlog.commits import Head
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable
 from ..eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
 from ..eventlog.names import run_subject, slots_subject
-from ..eventlog.ports import At, CommitWrite, Log, Timer, Wakeup
+from ..eventlog.ports import Log, Timer, Wakeup
 from ..projections.pending import PendingSlot
 from ..projections.run_state import RunState
 from ..projections.slots import Who, next_in_line, stands_in_line, with_taken, with_waiting, without
@@ -27,6 +27,7 @@ from .commands import Claim, Release
 from .decide import take
 from .journal import REFUSALS_MAX, STALE_READ_S, Journal, following
 from .owed import wakeup_for
+from .register import read_register, register_write
 from .turn import Turn
 from .waking import family_of
 
@@ -93,12 +94,11 @@ async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
 
 
 async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
-    stored = await log.events.head(slots_subject(name, log.events.shards))
-    if stored is None:
-        return ORIGIN, SlotsUpdated(name=name)
-    commit = decode(stored.data)
-    (event,) = [event for event in commit.events if isinstance(event, SlotsUpdated)]
-    return Head(stored.position, commit.rev, digest_of_bytes(stored.data)), event
+    head, events = await read_register(log, slots_subject(name, log.events.shards))
+    if not events:
+        return head, SlotsUpdated(name=name)
+    (event,) = [event for event in events if isinstance(event, SlotsUpdated)]
+    return head, event
 
 
 async def give_up(host: Host, journal: Journal, *, below: bool = False) -> None:
@@ -295,19 +295,8 @@ class Slots:
         raise LogUnavailable(f"the slots {self._name!r} cannot be seen as far as they are known; try again")
 
     async def _store(self, head: Head, event: SlotsUpdated) -> bool:
-        commit = Commit(
-            run=self._subject.id,
-            root="",
-            rev=head.rev + 1,
-            append=self._log.clock.new_id(),
-            prev=head.digest,
-            epoch=0,
-            at=self._log.clock.now(),
-            path="",
-            events=(event,),
-        )
         try:
-            await self._log.events.append(CommitWrite(self._subject, At(head.position), encode(commit)))
+            await self._log.events.append(register_write(self._log, self._subject, head, event))
         except (Conflict, AppendUnsure):  # stored or not: what is there now is decided on anew
             return False
         return True
