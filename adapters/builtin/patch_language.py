@@ -178,6 +178,8 @@ class _Reader:
     def __init__(self) -> None:
         self._files: list[_OpenFile] = []
         self._ended = False
+        self._placed = False
+        """Whether a line has named the environment, which is read and means nothing here."""
         self._number = 0
 
     def changes(self) -> tuple[Change, ...]:
@@ -221,8 +223,7 @@ class _Reader:
 
     def _content(self, file: _OpenFile | None, line: str, header: str) -> None:
         if file is None and header.startswith(ENVIRONMENT):
-            if not header.removeprefix(ENVIRONMENT).strip(SPACE):
-                raise PatchSyntaxError("apply_patch environment_id cannot be empty")
+            self._environment(header.removeprefix(ENVIRONMENT).strip(SPACE))
         elif file is not None and file.kind == "update":
             self._update(file, line, header)
         elif file is not None and file.kind == "add" and line.startswith("+"):
@@ -233,6 +234,13 @@ class _Reader:
                 f"'{DELETE}{{path}}', '{UPDATE}{{path}}'",
                 self._number,
             )
+
+    def _environment(self, name: str) -> None:
+        if not name:
+            raise PatchSyntaxError("apply_patch environment_id cannot be empty")
+        if self._placed:
+            raise PatchSyntaxError("apply_patch environment_id cannot be specified more than once")
+        self._placed = True
 
     def _update(self, file: _OpenFile, line: str, header: str) -> None:
         last = file.chunks[-1] if file.chunks else None

@@ -59,7 +59,7 @@ def apply_patch(
     place = Workspace(workspace)
     try:
         text = _argument(patch) if patch is not None else _standard_input()
-        if not text:
+        if not text and patch is None:
             return _failed(_USAGE, USAGE)
         summary = apply(place, parse(text))
     except PatchSyntaxError as error:

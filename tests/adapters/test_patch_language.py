@@ -187,6 +187,11 @@ REFUSED: dict[str, tuple[str, int | None, str]] = {
         LAST,
     ),
     "a here-document that is too short": ("<<EOF\n*** Begin Patch\nEOF", None, FIRST),
+    "two environments": (
+        patch("*** Environment ID: a", "*** Environment ID: a", "*** Delete File: a"),
+        None,
+        "apply_patch environment_id cannot be specified more than once",
+    ),
     "an environment without a name": (
         patch("*** Environment ID:   "),
         None,
