@@ -47,8 +47,9 @@ async def run_child(
     output = HeadAndTail(command.output_bytes_max)
     begun_s = time.monotonic()
     timed_out = False
+    starting = asyncio.ensure_future(_Child.start(argv, command, output, cwd=cwd, env=env, pass_fds=pass_fds))
     try:
-        child = await _Child.start(argv, command, output, cwd=cwd, env=env, pass_fds=pass_fds)
+        child = await _started(starting, killer)
     except OSError as error:
         return _not_started(argv[0], error, time.monotonic() - begun_s)
     try:
@@ -69,6 +70,21 @@ async def run_child(
         duration_s=time.monotonic() - begun_s,
         timed_out=timed_out,
     )
+
+
+async def _started(starting: asyncio.Future[_Child], killer: Killer) -> _Child:
+    """The child. One that starts while this is cancelled is ended, with all that it has started by then.
+
+    Cancelled itself, asyncio's start would end the one process only. Raises `OSError`.
+    """
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True), suppress(OSError):
+            child = await starting
+            killer.kill(child.pid)
+            await child.end()
+        raise
 
 
 class _Child(asyncio.SubprocessProtocol):

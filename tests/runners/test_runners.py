@@ -104,6 +104,30 @@ def test_a_runner_that_does_nothing_fails_every_test(pytester: pytest.Pytester) 
     assert outcomes["failed"] >= len(tests) > 0
 
 
+async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, written = asyncio.get_running_loop(), asyncio.Event()
+    start = loop.subprocess_exec
+
+    async def slow_to_return(*args: Any, **fields: Any) -> Any:
+        started = await start(*args, **fields)
+        while not (tmp_path / "pids").exists():  # noqa: ASYNC110 - A command is no event.
+            await asyncio.sleep(0.01)
+        written.set()
+        await asyncio.sleep(0)
+        return started
+
+    monkeypatch.setattr(loop, "subprocess_exec", slow_to_return)
+    script = "sleep 20 & one=$!; sleep 20 & echo $one $! > pids.new; mv pids.new pids; wait"
+    running = asyncio.create_task(DirectRunner(Workspace(tmp_path)).run(sh(script)))
+    await written.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await asyncio.to_thread(gone, (tmp_path / "pids").read_text())
+
+
 # --- the supervisor ---
 
 
