@@ -15,6 +15,8 @@ from .messages import Message
 
 BYTES_PER_TOKEN = 4
 TokenSource = Literal["provider", "tiktoken", "estimate"]
+UsageSource = Literal["provider", "estimate"]
+"""What a `usage` event says; those of earlier releases may say tiktoken."""
 
 
 class TokenCount(msgspec.Struct, frozen=True):

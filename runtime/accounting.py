@@ -11,7 +11,7 @@ import msgspec
 from ..eventlog.events import TokenUsage
 from ..projections.messages import canonical_json
 from ..projections.money import usd_text
-from ..projections.tokens import TokenSource, messages_tokens
+from ..projections.tokens import UsageSource, messages_tokens
 from .models import Finished, ModelRequest
 from .tokens import Estimate, TokenCounter
 
@@ -22,10 +22,10 @@ _log = logging.getLogger("foldlog.accounting")
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Tokens, how they are known, and US dollars as text; null for an unknown price."""
+    """Tokens, whose word they are, and US dollars as text; null for an unknown price."""
 
     usage: TokenUsage
-    source: TokenSource
+    source: UsageSource
     cost_usd: str | None
 
 
@@ -33,12 +33,16 @@ def account(
     registry: Registry, model: str, request: ModelRequest, finished: Finished, written: str
 ) -> Account:
     """The account of a call of `provider:model` that answered with `written`. Never raises: the answer is paid for."""
-    usage, source = finished.usage, finished.usage_source
+    usage, source = finished.usage, _source_of(finished)
     if usage is None:
-        counter = _counter(registry, model)
-        usage, source = _counted(request, written, counter), counter.source
+        usage = _counted(request, written, _counter(registry, model))
     stated = _stated(finished.cost_usd)
     return Account(usage, source, _cost_usd(registry, model, usage) if stated is None else stated)
+
+
+def _source_of(finished: Finished) -> UsageSource:
+    """Nobody's count is the provider's word, however good its tokenizer (contract.md section 2)."""
+    return "provider" if finished.usage is not None and finished.usage_source == "provider" else "estimate"
 
 
 def _stated(cost_usd: str | None) -> str | None:

@@ -250,7 +250,8 @@ class Agent(Generic[OutputT]):
     def from_config(cls, data: Mapping[str, Any], registry: Registry | None = None) -> Agent[Any]:
         """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
 
-        Raises `AgentConfigError` for a wrong key and, if a registry is given, `NotRegistered` for an unknown tool.
+        A `kind` of `agent`, as in a file, is no part of it. Raises `AgentConfigError` for a wrong key and, if a
+        registry is given, `NotRegistered` for an unknown tool.
         """
         agent: Agent[Any] = object.__new__(cls)
         agent._assign(AgentConfig.from_config(data), {})

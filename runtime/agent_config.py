@@ -43,6 +43,8 @@ from .policy import Action as PolicyAction
 INTEGER_MAX = 2**53 - 1
 """What every reader of JSON holds exactly."""
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+AGENT = "agent"
+"""The kind of a run of an agent, and of its configuration."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
 _BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
@@ -273,10 +275,18 @@ class AgentConfig(_Table):
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> AgentConfig:
-        """The configuration in `data`. Raises `AgentConfigError` that names each wrong key by its path."""
+        """The configuration in `data`. Raises `AgentConfigError` that names each wrong key by its path.
+
+        A table among others says its `kind`; that of an agent may say it anywhere.
+        """
         if not isinstance(data, Mapping):
             raise AgentConfigError(f"an agent is configured by a table, not {data!r:.60}")
-        return cls.model_validate(dict(data))
+        table = dict(data)
+        kind = table.pop("kind", AGENT)
+        if kind != AGENT:
+            told = f"kind is {kind!r:.60}, and this is read as an agent"
+            raise AgentConfigError(told, [ConfigProblem("kind", told)])
+        return cls.model_validate(table)
 
     def to_config(self) -> dict[str, Any]:
         """The configuration as JSON builtins; `from_config` of it is equal. Every call gives a fresh copy."""
@@ -295,7 +305,9 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 def config_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of an agent's configuration."""
-    return {"$schema": DRAFT, **AgentConfig.model_json_schema()}
+    schema = AgentConfig.model_json_schema()
+    schema["properties"]["kind"] = {"const": AGENT, "description": "What the table is of; may be left out."}
+    return {"$schema": DRAFT, **schema}
 
 
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:

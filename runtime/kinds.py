@@ -21,8 +21,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {
 
 def runnable_of_table(table: Mapping[str, Any]) -> Runnable[Any]:
     """The runnable of a table whose `kind` says what it is; an agent if it says nothing. Raises `AgentConfigError`."""
-    kind = checked_kind(table.get("kind", "agent"))
-    return KINDS[kind]({k: v for k, v in table.items() if (k, v) != ("kind", "agent")})
+    return KINDS[checked_kind(table.get("kind", "agent"))](table)
 
 
 def checked_kind(kind: object) -> str:

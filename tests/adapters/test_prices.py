@@ -99,8 +99,8 @@ def test_the_registry_asks_by_the_address_that_the_models_provider_calls(monkeyp
     assert not registry.price_known("openai:gpt-4o")
 
 
-async def usage_of(agent: Agent) -> Usage:
-    async with Runtime.open("memory://") as rt:
+async def usage_of(agent: Agent, registry: Registry | None = None) -> Usage:
+    async with Runtime.open("memory://", registry=registry) as rt:
         handle = await rt.start(agent, "hi")
         await handle.result()
         (found,) = [event async for event in handle.stream(detailed=True) if isinstance(event, Usage)]
@@ -129,6 +129,30 @@ async def test_a_round_whose_usage_the_provider_keeps_to_itself_is_counted_price
         TokenUsage(input_tokens=101, output_tokens=10, total_tokens=111),
     )
     assert found.cost_usd == "0.0000301"
+
+
+@pytest.mark.parametrize("reported", [True, False])
+async def test_what_a_tokenizer_counted_is_an_estimate_to_the_reader_of_a_run(
+    reported: bool, monkeypatch: pytest.MonkeyPatch
+):
+    class Counter:
+        source = "tiktoken"
+
+        def count(self, text: str) -> int:
+            return len(text)
+
+    class Silent:
+        def check(self, model: str) -> None: ...
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+            yield TextDelta("four")
+            yield Finished(reason="stop", usage=TOKENS if reported else None, usage_source="tiktoken")
+
+        async def aclose(self) -> None: ...
+
+    monkeypatch.setattr(Registry, "token_counter", lambda *_: Counter())
+    found = await usage_of(Agent("a", model="silent:m"), Registry(providers={"silent": Silent()}))
+    assert (found.source, found.usage.output_tokens) == ("estimate", 100 if reported else 4)
 
 
 async def test_a_provider_that_says_what_it_cost_is_believed():

@@ -9,8 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from foldlog.adapters.cli.agent_files import check_path
 from foldlog.eventlog.errors import AgentConfigError
-from foldlog.runtime import RalphLoop, Registry, Swarm
+from foldlog.runtime import Agent, RalphLoop, Registry, Swarm
 from foldlog.runtime.agent_config import AgentConfig, ContextConfig, PolicyConfig, PolicyRuleConfig
 from foldlog.runtime.config_schemas import schema_of
 from foldlog.runtime.kinds import KINDS, runnable_of_table
@@ -54,6 +55,21 @@ def test_whatever_is_accepted_meets_the_schema_of_its_kind_as_it_was_given_and_a
     PUBLISHED[runnable.kind].validate(json.loads(json.dumps(stored)))
     again = KINDS[runnable.kind](json.loads(json.dumps(stored)))
     assert again.to_config() == stored
+
+
+def test_a_table_that_says_it_is_of_an_agent_is_one_everywhere_and_of_another_kind_nowhere(
+    tmp_path: Path,
+) -> None:
+    table = {"kind": "agent", "name": "a"}
+    assert Agent.from_config(table).to_config() == runnable_of_table({"name": "a"}).to_config()
+    PUBLISHED["agent"].validate(table)
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(table))
+    assert [each.problems for each in check_path(str(file), None)] == [()]
+    other = {"kind": "swarm", "name": "a"}
+    with pytest.raises(AgentConfigError, match=r"^kind is 'swarm', and this is read as an agent$"):
+        Agent.from_config(other)
+    assert not PUBLISHED["agent"].is_valid(other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
