@@ -21,7 +21,7 @@ Json = Any
 """Any JSON value as Python builtins. (msgspec has no recursive JSON type that is also fast.)"""
 
 
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of one or more model calls. `cached` is part of input, `reasoning` part of output."""
 
     input_tokens: int = 0
@@ -78,7 +78,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ToolSchema(name=self.name, description=self.description, parameters=self.parameters)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
     """The fields that every event has. `revision` and `cursor` are null for drafts, `step` outside of steps."""
 
     run_id: str = ""

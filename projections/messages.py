@@ -18,7 +18,7 @@ Place = tuple[int, int]
 """Where a call was made: step (0 for messages from before the run) and index within its round."""
 
 
-class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call within an assistant message. `arguments` is the JSON text as the model wrote it."""
 
     id: str
@@ -26,7 +26,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One message of the conversation. `tool_call_id` names the call that a message of role tool answers."""
 
     role: Literal["system", "user", "assistant", "tool"]
