@@ -24,7 +24,7 @@ from ..eventlog.events import (
     ToolSpec,
     ToolsRefreshRequested,
 )
-from .messages import Message, Place
+from .messages import Message, Place, chain
 
 
 class ApprovalState(msgspec.Struct):
@@ -195,7 +195,7 @@ class Todo(msgspec.Struct):
     done: bool = False
 
 
-class RunState(msgspec.Struct):
+class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no hash
     """All that is known about a run. `head` says up to where."""
 
     run: str = ""
@@ -265,7 +265,9 @@ class RunState(msgspec.Struct):
     messages: list[Message] = []
     history_count: int = 0
     """How many messages stand before the run's own input."""
-    messages_digest: str = ""
+    linked_messages: int = 0
+    """How many of the messages `linked_digest` covers: the others are linked when somebody asks for the digest."""
+    linked_digest: str = ""
     usage: TokenUsage = TokenUsage()
     """Of all model calls: those of steps and those besides."""
     cost_usd: str | None = "0"
@@ -278,6 +280,30 @@ class RunState(msgspec.Struct):
     same_rounds: int = 0
     unknown_type: str | None = None
     """The type of the first event that this code does not know; it must not drive such a run."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they know the same, whoever was asked for the digest already."""
+        if not isinstance(other, RunState) or self.messages_digest != other.messages_digest:
+            return False
+        return super().__eq__(other)
+
+    @property
+    def messages_digest(self) -> str:
+        """The chain over the messages (R12), for who asks a model: others do not pay for it."""
+        self.link_messages()
+        return self.linked_digest
+
+    def link_messages(self) -> None:
+        """Lead the chain on to the last message."""
+        for message in self.messages[self.linked_messages :]:
+            self.linked_digest = chain(self.linked_digest, message, self.call_places)
+        self.linked_messages = len(self.messages)
+
+    def place_call(self, call_id: str, place: Place) -> None:
+        """Keep where a call was made. What was said of an earlier one with its id is linked with that one's place."""
+        if call_id in self.call_places:
+            self.link_messages()
+        self.call_places[call_id] = place
 
     @property
     def exists(self) -> bool:

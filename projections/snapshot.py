@@ -32,6 +32,7 @@ _STATES = msgspec.json.Decoder(RunState)
 
 def encode_state(state: RunState) -> bytes:
     """The snapshot of a state."""
+    state.link_messages()  # equal states have equal bytes
     data = msgspec.json.encode(state)
     return msgspec.json.encode(Snapshot(fold=FOLD, sum=digest_of_bytes(data), state=msgspec.Raw(data)))
 

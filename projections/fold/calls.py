@@ -31,7 +31,7 @@ from .counting import count_retry
 def call_tool(state: RunState, event: ToolCall) -> None:
     """The model wants a tool called."""
     call_id = event.tool_call_id or ""
-    state.call_places[call_id] = (state.step, len(state.calls))
+    state.place_call(call_id, (state.step, len(state.calls)))
     state.calls[call_id] = CallState(
         id=call_id,
         index=len(state.calls),

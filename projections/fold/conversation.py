@@ -17,7 +17,7 @@ from ...eventlog.events import (
     SummaryMade,
     ToolSpec,
 )
-from ..messages import Message, canonical_json, chain
+from ..messages import Message, canonical_json
 from ..prompt import (
     budget_line,
     kept_indices,
@@ -72,7 +72,7 @@ def hydrate(state: RunState, event: MemoryHydrated) -> None:
         except msgspec.ValidationError:  # of nobody's writing
             continue
         for call in message.tool_calls:
-            state.call_places[call.id] = (0, len(state.call_places))
+            state.place_call(call.id, (0, len(state.call_places)))
         if message.tool_call_id is None or message.tool_call_id in state.call_places:
             remembered.append(message)
     had = bool(state.messages) and state.messages[0].role == "system"
@@ -134,21 +134,21 @@ def tell_system(state: RunState) -> None:
 
 
 def add_message(state: RunState, message: Message) -> None:
-    """The next message, with its link of the chain."""
-    _link(state, message)
+    """The next message."""
+    _append(state, message)
     state.context.tokens += message_tokens(message)
 
 
-def _link(state: RunState, message: Message) -> None:
+def _append(state: RunState, message: Message) -> None:
     state.messages.append(message)
     state.context.messages += 1
-    state.messages_digest = chain(state.messages_digest, message, state.call_places)
 
 
 def set_messages(state: RunState, messages: list[Message]) -> None:
     """Another history: the chain begins anew."""
     count = state.context.messages + max(0, len(messages) - len(state.messages))
-    state.messages, state.messages_digest, state.context.tokens = [], "", state.context.tool_tokens
+    state.messages, state.linked_messages, state.linked_digest = [], 0, ""
+    state.context.tokens = state.context.tool_tokens
     for message in messages:
         add_message(state, message)
     state.context.messages = count
@@ -162,4 +162,4 @@ def give_back(state: RunState, message: Message, reported: int = 0) -> None:
         told = with_line(message, budget_line(context.tokens, context.window_tokens))
         context.tokens += message_tokens(told) - message_tokens(message)
         message = told
-    _link(state, message)
+    _append(state, message)

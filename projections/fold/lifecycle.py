@@ -35,7 +35,7 @@ def submit(state: RunState, event: Submitted) -> None:
     for item in event.messages:
         message = msgspec.convert(item, Message)
         for call in message.tool_calls:
-            state.call_places[call.id] = (0, len(state.call_places))
+            state.place_call(call.id, (0, len(state.call_places)))
         add_message(state, message)
     state.history_count = len(state.messages)
     add_message(state, Message(role="user", content=event.input))

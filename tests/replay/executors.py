@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import msgspec
 from foldlog.eventlog.events import McpProgress, Step, StoredEvent, Submitted, Text, Usage
 from foldlog.eventlog.ports import Subject
-from foldlog.projections.messages import chain
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import CAPABILITIES, Agent
 from foldlog.runtime.commands import Command, ToolEmitted, ToolReturned
@@ -111,10 +110,7 @@ def _reverse_results(state: RunState, event: StoredEvent) -> None:
         return
     results = [message for message in state.messages if message.role == "tool"][-len(state.calls) :]
     state.messages[-len(state.calls) :] = reversed(results)
-    digest = ""
-    for message in state.messages:
-        digest = chain(digest, message, state.call_places)
-    state.messages_digest = digest
+    state.linked_messages, state.linked_digest = 0, ""
 
 
 class ReordersResults(OwnExecutor):

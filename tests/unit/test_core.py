@@ -13,14 +13,17 @@ from foldlog.eventlog.events import (
     ENGINE,
     OBSERVABLE,
     McpProgress,
+    Step,
     StoredEvent,
     Submitted,
     TokenUsage,
+    ToolCall,
+    ToolResult,
     ToolSpec,
     Unknown,
 )
 from foldlog.projections.fold import apply, evolve
-from foldlog.projections.messages import CallRequest
+from foldlog.projections.messages import CallRequest, chain
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import encode_state, state_in
 from foldlog.runtime.calls import free_id
@@ -382,6 +385,35 @@ def test_folding_in_place_is_what_the_pure_fold_gives(seed: int) -> None:
         pure = evolve(pure, event, NOW)
     in_place = given_events(*story.told)
     assert pure == in_place
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_digest_of_the_messages_is_the_same_whenever_somebody_asks_for_it(seed: int) -> None:
+    asked, asked_late = given_events(), given_events()
+    for event in told_at_random(seed).told:
+        apply(asked, event, NOW)
+        apply(asked_late, event, NOW)
+        assert asked.messages_digest
+    assert asked_late.linked_messages == 0
+    assert encode_state(asked) == encode_state(copy.deepcopy(asked_late))
+    assert asked == asked_late
+
+
+def test_a_call_whose_id_is_used_again_keeps_its_place_in_the_digest() -> None:
+    rounds: list[StoredEvent] = []
+    for step in (1, 2):
+        rounds += [
+            Step(step=step, status="started"),
+            ToolCall(step=step, tool_call_id="same", tool_name="look"),
+            ToolResult(step=step, tool_call_id="same", tool_name="look", success=True, result="ok"),
+            Step(step=step, status="completed"),
+        ]
+    state = given_events(*rounds)
+    digest = ""
+    for message, step in zip(state.messages, (0, 0, 1, 1, 2, 2), strict=True):
+        digest = chain(digest, message, {"same": (step, 0)})
+    assert state.messages_digest == digest
 
 
 @settings(max_examples=200, deadline=None)
