@@ -256,6 +256,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """What the run has noted that is to be done, oldest first."""
     hydrated: bool = False
     """Whether the run was told of earlier ones already."""
+    looked_up: bool = False
+    """Whether stored knowledge was searched already."""
     knowledge: str = ""
     """What the system message says of stored knowledge."""
     planning: PlanningState = msgspec.field(default_factory=PlanningState)

@@ -66,6 +66,7 @@ from ..runtime.commands import (
     Expired,
     Inject,
     IssueToken,
+    KnowledgeRead,
     MemoMade,
     ModelCallFailed,
     ModelReplied,
@@ -115,6 +116,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return RefreshTools(event.mcp_servers, event.by)
         case ToolsRefreshFailed():
             return PreparationFailed(event.error_type, event.error, state.refreshes)
+        case KnowledgeFound() if state.prepared:
+            return KnowledgeRead(event.items)
         case MemoryHydrated() | KnowledgeFound() | Prepared():
             return _prepared(state, events)
         case Reasoning() | Text() | Usage():

@@ -36,6 +36,12 @@ class ToolsResolved(msgspec.Struct, frozen=True):
     window_tokens: int | None = None
 
 
+class KnowledgeRead(msgspec.Struct, frozen=True):
+    """The stored knowledge that fits the run's input, as in `KnowledgeFound`."""
+
+    items: Any
+
+
 class PreparationFailed(msgspec.Struct, frozen=True):
     """The run cannot start."""
 
@@ -244,6 +250,7 @@ Command = (
     Claim
     | Release
     | ToolsResolved
+    | KnowledgeRead
     | PreparationFailed
     | ModelReplied
     | ModelCallFailed

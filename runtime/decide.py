@@ -21,6 +21,7 @@ from . import (
     calls,
     compaction,
     coordinate,
+    knowing,
     planning,
     refreshing,
     steps,
@@ -39,6 +40,7 @@ from .commands import (
     Expired,
     Inject,
     IssueToken,
+    KnowledgeRead,
     MemoMade,
     ModelCallFailed,
     ModelReplied,
@@ -57,7 +59,7 @@ from .commands import (
     ToolReturned,
     ToolsResolved,
 )
-from .effects import Effect, Prepare
+from .effects import Effect, LookUp, Prepare
 from .request import PLANNER
 from .rules import Rules
 from .turn import Turn
@@ -87,7 +89,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         is_planner = state.model.phase == PLANNER
         return planning.pending(state, now) if is_planner else asking.pending(state)
     if not state.step_open:
-        return ()
+        return (LookUp(),) if knowing.is_due(state) else ()
     return calls.pending(state, now) if state.model.replied else asking.pending(state)
 
 
@@ -112,6 +114,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
                         tools=list(command.tools), model=command.model, window_tokens=command.window_tokens
                     )
                 )
+        case KnowledgeRead():
+            knowing.read(turn, command)
         case PreparationFailed() if command.refresh:
             refreshing.failed(turn, command)
         case PreparationFailed():
@@ -212,8 +216,10 @@ def _advance_once(turn: Turn) -> bool:
 
 
 def _at_boundary(turn: Turn) -> None:
-    """A pause, the budgets, room in the window, the plan, and the next step: the first of them that is due."""
-    if steps.pause(turn) or budgeting.pause(turn) or compaction.begin(turn) or budgeting.stop(turn):
+    """A pause, the budgets, room in the window, knowledge, the plan, and the next step: the first that is due."""
+    if steps.pause(turn) or budgeting.pause(turn) or compaction.begin(turn):
+        return
+    if knowing.is_due(turn.state) or budgeting.stop(turn):
         return
     if planning.is_due(turn.state, turn.rules):
         planning.go_on(turn)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
-from ..eventlog.events import LateOutcome, ToolStarted
+from ..eventlog.events import KnowledgeFound, LateOutcome, ToolStarted
 from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
-from . import budgeting, features, remembering, timeouts
+from . import budgeting, features, knowing, remembering, timeouts
 from .call_slots import CallSlots
 from .calls import call_of, tool_of
 from .cancelling import is_being_cancelled
@@ -31,6 +31,7 @@ from .commands import (
     Command,
     EvaluationReturned,
     Expired,
+    KnowledgeRead,
     ModelReplied,
     ParkForChildren,
     PreparationFailed,
@@ -40,7 +41,7 @@ from .commands import (
     ToolsResolved,
 )
 from .decide import advance, pending, take, unsafe_starts
-from .effects import CallModel, CallTool, Effect, Evaluate, Expire, Prepare, RunNode, WaitUntil
+from .effects import CallModel, CallTool, Effect, Evaluate, Expire, LookUp, Prepare, RunNode, WaitUntil
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
 from .modelcall import call_model
@@ -428,6 +429,8 @@ class Driver:
                 self.post(await call_model(self, effect))
             case Prepare():
                 self.post(await self._prepare(effect))
+            case LookUp():
+                self.post(await self._look_up())
             case RunNode():
                 await self.children.run_node(effect)
             case Evaluate():
@@ -459,8 +462,17 @@ class Driver:
     async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
         limit = self.journal.rules.context.history_messages_max
         hydrated = await remembering.recall(self.host, self.state, limit)
-        knowledge = await remembering.look_up(self.host, self.state)
+        if knowing.comes_last(self.state.submitted) or not knowing.is_asked_for(self.state.submitted):
+            return msgspec.structs.replace(found, hydrated=hydrated)
+        items = await remembering.look_up(self.host, self.state)
+        knowledge = KnowledgeFound(items=items) if items else None
         return msgspec.structs.replace(found, hydrated=hydrated, knowledge=knowledge)
+
+    async def _look_up(self) -> Command:
+        try:
+            return KnowledgeRead(await remembering.look_up(self.host, self.state))
+        except FoldlogError as error:
+            return PreparationFailed(error_type="config_error", message=str(error))
 
     async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
         value: Any = None
@@ -601,7 +613,7 @@ class Driver:
             case CallTool():
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
                 return call is not None and call.result is None and effect.attempt == call.attempt
-            case Prepare() | WaitUntil() | RunNode() | Evaluate() | Expire():
+            case Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
                 return False
 
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:

@@ -16,6 +16,10 @@ class Prepare(msgspec.Struct, frozen=True):
     refresh: int = 0
 
 
+class LookUp(msgspec.Struct, frozen=True):
+    """Search stored knowledge for what fits the input; ends in `KnowledgeRead` or `PreparationFailed`."""
+
+
 class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     """Call the model; ends in `ModelReplied` or `ModelCallFailed`. `phase` as in `ModelRequested`."""
 
@@ -70,4 +74,4 @@ class Expire(msgspec.Struct, frozen=True, kw_only=True):
     step: int
 
 
-Effect = Prepare | CallModel | CallTool | RunNode | Evaluate | WaitUntil | Expire
+Effect = Prepare | LookUp | CallModel | CallTool | RunNode | Evaluate | WaitUntil | Expire

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..eventlog.events import KnowledgeFound, MemoryHydrated, Submitted
+from ..eventlog.events import MemoryHydrated
 from ..projections.history import distinct_calls
 from ..projections.messages import Message
 from ..projections.run_state import RunState
 from .journal import through_outages
+from .knowing import is_asked_for
 from .memory import memory_use
 
 if TYPE_CHECKING:
@@ -24,13 +25,7 @@ PIECES_MAX = 5
 
 def is_needed(state: RunState) -> bool:
     """Whether the run has a memory that was not read yet. Raises `ConfigError` for one that cannot be read."""
-    return _is_asked_for(state.submitted) and not state.hydrated
-
-
-def _is_asked_for(submitted: Submitted | None) -> bool:
-    if submitted is None:
-        return False
-    return bool(submitted.config.get("memory")) or submitted.metadata.get("memory") is not None
+    return is_asked_for(state.submitted) and not state.hydrated
 
 
 async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHydrated | None:
@@ -50,11 +45,9 @@ async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHy
     return MemoryHydrated(scope=use.scope, backend=use.backend, messages=messages)
 
 
-async def look_up(host: Host, state: RunState) -> KnowledgeFound | None:
-    """The knowledge that fits the input of a run with a memory; null for none. Raises `KnowledgeUnavailable`."""
-    submitted = state.submitted
-    if submitted is None or not _is_asked_for(submitted) or state.knowledge:
-        return None
+async def look_up(host: Host, state: RunState) -> list[Any]:
+    """The knowledge that fits the input of the run, the best first. Raises `KnowledgeUnavailable`, `ConfigError`."""
     store = host.registry.knowledge(host.log.namespace)
-    found = await store.search(submitted.input, PIECES_MAX)
-    return KnowledgeFound(items=msgspec.to_builtins(list(found))) if found else None
+    found = await store.search(state.submitted.input if state.submitted else "", PIECES_MAX)
+    items: list[Any] = msgspec.to_builtins(list(found))
+    return items

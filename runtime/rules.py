@@ -26,7 +26,9 @@ DISTINCT_IDS = 2
 """From these rules on, the id that a call gets instead of one that is taken is not taken, either."""
 OFFLOAD_TOLD = 3
 """From these rules on, a `context` event tells which results of a step are shown in part."""
-RULES_NOW = 3
+KNOWLEDGE_LAST = 4
+"""From these rules on, knowledge is looked up when the history is within its bounds, and not before."""
+RULES_NOW = 4
 """The rules of runs that are submitted now."""
 
 APPROVAL_EXPIRY_S = 7 * 24 * 3600.0

@@ -50,7 +50,8 @@ def reject_output(state: RunState, event: OutputRejected) -> None:
 
 
 def find_knowledge(state: RunState, event: KnowledgeFound) -> None:
-    """The system message says what is known."""
+    """The system message says what is known, if anything is."""
+    state.looked_up = True
     state.knowledge = knowledge_block(event.items)
     tell_system(state)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError
+from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.replay import load_trace, rerun
 from foldlog.runtime import Agent, tool
-from foldlog.runtime.knowledge import KnowledgeItem
+from foldlog.runtime.knowledge import KnowledgeItem, KnowledgeUnavailable
 
 from .conftest import Place, call, calls, says
 
@@ -92,6 +94,60 @@ async def test_knowledge_that_fits_stands_in_the_system_prompt(place: Place, scr
     system = (await run.history())[0].content
     assert system == "Be brief.\n\n<knowledge>\n[notes]\nOtto is a fish.\n</knowledge>"
     assert shelf.asked == ["Who is Otto?"]
+
+
+async def test_knowledge_is_looked_up_when_the_history_was_cut_and_before_the_planner_whoever_goes_on(
+    place: Place, tmp_path: Path
+) -> None:
+    turns = {"planner": [{"text": "1. Answer."}], "turns": [{"text": "done"}]}
+    (tmp_path / "planned.json").write_text(json.dumps(turns))
+
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(Shelf):
+        async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
+            self.asked.append(query)
+            entered.set()
+            await go.wait()
+            return []
+
+    shelf = Slow()
+    agent = Agent(
+        "helper",
+        model=f"scripted:{tmp_path / 'planned.json'}",
+        memory={"scope": "session"},
+        context={"history_messages_max": 2, "overflow": "truncate"},
+        planning_enabled=True,
+    )
+    await place.open(agent, knowledge=shelf)
+    before = [{"role": "user", "content": f"old {number}"} for number in range(4)]
+    run = await place.start(agent, "new", session="talk", messages=before)
+    await entered.wait()
+    assert [message.content for message in await run.history()] == ["new"]
+    leaving = asyncio.create_task(place.hand_over(run))
+    go.set()
+    await leaving
+    assert (await run.result(timeout_s=10)).output == "done"
+    types = [event.type for event in (await load_trace(place.log, run.run_id)).events]
+    order = ["memory_hydrated", "prepared", "context", "knowledge_found", "plan_made", "step"]
+    assert [kind for kind in dict.fromkeys(types) if kind in order] == order
+    assert types.count("knowledge_found") == 1
+
+
+async def test_a_shelf_that_cannot_be_read_fails_the_run_before_its_first_step(
+    place: Place, script: Script
+) -> None:
+    class Locked(Shelf):
+        async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
+            raise KnowledgeUnavailable("the shelf is locked: try again")
+
+    agent = Agent("helper", model=script(says("done")), memory={"scope": "session"})
+    await place.open(agent, knowledge=Locked())
+    run = await place.start(agent, session="talk")
+    with pytest.raises(RunFailed, match="the shelf is locked: try again"):
+        await run.result(timeout_s=10)
+    seen = [(e.type, getattr(e, "status", None)) async for e in run.stream(detailed=True)]
+    assert seen == [("status", "starting"), ("error", None), ("status", "error")]
 
 
 async def test_what_was_read_once_is_never_read_again(place: Place, script: Script) -> None:

@@ -1,0 +1,33 @@
+"""Stored knowledge is looked up once: the history is within its bounds by then, and there is no plan yet."""
+
+from __future__ import annotations
+
+from ..eventlog.events import KnowledgeFound, Submitted
+from ..projections.run_state import RunState
+from .commands import KnowledgeRead
+from .rules import KNOWLEDGE_LAST
+from .turn import Turn
+
+
+def is_asked_for(submitted: Submitted | None) -> bool:
+    """Whether the run has a memory, and with it knowledge."""
+    if submitted is None:
+        return False
+    return bool(submitted.config.get("memory")) or submitted.metadata.get("memory") is not None
+
+
+def comes_last(submitted: Submitted | None) -> bool:
+    """Whether it is looked up behind the cuts; in runs of earlier releases with all else that is read."""
+    return submitted is not None and submitted.rules >= KNOWLEDGE_LAST
+
+
+def is_due(state: RunState) -> bool:
+    """Whether the first step waits for it."""
+    wanted = comes_last(state.submitted) and is_asked_for(state.submitted)
+    return wanted and state.prepared and not state.looked_up and state.step == 0
+
+
+def read(turn: Turn, command: KnowledgeRead) -> None:
+    """What was found, be it nothing: nobody searches again."""
+    if is_due(turn.state):
+        turn.add(KnowledgeFound(items=command.items))
