@@ -51,7 +51,7 @@ async def run_child(
     try:
         child = await _started(starting, killer)
     except OSError as error:
-        return _not_started(argv[0], error, time.monotonic() - begun_s)
+        return _not_started(command.argv[0], error, time.monotonic() - begun_s)
     try:
         async with asyncio.timeout(command.timeout_s):
             await child.exited.wait()

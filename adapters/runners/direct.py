@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -15,12 +18,17 @@ from ..builtin.workspace import Workspace
 from .child import run_child
 from .place import ENV_ALLOWED, Place
 
+MARK: Final = "FOLDLOG_COMMAND"
+"""The variable by which all that a command started is known as its own."""
+_ROUNDS_MAX: Final = 50
+
 
 class DirectRunner:
     """Runs commands in a session of their own, started by this process.
 
-    At the end its process group is killed, and on a time-out or a cancellation also its descendants that left the
-    group. Not found are those whose parent ended before: `SubprocessRunner` finds these too.
+    At the end its process group is killed, its descendants, and on Linux whatever else has its mark in the environment,
+    wherever it went. Not found is what left the group and its parent, and gave its environment up, too:
+    `SubprocessRunner` finds that as well.
     """
 
     def __init__(
@@ -30,13 +38,17 @@ class DirectRunner:
 
     async def run(self, command: Command) -> Outcome:
         """See `ToolRunner.run`."""
-        cwd, env = self._place.cwd(command), self._place.env(command)
+        mark = secrets.token_hex(16)
+        cwd, env = self._place.cwd(command), {**self._place.env(command), MARK: mark}
         async with self._place.alone():
-            return await run_child(command.argv, command, cwd=cwd, env=env, killer=_Tree())
+            return await run_child(command.argv, command, cwd=cwd, env=env, killer=_Tree(mark))
 
 
 class _Tree:
-    """Kills the group that `pid` leads and the descendants that it still has."""
+    """Kills the group that `pid` leads, the descendants that it still has, and what has the mark."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"{MARK}={mark}".encode()
 
     def kill(self, pid: int) -> None:
         doomed: list[psutil.Process] = []
@@ -48,6 +60,30 @@ class _Tree:
         for process in doomed:
             with suppress(psutil.Error):
                 process.kill()
+        for _ in range(_ROUNDS_MAX):  # one that is found may have forked before it was killed
+            if not _kill_all(_marked(self._mark)):
+                return
+
+
+def _marked(mark: bytes) -> Iterator[int]:
+    """The processes whose environment holds the mark; a zombie has none. Linux only."""
+    if sys.platform != "linux":
+        return
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.name.isdecimal() and mark in Path(entry.path, "environ").read_bytes():
+                    yield int(entry.name)
+
+
+def _kill_all(pids: Iterable[int]) -> int:
+    """Kill these, and say how many were still there."""
+    count = 0
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+            count += 1
+    return count
 
 
 def kill_group(pid: int) -> None:

@@ -60,8 +60,6 @@ class OnThisMachine(ToolRunnerSuite):
 
 
 class TestDirect(OnThisMachine):
-    finds_whom_parents_left = False
-
     @pytest.fixture
     def runner(self, root: Path) -> ToolRunner:
         return DirectRunner(Workspace(root))
@@ -126,6 +124,13 @@ async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing_behind
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await asyncio.to_thread(gone, (tmp_path / "pids").read_text())
+
+
+async def test_what_a_runner_puts_before_a_program_is_not_blamed_for_it(tmp_path: Path) -> None:
+    too_much = Command(argv=("echo", "x" * 3 * MB))
+    for runner in (DirectRunner(Workspace(tmp_path)), SubprocessRunner(Workspace(tmp_path))):
+        outcome = await runner.run(too_much)
+        assert (outcome.exit_code, outcome.output) == (126, "echo: Argument list too long\n")
 
 
 # --- the supervisor ---
