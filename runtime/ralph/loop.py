@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from math import isfinite
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -46,7 +48,7 @@ class Reflection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Scorer = Callable[[Scored], float | Awaitable[float]]
-"""How good an output is; more is better. Usually 0 to 1."""
+"""How good an output is; more is better. Usually 0 to 1. A truth value is 0 or 1."""
 
 Reflect = Callable[[Reflection], str | Awaitable[str]]
 """What the next iteration is told besides the loop's own input."""
@@ -223,11 +225,15 @@ class RalphLoop:
         value = await given if inspect.isawaitable(given) else given
         if name == REFLECT and not isinstance(value, str):
             raise ConfigError(f"reflect of loop {self.name!r} returned {type(value).__name__}, not text")
-        if name != REFLECT and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise ConfigError(
-                f"scorer {name!r} of loop {self.name!r} returned {type(value).__name__}, not a number"
-            )
-        return value
+        return value if name == REFLECT else self._score(name, value)
+
+    def _score(self, name: str, value: Any) -> float:
+        """The number that a scorer returned; true is 1."""
+        told = repr(value) if isinstance(value, float) else type(value).__name__
+        with suppress(OverflowError):
+            if isinstance(value, (int, float)) and isfinite(score := float(value)):
+                return score
+        raise ConfigError(f"scorer {name!r} of loop {self.name!r} returned {told}, not a finite number")
 
 
 def read_config(data: Mapping[str, Any]) -> RalphConfig:

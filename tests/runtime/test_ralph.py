@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,24 @@ async def test_a_scorer_that_fails_is_a_system_error_that_names_it(place: Place,
     with pytest.raises(RunFailed, match="scorer quality: ValueError"):
         await run.result(timeout_s=20)
     assert ralph_events(await place.events(run))[-2:] == [(1, "failed", {}), ("system_error", 1, {})]
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400, "0.5", None])
+async def test_what_is_no_finite_number_is_no_score(cheap: Place, script: Script, value: Any) -> None:
+    loop = RalphLoop(Agent("writer", model=script(says("text"))), scorers={"quality": lambda _: value})
+    await cheap.open(loop)
+    run = await cheap.start(loop, "write")
+    with pytest.raises(RunFailed, match=r"scorer 'quality' of loop 'loop' returned .+, not a finite number"):
+        await run.result(timeout_s=20)
+
+
+async def test_a_score_may_be_a_whole_number_or_a_truth_value(cheap: Place, script: Script) -> None:
+    scorers = {"yes": lambda _: True, "large": lambda _: 2**70}
+    loop = RalphLoop(Agent("writer", model=script(says("text"))), scorers, Stop(max_iterations=1))
+    await cheap.open(loop)
+    run = await cheap.start(loop, "write")
+    await run.result(timeout_s=20)
+    assert ralph_events(await cheap.events(run))[-1] == ("max_iterations", 1, {"yes": 1.0, "large": 2.0**70})
 
 
 async def test_an_iteration_that_a_person_cancels_ends_the_loop(place: Place, script: Script) -> None:
