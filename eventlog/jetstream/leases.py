@@ -2,8 +2,8 @@
 
 A lease is a message that the server forgets when its time is over. A worker that is there has a consumer which never
 gets a message: when the worker's connection ends, the server deletes the consumer and tells everybody. Whoever hears it
-asks the worker twice more, since it may only have reconnected, and then tells everybody of its leases. Each lease is
-ended under a condition, so that of many who hear of the death one tells.
+asks for the worker until it has had the time to reconnect, and then tells everybody of its leases. Each lease is ended
+under a condition, so that of many who hear of the death one tells.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from .wire import Done, NoResponders, Wire
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-GONE_AFTER_S = 0.03
+GONE_AFTER_S = 0.01
 """How long a worker's connection may be gone before the server tells of it."""
-SECOND_LOOK_S = 0.05
+SECOND_LOOK_S = 0.02
 """How long after that whoever hears it looks once more: a worker that was only cut off is back by then."""
+RECONNECT_ROUND_TRIPS = 4
+"""How many round trips it takes to connect again. Where one takes long, a worker has so much more time to be back."""
 GRACE_S = 5.0
 """How long, after this process itself was disconnected, others get to come back before they count as dead."""
 
@@ -252,15 +254,20 @@ class Coroner:
                 await self._bury(worker)
 
     async def _gone(self, worker: str) -> bool:
-        """Whether nobody answers for the worker, now and a moment later."""
-        if await self._answers(worker):
-            return False
-        await asyncio.sleep(SECOND_LOOK_S)
-        while not await self._answers(worker):
-            if asyncio.get_running_loop().time() >= self._patient_until:
+        """Whether nobody answers for the worker, now and for as long as it would take it to come back."""
+        loop = asyncio.get_running_loop()
+        began_at, slowest_s = loop.time(), 0.0
+        while True:
+            asked_at = loop.time()
+            if await self._answers(worker):
+                return False
+            now = loop.time()
+            slowest_s = max(slowest_s, now - asked_at)
+            back_until = began_at + SECOND_LOOK_S + RECONNECT_ROUND_TRIPS * slowest_s
+            left_s = max(back_until, self._patient_until) - now
+            if left_s <= 0:
                 return True
-            await asyncio.sleep(_RECHECK_S)
-        return False
+            await asyncio.sleep(min(left_s, _RECHECK_S))
 
     async def _answers(self, worker: str) -> bool:
         try:

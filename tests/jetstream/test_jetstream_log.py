@@ -488,20 +488,6 @@ async def test_a_worker_that_died_unheard_is_told_to_the_next_who_listens(
         assert [lease.run for lease in await take(deaths, 1, within_s=DEATH_S)] == ["r1"]
 
 
-async def test_a_worker_whose_connection_comes_back_is_not_dead(
-    server: EphemeralServer, log: JetStreamLog, gate: Gate
-) -> None:
-    lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
-    async with log.leases.deaths() as deaths, opened(gate.url) as mine, mine.leases.presence("alive"):
-        await mine.leases.vouch(lease, 600)
-        for _ in range(3):
-            await cut_off(mine, gate)
-        async with worker(server.url, "dead", "r1") as kill:
-            await kill()
-            assert [lease.worker for lease in await take(deaths, 1, within_s=DEATH_S)] == ["dead"]
-        assert await log.leases.live("r", "alive", 1)
-
-
 async def test_a_restart_of_the_server_kills_no_worker(server: EphemeralServer, log: JetStreamLog) -> None:
     lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
     async with log.leases.deaths() as deaths, opened(server.url) as mine, mine.leases.presence("alive"):
@@ -523,6 +509,27 @@ accounts {
 system_account: SYS
 no_auth_user: me
 """
+
+
+@pytest.mark.parametrize("config", ["", SYSTEM_EVENTS], ids=["consumer", "disconnects"])
+async def test_a_worker_that_is_cut_off_and_connects_again_at_once_keeps_its_runs(config: str) -> None:
+    lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
+    async with (
+        EphemeralServer(extra_config=config) as server,
+        Gate(server.port) as gate,
+        opened(server.url, shards=2) as log,
+        log.leases.deaths() as deaths,
+        opened(gate.url, name="alive") as mine,
+        mine.leases.presence("alive"),
+    ):
+        await mine.leases.vouch(lease, 600)
+        for _ in range(5):
+            await cut_off(mine, gate)
+            await until(lambda: not deaths._inquests)
+        async with worker(server.url, "dead", "r1") as kill:
+            await kill()
+            assert [lease.worker for lease in await take(deaths, 1, within_s=DEATH_S)] == ["dead"]
+        assert await log.leases.live("r", "alive", 1)
 
 
 async def test_a_worker_is_known_by_the_name_of_its_connection_where_the_system_tells_of_those(
