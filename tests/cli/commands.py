@@ -1,4 +1,4 @@
-"""The command `foldlog` as a process of its own, in a project of its own."""
+"""The command `foldlog` as a process of its own, in a project of its own; the one that the PATH leads to."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-FOLDLOG = str(Path(sys.executable).with_name("foldlog"))
+FOLDLOG = "foldlog"
 WAIT_S = 40.0
 # What the surroundings of the test run may not decide.
 _FOREIGN = ("NATS_", "OPENAI_", "FOLDLOG_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")

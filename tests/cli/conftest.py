@@ -1,5 +1,6 @@
-"""One real server for all commands of a module, a namespace for each test."""
+"""One real server for all commands of a module, a namespace for each test; commands that start at once."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,13 @@ async def main():
         await asyncio.to_thread(input)
 asyncio.run(main())
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _commands_start_at_once(forked_commands: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(forked_commands), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 """`foldlog demo`: the whole of it as a process, and its verdict on traces that are not equal."""
 
 import json
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +24,9 @@ TAKEOVER = Takeover(killed="worker-1", by="worker-2", epoch=2, revision=9, after
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Project]:
-    """A place for a demo, in which nothing is left behind when the test is over."""
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """A place for a demo, as it is installed, in which nothing is left behind when the test is over."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     project = Project(tmp_path, None)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     yield project

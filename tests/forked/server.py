@@ -1,0 +1,195 @@
+"""Forks `foldlog` commands that need no time to start, since all that they import is imported already.
+
+`python server.py SOCKET` says `ready`, and serves the clients beside it until its input ends. A command is a real
+process with the client's streams, directory and environment; it dies when its client does.
+"""
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import random
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
+
+import typer.main
+from foldlog.adapters.cli import app as root
+
+MODULES = (
+    "foldlog.adapters.demo.show",
+    "foldlog.adapters.mcp",
+    "foldlog.adapters.openai",
+    "foldlog.adapters.prices",
+    "foldlog.adapters.scripted",
+    "foldlog.eventlog.embedded",
+    "foldlog.eventlog.jetstream",
+    "foldlog.replay",
+    "foldlog.runtime",
+    "anyio._backends._asyncio",
+    "mcp.client.session",
+    "openai",
+    "rich.console",
+    "rich.table",
+    "sqlite3",
+    "uvloop",
+)
+
+
+def load() -> None:
+    """Import what a command might."""
+    package = sys.modules[root.__package__]
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in MODULES:
+        importlib.import_module(name)
+    command = typer.main.get_command(root.app)
+    typer.main.get_command = lambda _: command  # made once, not by each
+    assert threading.active_count() == 1, "a thread would be missing in what is forked"
+    gc.collect()
+    gc.freeze()
+
+
+class Server:
+    """The processes that were forked, each with the client it answers."""
+
+    def __init__(self, path: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(128)
+        self._clients: dict[int, socket.socket] = {}
+        self._ended, ended = socket.socketpair()
+        self._ended.settimeout(0)
+        ended.settimeout(0)
+        self._wakeup = ended
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ended.fileno(), warn_on_full_buffer=False)
+        self._selector = selectors.DefaultSelector()
+        for source in (self._listener, self._ended, sys.stdin):
+            self._selector.register(source, selectors.EVENT_READ)
+
+    def serve(self) -> dict[str, Any] | None:
+        """Returns in a forked process with its order, and in the server itself when the input has ended."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is sys.stdin:
+                    self._end()
+                    return None
+                if key.fileobj is self._ended:
+                    self._reap()
+                elif key.fileobj is self._listener:
+                    if (order := self._fork()) is not None:
+                        return order
+                else:
+                    self._kill(cast("socket.socket", key.fileobj))
+
+    def _fork(self) -> dict[str, Any] | None:
+        client, _ = self._listener.accept()
+        header, streams, _, _ = socket.recv_fds(client, 4, 3)
+        with client.makefile("rb") as sent:
+            order: dict[str, Any] = json.loads(sent.read(int.from_bytes(header, "big")))
+        if (process := os.fork()) == 0:
+            self._leave()
+            client.close()
+            become(order, streams)
+            return order
+        for stream in streams:
+            os.close(stream)
+        self._clients[process] = client
+        self._selector.register(client, selectors.EVENT_READ)
+        with suppress(BrokenPipeError):
+            client.sendall(b"%d\n" % process)
+        return None
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            self._ended.recv(4096)
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                client = self._clients.pop(ended[0])
+                with suppress(BrokenPipeError):
+                    client.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
+                with suppress(KeyError):  # it was gone before
+                    self._selector.unregister(client)
+                client.close()
+
+    def _kill(self, client: socket.socket) -> None:
+        """The client is gone; its process is still to be reaped."""
+        self._selector.unregister(client)
+        (process,) = (process for process, known in self._clients.items() if known is client)
+        os.kill(process, signal.SIGKILL)
+
+    def _end(self) -> None:
+        for process in self._clients:
+            os.kill(process, signal.SIGKILL)
+
+    def _leave(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for known in (self._listener, self._ended, self._wakeup, *self._clients.values()):
+            known.close()
+
+
+def become(order: dict[str, Any], streams: list[int]) -> None:
+    """Be what the client would have been."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    time.tzset()
+    random.seed()
+    tempfile.tempdir = None
+    command = os.path.join(os.path.dirname(sys.executable), "foldlog")  # noqa: PTH118, PTH120
+    sys.argv = [command, *order["argv"]]
+    sys.path.insert(0, os.path.dirname(command))  # noqa: PTH120
+    sys.stdin = text(0, "rb", "strict")
+    sys.stdout = text(1, "wb", "strict")
+    sys.stderr = text(2, "wb", "backslashreplace")
+
+
+def text(stream: int, mode: str, errors: str) -> io.TextIOWrapper:
+    """A standard stream as the interpreter opens it."""
+    binary = cast("BinaryIO", open(stream, mode, closefd=False))  # noqa: SIM115
+    lines = stream == 2 or binary.isatty()
+    return io.TextIOWrapper(
+        binary, "utf-8", errors, line_buffering=lines, write_through="PYTHONUNBUFFERED" in os.environ
+    )
+
+
+def carry_out() -> None:
+    """Run the command and end as the interpreter does, without taking everything apart first."""
+    try:
+        root.main()
+    except SystemExit as end:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(end.code or 0))
+
+
+def main() -> None:
+    load()
+    server = Server(sys.argv[1])
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    if server.serve() is not None:
+        carry_out()
+
+
+if __name__ == "__main__":
+    main()
