@@ -45,6 +45,10 @@ Effect = Literal["pure", "idempotent", "unsafe"]
 """What a second run of a tool call would do: nothing, nothing more, or unknown harm."""
 
 
+ToolStatus = Literal["success", "error", "timed_out", "aborted"]
+"""How an attempt at a tool call ended. Aborted: what it did was cancelled, by the tool itself or as its child."""
+
+
 class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as the model sees it. `parameters` is a JSON Schema of type object."""
 

@@ -355,7 +355,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
     call = state.calls.get(event.tool_call_id or "")
     status = event.metadata.get("status")
     settled = "recorded_from" in event.metadata or (call is not None and _is_settled_by_the_core(state, call))
-    if settled or status not in {"success", "error", "timed_out"}:
+    if settled or status not in {"success", "error", "timed_out", "aborted"}:
         return None
     return ToolReturned(
         step=event.step or 0,

@@ -56,7 +56,7 @@ from ..runtime.models import (
 from ..runtime.opening import open_log
 from ..runtime.runnable import Runnable, all_members
 from ..runtime.shared_family import Ancestors, reopen
-from ..runtime.toolport import Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
+from ..runtime.toolport import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
 from .recorded_functions import recorded
@@ -388,10 +388,13 @@ class RecordedTool:
         context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
         if result.success:
             return result.result
-        if result.metadata.get("status") == "timed_out":
+        status = result.metadata.get("status")
+        if status == "timed_out":
             late = ToolTimedOut(0.0)
             late.args, late.result = (result.error or "",), result.result
             raise late
+        if status == "aborted":
+            raise ChildFailed(result.error or "", status="cancelled", run_id="")
         raise ToolFailed(result.error or "", result=result.result)
 
     async def _show(self, called: Called, event: Event, context: Any) -> None:
@@ -402,10 +405,10 @@ class RecordedTool:
                 await context.ask(asked["message"], asked["schema"], name=asked["name"])
             case _ if inner:
                 context.emit(msgspec.structs.replace(event, agent_path=inner))
-            case McpProgress():
+            case McpProgress(tool_name=name) if name == called.call.tool_name:
                 context.progress(event.progress, event.total, event.message)
-            case Custom():
-                context.emit(Custom(event.name, event.data))
+            case McpProgress() | Custom():
+                context.emit(msgspec.structs.replace(event, agent="", agent_path=""))
             case _:
                 pass
 

@@ -237,7 +237,7 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
             case ModelFailed(retry_at=None) if asked is not None:  # given up, or a fallback was asked instead
                 yield msgspec.structs.replace(asked, failure=event)
             case Usage() if asked is not None:
-                calls = [each for each in events if isinstance(each, ToolCall) and each.step == event.step]
+                calls = [each for each in _asked_in(events, event.step) if each.agent_path == path]
                 reply += _deltas(calls)
                 yield msgspec.structs.replace(asked, reply=(*reply, _end(event, calls)))
             case SummaryMade() if asked is not None:
@@ -248,6 +248,10 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
             case _:
                 pass
         apply(state, _own(event), event.at)  # type: ignore[arg-type] # an event as it is stored
+
+
+def _asked_in(events: list[Event], step: int | None) -> Iterator[ToolCall]:
+    return (each for each in events if isinstance(each, ToolCall) and each.step == step)
 
 
 def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:

@@ -5,6 +5,7 @@ The core takes an answer or leaves it; what is wrong with one that it leaves is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..eventlog.errors import ApprovalError
@@ -61,6 +62,14 @@ def given_json(value: object) -> Any:
         return as_json(value)
     except NotJson as error:
         raise ApprovalError(f"what is given with an answer is stored as JSON: {error}") from None
+
+
+def given_arguments(value: object) -> dict[str, Any] | None:
+    """The arguments of an answer. Raises `ApprovalError` for what is no object."""
+    if value is not None and not isinstance(value, Mapping):
+        raise ApprovalError(f"the arguments of an answer are an object, not {value!r:.60}")
+    given: dict[str, Any] | None = given_json(value)
+    return given
 
 
 def check_pending(state: RunState, approval_id: str) -> ApprovalState:
@@ -132,7 +141,7 @@ def _check_content(approval: ApprovalState, answer: Resolve) -> None:
         if answer.arguments is not None:
             raise ApprovalError("the question has no form: approve or reject it, with a note")
         return
-    problem = value_problem(answer.arguments or {}, form)
+    problem = value_problem(answer.arguments or {}, form, formats=True)
     if problem is not None:
         raise ApprovalError(f"the answer does not fit the form of the question: {problem}")
 
@@ -149,6 +158,6 @@ def _check_arguments(
     if denial is not None:
         raise ApprovalError(f"nobody can approve these arguments: {denial} denies them")
     tool = state.tools.get(name)
-    problem = value_problem(arguments, tool.parameters) if tool is not None else None
+    problem = value_problem(arguments, tool.parameters, formats=True) if tool is not None else None
     if problem is not None:
         raise ApprovalError(f"the tool {name!r} does not take these arguments: {problem}")

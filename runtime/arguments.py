@@ -43,15 +43,16 @@ def schema_problem(output: str, schema: Mapping[str, Any] | None) -> str | None:
     return value_problem(value, schema)
 
 
-def value_problem(value: object, schema: Mapping[str, Any]) -> str | None:
+def value_problem(value: object, schema: Mapping[str, Any], *, formats: bool = False) -> str | None:
     """What is wrong with a JSON value by a JSON Schema, in one line; None for nothing.
 
-    A schema of somebody else's (an MCP server's) that is none, or leads outside, finds nothing wrong.
+    A schema of somebody else's (an MCP server's) that is none, or leads outside, finds nothing wrong. `formats`: texts
+    are held to their `format` (date, email, uuid, ...), too.
     """
     from jsonschema.exceptions import SchemaError
     from referencing.exceptions import Unresolvable
 
-    validator = _validator(msgspec.json.encode(schema, order="sorted"))
+    validator = _validator(msgspec.json.encode(schema, order="sorted"), formats)
     try:
         first = next(iter(validator.iter_errors(value)), None)
     except (SchemaError, Unresolvable, re.error):
@@ -60,10 +61,11 @@ def value_problem(value: object, schema: Mapping[str, Any]) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _validator(schema: bytes) -> Any:
+def _validator(schema: bytes, formats: bool) -> Any:
     from jsonschema import Draft202012Validator
     from referencing import Registry
     from referencing.jsonschema import SchemaRegistry
 
     nothing_outside: SchemaRegistry = Registry()
-    return Draft202012Validator(msgspec.json.decode(schema), registry=nothing_outside)
+    checker = Draft202012Validator.FORMAT_CHECKER if formats else None
+    return Draft202012Validator(msgspec.json.decode(schema), registry=nothing_outside, format_checker=checker)

@@ -34,7 +34,7 @@ from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted
 from .effects import CallTool, Effect, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import APPROVAL_EXPIRY_S, DISTINCT_IDS, RETRYABLE_ATTEMPTS, Rules, backoff_s
+from .rules import APPROVAL_EXPIRY_S, DEDUPLICATED, DISTINCT_IDS, RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 
@@ -309,7 +309,8 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
 def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
     spec = _tool(turn.state, call)
     attempts = max(spec.max_attempts, RETRYABLE_ATTEMPTS if returned.retryable else 1)
-    may = spec.effect != "unsafe" and not is_quota_used_up(turn, "tool_failure")
+    may = returned.status != "aborted" and spec.effect != "unsafe"
+    may = may and not is_quota_used_up(turn, "tool_failure")
     return may and call.failures + 1 < attempts
 
 
@@ -406,7 +407,7 @@ def _settle(turn: Turn, call: CallState) -> None:
             status=recorded.status,
             result=recorded.result,
             error=recorded.error,
-            details={"recorded_from": recorded.source},
+            details={"recorded_from": recorded.source, **_deduplicated(turn.state)},
         )
     approval = turn.state.approvals.get(call.approval_id or "")
     if approval is None or approval.resolution is None or call.result is not None:
@@ -425,6 +426,11 @@ def _settle(turn: Turn, call: CallState) -> None:
             status="rejected",
             error="an operator rejected the call" + (f": {note}" if note else ""),
         )
+
+
+def _deduplicated(state: RunState) -> dict[str, object]:
+    marked = state.submitted is not None and state.submitted.rules >= DEDUPLICATED
+    return {"deduplicated": True} if marked else {}
 
 
 def _settle_as_told(turn: Turn, call: CallState, resolution: ApprovalResolved) -> None:

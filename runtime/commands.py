@@ -6,7 +6,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.events import ChildReturned, Event, KnowledgeFound, MemoryHydrated, TokenUsage, ToolSpec
+from ..eventlog.events import (
+    ChildReturned,
+    Event,
+    KnowledgeFound,
+    MemoryHydrated,
+    TokenUsage,
+    ToolSpec,
+    ToolStatus,
+)
 from ..projections.messages import CallRequest
 from ..projections.tokens import TokenSource
 from .effects import Scope
@@ -115,7 +123,7 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     call_id: str
     attempt: int
-    status: Literal["success", "error", "timed_out"]
+    status: ToolStatus
     result: Any = None
     error: str | None = None
     retryable: bool = False

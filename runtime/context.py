@@ -114,7 +114,8 @@ class ToolContext:
         if not isinstance(event, OBSERVABLE):
             told = getattr(event, "type", type(event).__name__)
             raise ToolFailed(f"a tool cannot emit an event of type {told!r}: it is not observable")
-        self._send(_forwarded(event, self.agent_path))
+        if self._emit_progress or event.agent or event.agent_path or not isinstance(event, McpProgress):
+            self._send(_forwarded(event, self.agent_path))
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the call is; the numbers are passed on as given."""
@@ -131,6 +132,7 @@ class ToolContext:
         if not is_runnable(runnable):
             raise ToolFailed(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
         text = _text("the input of a child run", input)
+        self._check_open("run a child")
         try:
             asyncio.get_running_loop()
         except (
@@ -140,6 +142,7 @@ class ToolContext:
         return self._run_child(runnable, text)
 
     async def _run_later(self, runnable: Runnable, text: str) -> str:
+        self._check_open("run a child")
         return await self._run_child(runnable, text)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
@@ -153,6 +156,7 @@ class ToolContext:
             self._skip(*self._marks.get(memo_mark(name), (0, 0)))
             self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
             return copy.deepcopy(self._stored_memos[name])
+        self._check_open("make a memo")
         if name not in self._memos:
             self._memos[name] = asyncio.ensure_future(self._make(name, make))
         return copy.deepcopy(await self._memos[name])
@@ -188,6 +192,7 @@ class ToolContext:
             return copy.deepcopy(self._answers[key])
         if not self._may_ask:
             raise ToolFailed("questions are not available while planning")
+        self._check_open("ask")
         if self.question is None:
             question = Question(key, message, _form(schema))
             _check_size("a question", len(msgspec.json.encode(question)))
@@ -205,6 +210,10 @@ class ToolContext:
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
         self._show([reference])
         return reference
+
+    def _check_open(self, what: str) -> None:
+        if not self._open:
+            raise ToolFailed(f"cannot {what}: the attempt at the call {self.tool_call_id!r} is over")
 
     def _show(self, references: Sequence[ArtifactRef]) -> None:
         """Name them in the result, each once."""

@@ -28,7 +28,9 @@ OFFLOAD_TOLD = 3
 """From these rules on, a `context` event tells which results of a step are shown in part."""
 KNOWLEDGE_LAST = 4
 """From these rules on, knowledge is looked up when the history is within its bounds, and not before."""
-RULES_NOW = 4
+DEDUPLICATED = 5
+"""From these rules on, a result that a fork takes over is marked `deduplicated`."""
+RULES_NOW = 5
 """The rules of runs that are submitted now."""
 
 APPROVAL_EXPIRY_S = 7 * 24 * 3600.0

@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import socket
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -41,7 +42,7 @@ from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
 from . import budgeting, features
 from .agent import Agent
-from .answering import check_answer, check_answered, check_pending, given_json
+from .answering import check_answer, check_answered, check_pending, given_arguments, given_json
 from .commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
 from .decide import take
 from .drive import Host
@@ -70,6 +71,7 @@ from .snapshots import snapshot_setting
 from .stream import stream_run
 from .submission import submitted_event
 from .turn import Turn
+from .waking import ancestors, family_of
 
 if TYPE_CHECKING:
     from ..projections.projector import RunIndex
@@ -105,6 +107,8 @@ class Runtime:
         self._durable = DurableExecutor(host)
         self._executors = {"local": self._local, "durable": self._durable}
         self._index: RunIndex | None = None
+        self.telling = weakref.WeakValueDictionary[str, asyncio.Lock]()
+        """By run: who tells it something from here takes turns, since all but one would only conflict."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -406,7 +410,7 @@ class Runtime:
             approval_id=place.approval_id,
             decision=decision,
             note=note,
-            arguments=given_json(arguments),
+            arguments=given_arguments(arguments),
             outcome=outcome,
             result=given_json(result),
             by=by,
@@ -618,7 +622,7 @@ class RunHandle(Generic[OutputT]):
         *,
         by: str = "",
     ) -> ApprovalResolved:
-        """Answer an approval; the answer that stands. Raises `ApprovalError`.
+        """Answer an approval, of the run or of one below it; the answer that stands. Raises `ApprovalError`.
 
         The same answer again changes nothing, and gets the first one, whose `by` says who was first. Another one is an
         error that says so.
@@ -631,7 +635,7 @@ class RunHandle(Generic[OutputT]):
             approval_id=approval_id,
             decision=decision,
             note=note,
-            arguments=given_json(arguments),
+            arguments=given_arguments(arguments),
             outcome=outcome,
             result=given_json(result),
             by=by,
@@ -644,11 +648,12 @@ class RunHandle(Generic[OutputT]):
         It cannot be shown again: the log has its SHA-256 only. Raises `ApprovalError` for an approval that is decided,
         `ConfigError`.
         """
-        if not 0 < expires_s < math.inf:
-            raise ConfigError(f"a token expires after a number of seconds, not {expires_s!r}")
-        journal = await self._journal()
+        given: object = expires_s
+        if not isinstance(given, int | float) or not 0 < given < math.inf:
+            raise ConfigError(f"a token expires after a number of seconds, not {given!r}")
+        journal = await self._journal_with(approval_id)
         check_pending(journal.state, approval_id)
-        token = new_token(self.run_id, approval_id)
+        token = new_token(journal.subject.id, approval_id)
         digest, now = place_of(token).sha256, self._runtime.log.clock.now()
         wish = IssueToken(approval_id=approval_id, sha256=digest, expires_at=now + expires_s, by=by)
         await self._tell(wish, journal=journal)
@@ -657,13 +662,13 @@ class RunHandle(Generic[OutputT]):
 
     async def revoke_tokens(self, approval_id: str, *, by: str = "") -> int:
         """Take back all resume tokens of an approval; how many there were. Raises `ApprovalError`."""
-        journal = await self._journal()
+        journal = await self._journal_with(approval_id)
         tokens = len(check_pending(journal.state, approval_id).tokens)
         await self._tell(RevokeTokens(approval_id=approval_id, by=by), journal=journal)
         return tokens
 
     async def _answer(self, answer: Resolve) -> ApprovalResolved:
-        journal = await self._journal()
+        journal = await self._journal_with(answer.approval_id)
         check_answer(journal.state, journal.rules, answer, self._runtime.log.clock.now())
         await self._tell(answer, journal=journal)
         return check_answered(journal.state, answer)
@@ -688,6 +693,15 @@ class RunHandle(Generic[OutputT]):
             raise RunNotFound(f"there is no run {self.run_id!r} in namespace {self._runtime.log.namespace!r}")
         return journal
 
+    async def _journal_with(self, approval_id: str) -> Journal:
+        """The journal of this run, or of the one below it that has the approval."""
+        journal = await self._journal()
+        if approval_id in journal.state.approvals:
+            return journal
+        family = await family_of(journal)
+        below = [each for run, each in family.items() if self.run_id in ancestors(family, run)]
+        return next((each for each in below if approval_id in each.state.approvals), journal)
+
     def _require(self, feature: str, state: RunState) -> None:
         """Raise `UnsupportedByExecutor` if the run's executor is known here and lacks the feature."""
         executor = self._runtime._executors.get(state.submitted.executor if state.submitted else "")  # noqa: SLF001
@@ -708,11 +722,23 @@ class RunHandle(Generic[OutputT]):
         """
         command = _checked(command)
         journal = journal or await self._journal()
+        lock = self._runtime.telling.setdefault(journal.subject.id, asyncio.Lock())
+        waited = lock.locked()
+        async with lock:
+            if waited:
+                await journal.catch_up()
+            return await self._tell_in_turn(command, journal, refuse_finished, feature)
+
+    async def _tell_in_turn(
+        self, command: Command, journal: Journal, refuse_finished: bool, feature: str | None
+    ) -> Journal:
         if feature is not None and not journal.state.over:
             self._require(feature, journal.state)
         append = self._runtime.log.clock.new_id()
         for _ in range(DECISIONS_MAX):
             state = journal.state
+            if isinstance(command, Resolve):
+                check_answer(state, journal.rules, command, self._runtime.log.clock.now())
             if state.over:
                 if refuse_finished:
                     raise self._finished(state)
@@ -730,8 +756,6 @@ class RunHandle(Generic[OutputT]):
             extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
             if await journal.store(turn.events, epoch=0, extra=extra, append=append):
                 return journal
-            if isinstance(command, Resolve):
-                check_answer(journal.state, journal.rules, command, self._runtime.log.clock.now())
         raise LogUnavailable(f"run {self.run_id} changes faster than it can be told something; try again")
 
     def _finished(self, state: RunState) -> RunFinished:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..eventlog.events import Event
+from ..eventlog.events import Event, ToolStatus
 from ..projections.run_state import CallState
 from .approving import answers_to, effective_arguments
 from .breakers import Breaker, Refused, tool_breaker
@@ -22,7 +22,7 @@ from .effects import CallTool
 from .json_values import NotJson, as_json, bounded, seconds_of, sound
 from .planning import NOT_AVAILABLE
 from .secrets import Veil
-from .toolport import Asked, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
+from .toolport import Asked, ChildFailed, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
 from .tools import PythonTool
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     context = _context(driver, effect, call, veil)
     arguments = effective_arguments(driver.state, call)
     started_at = clock.now()
-    status: Literal["success", "error", "timed_out"] = "error"
+    status: ToolStatus = "error"
     result: Any = None
     message: str | None = None
     retryable, retry_after_s, cancelled, misused = False, None, False, False
@@ -54,14 +54,14 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         cancelled = is_being_cancelled()
         if cancelled:
             raise
-        message = "the call was cancelled from within the tool"
+        status, message = "aborted", "the call was cancelled from within the tool"
     except TimeoutError as error:
         timed_out = limit.expired
         status = "timed_out" if timed_out else "error"
         message = f"timed out after {spec.timeout_s:g} s" if timed_out else _describe(error)
     except ToolFailed as error:
         result, message, misused = error.result, str(error), isinstance(error, InvalidArguments)
-        status = "timed_out" if isinstance(error, ToolTimedOut) else "error"
+        status = _status_of(error)
         if isinstance(error, Retryable):
             retryable, retry_after_s = True, seconds_of(error.after_s)
     except (Asked, BaseExceptionGroup) as error:
@@ -98,6 +98,14 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
         misused=misused,
     )
+
+
+def _status_of(failure: ToolFailed) -> ToolStatus:
+    """A call whose child was cancelled has not failed: somebody ended it."""
+    if isinstance(failure, ToolTimedOut):
+        return "timed_out"
+    aborted = isinstance(failure, ChildFailed) and failure.status == "cancelled"
+    return "aborted" if aborted else "error"
 
 
 def _sound_result(tool: Tool, result: Any) -> Any:
@@ -141,10 +149,10 @@ def refused_call(effect: CallTool, refused: Refused, now: float) -> ToolReturned
 
 
 async def tell_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run: str) -> None:
-    """Count what became of a call; one with wrong arguments says nothing of the tool."""
+    """Count what became of a call; one with wrong arguments, or that was aborted, says nothing of the tool."""
     if isinstance(returned, ToolAsked) or returned.status == "success":
         await breaker.worked()
-    elif not returned.misused:
+    elif not returned.misused and returned.status != "aborted":
         await breaker.failed(returned.status, run)
 
 

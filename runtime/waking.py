@@ -65,6 +65,15 @@ async def family_of(journal: Journal, seen: int = 0) -> dict[str, Journal]:
     raise LogUnavailable(f"the family of run {subject.root} cannot be seen as far as it is known")
 
 
+def ancestors(family: Mapping[str, Journal], run: str) -> list[str]:
+    """The runs above a run of the family, the nearest first."""
+    found: list[str] = []
+    while run in family and (submitted := family[run].state.submitted) and submitted.parent is not None:
+        run = submitted.parent.run
+        found.append(run)
+    return found
+
+
 async def _read(journal: Journal) -> dict[str, Journal]:
     """Every run of the family, by one read, so that none is older than another."""
     log, chain, journals = journal.log, Chain(), dict[str, Journal]()

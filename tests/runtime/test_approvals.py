@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ class Deployer:
         ran = self.ran
 
         @tool
-        async def deploy(service: str, replicas: int = 1) -> str:
+        async def deploy(service: str, replicas: int = 1, day: date = date(2026, 11, 21)) -> str:
             """Deploy."""
             ran.append(f"{service} x{replicas}")
             return f"deployed {service}"
@@ -165,16 +166,21 @@ async def test_an_outcome_that_says_two_things_is_refused(
         ({"service": 7}, "7 is not of type 'string'"),
         ({"replicas": 2}, "'service' is a required property"),
         ({"service": "web", "why": "x"}, "'why' is an injected argument"),
+        ({"service": "web", "day": "tomorrow"}, "'tomorrow' is not a 'date'"),
+        (5, "the arguments of an answer are an object, not 5"),
+        ([["service", "web"]], "the arguments of an answer are an object, not \\[\\["),
     ],
 )
 async def test_edited_arguments_that_the_tool_does_not_take_are_refused(
-    memory: tuple[Runtime, Deployer, ShiftedClock], arguments: dict[str, Any], why: str
+    memory: tuple[Runtime, Deployer, ShiftedClock], arguments: Any, why: str
 ) -> None:
     runtime, deployer, _ = memory
     run = await runtime.start(deployer.agent, "question")
     (approval,) = await asked(run)
     with pytest.raises(ApprovalError, match=why):
         await run.resolve(approval, "approved", arguments=arguments)
+    with pytest.raises(ApprovalError, match=why):
+        await runtime.resolve_with_token(await run.issue_token(approval), "approved", arguments=arguments)
     await run.resolve(approval, "approved", arguments={"service": "web", "replicas": 2})
     await run.result(timeout_s=20)
     assert deployer.ran == ["web x2"]
@@ -192,6 +198,18 @@ async def test_the_same_decision_with_other_arguments_is_another_answer(
         await run.resolve(approval, "approved")
     await run.result(timeout_s=20)
     assert deployer.ran == ["a x1"]
+
+
+async def test_many_people_answer_at_once_and_nobody_is_turned_away(script: Script) -> None:
+    services = [f"s{number}" for number in range(80)]
+    deployer = Deployer(script, *services)
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[deployer.agent])) as runtime:
+        run = await runtime.start(deployer.agent, "question")
+        approvals = await asked(run, len(services))
+        given = await asyncio.gather(*[run.resolve(each, "approved", by=each) for each in approvals])
+        assert [(answer.approval_id, answer.by) for answer in given] == [(each, each) for each in approvals]
+        await run.result(timeout_s=20)
+    assert sorted(deployer.ran) == sorted(f"{service} x1" for service in services)
 
 
 # --- resume tokens ----------------------------------------------------------------------------------------------------

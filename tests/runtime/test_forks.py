@@ -97,6 +97,13 @@ async def test_a_fork_that_replays_is_equal_to_its_parent_from_every_revision_on
         assert (await fork.result(timeout_s=10)).output == "done"
         found = compare(whole, canonical(await load_trace(cheap.log, fork.run_id)))
         assert found.equal, (at, found.render())
+        taken = [
+            e.metadata
+            for e in await cheap.events(fork)
+            if e.type == "tool_result" and "recorded_from" in e.metadata
+        ]
+        assert all(each["deduplicated"] for each in taken)
+        assert taken or at > 1
     assert effects.ran == ran
 
 

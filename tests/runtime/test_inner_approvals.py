@@ -70,12 +70,12 @@ async def test_an_approval_of_a_child_is_answered_by_its_id_and_the_parent_is_no
     row = await one(place.runtime, "tool")
     assert (row.root_id, row.agent_path, row.run_id != run.run_id) == (run.run_id, "outer/inner", True)
     assert ((await run.state()).status, (await run.state()).paused) == ("running", None)
-    token = await place.runtime.get_run(row.run_id).issue_token(row.approval_id)
+    token = await run.issue_token(row.approval_id)
     async with Runtime.open(log=place.log) as elsewhere:
         await elsewhere.resolve_with_token(token, "approved", arguments={"service": "db"})
         question = await one(elsewhere, "elicitation")
         assert question.run_id == row.run_id
-        await elsewhere.get_run(question.run_id).resolve(question.approval_id, "approved")
+        await elsewhere.get_run(run.run_id).resolve(question.approval_id, "approved")
     assert (await run.result(timeout_s=20)).output == "done"
     assert family.ran == ["db accept"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from foldlog.eventlog.events import ApprovalRequested, ToolResult
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, ToolFailed, tool
 
 from tests.replay.scenarios import ShiftedClock
@@ -53,6 +54,12 @@ async def slow() -> str:
     return ""
 
 
+@tool(effect="pure", max_attempts=3)
+async def gives_up() -> str:
+    """Cancel what it does itself."""
+    raise asyncio.CancelledError
+
+
 @tool(effect="idempotent")
 async def files(context: ToolContext) -> str:
     """Store something."""
@@ -66,12 +73,13 @@ async def send(to: str) -> str:
     return f"sent to {to}"
 
 
-TOOLS = [right, wrong, refuses, slow, files, send]
+TOOLS = [right, wrong, refuses, slow, gives_up, files, send]
 ROUND = calls(
     call("right", "ok", n=7),
     call("wrong", "raises"),
     call("refuses", "fails"),
     call("slow", "slow"),
+    call("gives_up", "aborted"),
     call("files", "files"),
     call("nothing", "unknown"),
     {"id": "malformed", "name": "right", "arguments": "[1]"},
@@ -85,8 +93,9 @@ TOLD = {
     "raises": "error: ValueError: nö 🐟",
     "fails": "error: not today",
     "slow": "error: timed out after 0.05 s",
+    "aborted": "error: the call was cancelled from within the tool",
     "files": "",
-    "unknown": "error: unknown tool 'nothing'; known tools: files, refuses, right, send, slow, wrong",
+    "unknown": "error: unknown tool 'nothing'; known tools: files, gives_up, refuses, right, send, slow, wrong",
     "malformed": "error: the arguments are not a JSON object",
     "misfit": "error: invalid arguments: n: Input should be a valid integer, unable to parse string as an integer, not "
     "'x'; m: there is no such parameter (parameters: n)",
@@ -130,7 +139,7 @@ async def test_the_record_says_how_each_call_ended_and_the_event_and_the_model_a
     successes = {name for name, status in statuses.items() if status == "success"}
     assert successes == {"ok", "files", "yes", "edited"}
     assert {statuses[name] for name in ("raises", "fails", "unknown", "malformed", "misfit")} == {"error"}
-    assert (statuses["slow"], statuses["no"]) == ("timed_out", "rejected")
+    assert [statuses[name] for name in ("slow", "no", "aborted")] == ["timed_out", "rejected", "aborted"]
     approvals = {name: event.metadata["approval_status"] for name, event in results.items()}
     assert approvals == dict.fromkeys(TOLD, "not_required") | {
         "yes": "approved",
@@ -143,6 +152,8 @@ async def test_the_record_says_how_each_call_ended_and_the_event_and_the_model_a
     said = {m.tool_call_id: m.content for m in await run.history() if m.role == "tool"}
     assert said == TOLD
     assert list(said) == order
+    trace = await load_trace(place.log, run.run_id)
+    assert compare(trace, await rerun(trace)).equal
 
 
 async def test_a_call_that_nobody_approves_in_time_says_so_and_that_it_was_never_run(script: Script) -> None:

@@ -559,6 +559,7 @@ async def test_cancelling_a_child_leaves_its_parent_running(place: Place, script
     assert (await run.result(timeout_s=10)).output == "done"
     result = next(e for e in await place.events(run) if e.type == "tool_result" and e.agent == "outer")
     assert (result.success, result.error) == (False, "child cancelled")
+    assert (result.metadata["status"], result.metadata["attempt"]) == ("aborted", 1)
 
 
 async def test_a_failing_tool_may_return_content_with_its_error(place: Place, script: Script) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
-from foldlog.eventlog import ChildStarted, Custom, Log, Text, ToolResult
-from foldlog.replay import canonical, load_trace
-from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, tool
+from foldlog.eventlog import ChildStarted, Custom, Log, McpProgress, Text, ToolResult
+from foldlog.replay import canonical, compare, load_trace, rerun
+from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
 
 from tests.runtime.conftest import Place, call, calls, names, says
 
@@ -285,6 +285,57 @@ async def test_what_another_runtime_shows_can_be_passed_on_as_it_comes(place: Pl
     assert "".join(event.text for event in passed if isinstance(event, Text)) == "let me seeit is blue"
     own = [event.type for event in events if event.agent == "outer"]
     assert own[own.index("tool_call") :][:2] == ["tool_call", "tool_result"]
+    trace = await load_trace(place.log, run.run_id)
+    assert compare(trace, await rerun(trace)).equal
+
+
+async def test_progress_of_another_tool_can_be_passed_on_and_is_left_out_where_progress_is(
+    cheap: Place, script: Script
+) -> None:
+    @tool(effect="pure")
+    async def relay(context: ToolContext) -> str:
+        context.emit(McpProgress(tool_name="far away", progress=1))
+        context.emit(McpProgress(tool_name="farther", progress=2, agent="inner"))
+        return ""
+
+    shown: list[list[str]] = []
+    agents = [
+        Agent(name, model=script(calls(call("relay")), says("done")), tools=[relay], emit_mcp_progress=tells)
+        for name, tells in (("tells", True), ("silent", False))
+    ]
+    await cheap.open(*agents)
+    for agent in agents:
+        run = await cheap.start(agent)
+        await run.result(timeout_s=20)
+        shown.append([e.tool_name for e in await cheap.events(run) if isinstance(e, McpProgress)])
+        trace = await load_trace(cheap.log, run.run_id)
+        assert compare(trace, await rerun(trace)).equal
+    assert shown == [["far away", "farther"], ["farther"]]
+
+
+async def test_an_attempt_that_is_over_can_do_nothing_more_and_says_so(cheap: Place, script: Script) -> None:
+    kept: list[ToolContext] = []
+
+    @tool(effect="pure")
+    async def leak(context: ToolContext) -> str:
+        kept.append(context)
+        return ""
+
+    agent = Agent("leaky", model=script(calls(call("leak")), says("done")), tools=[leak])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=20)
+    (context,) = kept
+    context.emit(Custom("late"))
+    context.progress(1)
+    assert context.dropped == 2
+    for late in (
+        lambda: context.memo("late", list),
+        lambda: context.ask("Late?"),
+        lambda: context.run(agent, ""),
+    ):
+        with pytest.raises(ToolFailed, match="the attempt at the call 'c1' is over"):
+            await late()
 
 
 @pytest.mark.parametrize("timeout_s", [None, 0.2])

@@ -161,11 +161,12 @@ def test_what_was_finished_at_the_revision_is_shared_and_what_was_open_is_not(na
 
 
 def results_in(state: RunState) -> dict[str, ToolResult]:
-    """The results of the current step, without where a fork had them from."""
+    """The results of the current step, without what a fork says of where it had them from."""
     found = {}
     for call in state.calls.values():
         if call.result is not None:
-            metadata = {k: v for k, v in call.result.metadata.items() if k != "recorded_from"}
+            told = {"recorded_from", "deduplicated"}
+            metadata = {k: v for k, v in call.result.metadata.items() if k not in told}
             found[call.id] = msgspec.structs.replace(call.result, metadata=metadata)
     return found
 
