@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...eventlog import events
@@ -18,7 +18,7 @@ from ...eventlog.events import Claimed, StoredEvent, Unknown
 from ..run_state import RunState
 from . import calls, children, conversation, lifecycle, planning, steps
 
-__all__ = ["FOLDS", "FOLDS_IN_TIME", "apply", "check_epoch", "evolve", "fold_commit"]
+__all__ = ["FOLDS", "apply", "check_epoch", "evolve", "fold_commit"]
 
 
 def _no_change(_state: RunState, _event: Any) -> None:
@@ -27,6 +27,8 @@ def _no_change(_state: RunState, _event: Any) -> None:
 
 FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Submitted: lifecycle.submit,
+    events.Claimed: lifecycle.claim,
+    events.Status: lifecycle.set_status,
     events.Prepared: lifecycle.prepare,
     events.ToolsRefreshRequested: lifecycle.request_refresh,
     events.ToolsRefreshFailed: lifecycle.fail_refresh,
@@ -37,6 +39,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.CancelRequested: lifecycle.request_cancel,
     events.Error: lifecycle.fail,
     events.Unknown: lifecycle.meet_unknown,
+    events.Step: steps.change_step,
     events.ModelRequested: steps.request_model,
     events.ModelFailed: steps.fail_model,
     events.Usage: steps.use_tokens,
@@ -64,6 +67,8 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.ApprovalRevoked: calls.revoke_approval,
     events.TokenIssued: calls.issue_token,
     events.TokenRevoked: calls.revoke_token,
+    events.ChildStarted: children.start_child,
+    events.ChildFinished: children.finish_child,
     events.ChildReturned: children.return_child,
     events.ChildReady: children.wake_for_child,
     events.Evaluated: children.evaluate,
@@ -78,16 +83,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.BreakerUpdated: _no_change,
     events.SlotsUpdated: _no_change,
 }
-"""What each event changes."""
-
-FOLDS_IN_TIME: Mapping[type, Callable[[RunState, Any, float], None]] = {
-    events.Step: steps.change_step,
-    events.Claimed: lifecycle.claim,
-    events.Status: lifecycle.set_status,
-    events.ChildStarted: children.start_child,
-    events.ChildFinished: children.finish_child,
-}
-"""What each event changes for which the time of its commit counts."""
+"""What each event changes. The time of its commit is the state's `updated_at`."""
 
 
 def evolve(state: RunState, event: StoredEvent | Unknown, at: float = 0.0) -> RunState:
@@ -110,13 +106,11 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
             commit.path,
             commit.at,
         )
-    at = commit.at
-    for event in commit.events:
-        apply(state, event, at)
+    state.updated_at = commit.at
+    _fold(state, commit.events)
     if claim is not None:
         state.owner_revision = commit.rev + claim
     state.head = Head(recorded.position, commit.rev + len(commit.events) - 1, recorded.digest)
-    state.updated_at = commit.at
 
 
 def check_epoch(state: RunState, commit: Commit) -> None:
@@ -145,11 +139,13 @@ def claim_in(commit: Commit) -> int | None:
 
 def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:
     """Fold one fact in place; `at` is the time of its commit."""
-    if event.agent_path:  # forwarded from an inner agent: it only counts as an event of its call
-        calls.count_emitted(state, event.tool_call_id)
-        return
-    fold = FOLDS.get(type(event))
-    if fold is not None:
-        fold(state, event)
-    else:
-        FOLDS_IN_TIME[type(event)](state, event, at)
+    state.updated_at = at
+    _fold(state, (event,))
+
+
+def _fold(state: RunState, facts: Iterable[StoredEvent | Unknown]) -> None:
+    for event in facts:
+        if event.agent_path:  # forwarded from an inner agent: it only counts as an event of its call
+            calls.count_emitted(state, event.tool_call_id)
+        else:
+            FOLDS[type(event)](state, event)

@@ -15,25 +15,27 @@ from ..money import plus_cost
 from ..run_state import NodeState, RunState
 
 
-def start_child(state: RunState, event: ChildStarted, at: float) -> None:
+def start_child(state: RunState, event: ChildStarted) -> None:
     """A child is open: one of a call, or a node."""
     state.open_children[event.child_run] = event.tool_call_id
     state.child_count += 1
     if event.tool_call_id is None:
         ordinal = len(state.nodes_of(event.name))
         state.nodes.append(
-            NodeState(child_run=event.child_run, name=event.name, ordinal=ordinal, started_at=at)
+            NodeState(
+                child_run=event.child_run, name=event.name, ordinal=ordinal, started_at=state.updated_at
+            )
         )
     if event.tool_call_id in state.calls:
         state.calls[event.tool_call_id].children.append(event.child_run)
 
 
-def finish_child(state: RunState, event: ChildFinished, at: float) -> None:
+def finish_child(state: RunState, event: ChildFinished) -> None:
     """A child is over."""
     state.open_children.pop(event.child_run, None)
     for node in state.nodes:
         if node.child_run == event.child_run:
-            node.status, node.ended_at = event.status, at
+            node.status, node.ended_at = event.status, state.updated_at
 
 
 def return_child(state: RunState, event: ChildReturned) -> None:

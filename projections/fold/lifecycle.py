@@ -61,10 +61,10 @@ def prepare(state: RunState, event: Prepared) -> None:
     learn_window(state, event)
 
 
-def claim(state: RunState, event: Claimed, at: float) -> None:
+def claim(state: RunState, event: Claimed) -> None:
     """A worker owns the run under a new epoch; what the one before had under way is in doubt."""
     state.epoch, state.owner, state.owner_lease_s = event.epoch, event.worker, event.lease_s
-    state.elapsed.claimed_at = state.elapsed.claimed_at or at
+    state.elapsed.claimed_at = state.elapsed.claimed_at or state.updated_at
     state.model.requested = False
     for call in state.calls.values():
         call.orphaned = call.orphaned or (call.started > 0 and call.result is None)
@@ -87,9 +87,9 @@ def fire_timer(state: RunState, _event: TimerFired) -> None:
         state.model.retry_at = 0.0
 
 
-def set_status(state: RunState, event: Status, at: float) -> None:
+def set_status(state: RunState, event: Status) -> None:
     """What callers see of all this."""
-    _stop_the_clock(state.elapsed, event, at)
+    _stop_the_clock(state.elapsed, event, state.updated_at)
     if event.status == "paused":
         state.paused = event.reason
         if event.reason == "manual":  # one that was asked for waits behind an approval, and is not forgotten

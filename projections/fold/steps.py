@@ -9,12 +9,12 @@ from .conversation import give_back
 from .counting import count_retry, count_usage
 
 
-def change_step(state: RunState, event: Step, at: float) -> None:
+def change_step(state: RunState, event: Step) -> None:
     """A step starts or is completed."""
     if event.status == "started":
-        _start_step(state, event, at)
+        _start_step(state, event, state.updated_at)
     else:
-        _spend_time(state, event.completed_at or at)
+        _spend_time(state, event.completed_at or state.updated_at)
         _complete_step(state)
 
 
