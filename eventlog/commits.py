@@ -10,7 +10,7 @@ digits of the SHA-256 of all bytes before `,"sum":` closed with `}`. `prev` show
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -193,6 +193,34 @@ def verify(stored: Stored, head: Head) -> Recorded:
         raise _unreadable(stored, head, error) from error
     _check_place(stored, head, commit)
     return Recorded(stored.subject, stored.position, commit, digest)
+
+
+async def verified(commits: AsyncIterator[Stored], head: Head) -> AsyncIterator[Recorded]:
+    """The commits of a subject behind `head`, each as soon as it is known to be as it was written.
+
+    The hash that the next one has of it says so; only the last one has nothing but its own `sum`. So all others are
+    hashed once. Raises what `verify` would.
+    """
+    last: tuple[Stored, Head, Recorded] | None = None
+    async for stored in commits:
+        recorded = _next(stored, head)
+        if last is not None:
+            yield last[2] if recorded is not None else verify(last[0], last[1])
+        recorded = recorded if recorded is not None else verify(stored, head)
+        last, head = (stored, head, recorded), head_of(recorded)
+    if last is not None:
+        yield verify(last[0], last[1])
+
+
+def _next(stored: Stored, head: Head) -> Recorded | None:
+    """The commit that follows `head`, and so vouches for it; None for what `verify` would raise for."""
+    try:
+        commit = _decoded(stored.data)
+    except ValueError:
+        return None
+    if commit.rev != head.rev + 1 or commit.prev != head.digest or commit.run != stored.subject.id:
+        return None
+    return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
 
 
 def verify_envelope(stored: Stored, head: Head) -> tuple[Envelope, Head]:

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from ..eventlog.clock import Clock
-from ..eventlog.commits import Commit, Head, Recorded, digest_of_bytes, encode, verify
+from ..eventlog.commits import Commit, Head, Recorded, digest_of_bytes, encode, verified, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
     ChildFinished,
@@ -169,10 +169,10 @@ class Journal:
         return self.state
 
     async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None] | None = None) -> None:
-        async for stored in self.log.events.read(self.subject, state.head.position):
-            recorded = verify(stored, state.head)
+        commits = self.log.events.read(self.subject, state.head.position)
+        async for recorded in verified(commits, state.head):
             if has_references(recorded.commit.events):
-                recorded = await self._restored(recorded)
+                recorded = await self._restored(recorded)  # noqa: PLW2901
             if see is not None:
                 see(recorded)
             fold_commit(state, recorded)

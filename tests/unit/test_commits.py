@@ -1,7 +1,7 @@
 """Commits read back as written, and whatever was altered on the way is noticed, never skipped."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import pytest
@@ -33,6 +33,7 @@ from foldlog.eventlog import (
     run_subject,
     verify,
 )
+from foldlog.eventlog.commits import verified
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,6 +188,72 @@ def test_every_single_byte_of_a_commit_is_covered(number: int) -> None:
         flipped = original[:place] + bytes([original[place] ^ 0xFF]) + original[place + 1 :]
         with pytest.raises(LogCorrupted):
             verify(Stored(RUN, 10 * (number + 1), flipped), head)
+
+
+async def found(commits: Sequence[Stored]) -> tuple[list[Recorded], str | None]:
+    """What `verified` hands out, and what it raises in the end."""
+
+    async def stored() -> AsyncIterator[Stored]:
+        for each in commits:
+            yield each
+
+    recorded: list[Recorded] = []
+    try:
+        async for each in verified(stored(), ORIGIN):
+            recorded.append(each)  # noqa: PERF401  # what came before the error counts
+    except LogCorrupted as error:
+        return recorded, str(error)
+    return recorded, None
+
+
+def found_one_by_one(commits: Sequence[Stored]) -> tuple[list[Recorded], str | None]:
+    """The same of `Chain`, which takes no commit whose own sum it did not check."""
+    chain, recorded = Chain(), list[Recorded]()
+    try:
+        for each in commits:
+            recorded.append(chain.verify(each))
+    except LogCorrupted as error:
+        return recorded, str(error)
+    return recorded, None
+
+
+@pytest.mark.parametrize("bits", [0x01, 0xFF])
+@pytest.mark.parametrize("number", range(len(HISTORY)))
+async def test_who_reads_on_is_told_of_each_changed_byte_what_who_reads_one_by_one_is(
+    number: int, bits: int
+) -> None:
+    original = HISTORY[number].data
+    for place in range(len(original)):
+        flipped = original[:place] + bytes([original[place] ^ bits]) + original[place + 1 :]
+        commits = altered(number, flipped)
+        recorded, error = await found(commits)
+        assert (recorded, error) == found_one_by_one(commits)
+        assert error is not None
+        assert len(recorded) == number
+
+
+FORGED = encode(msgspec.structs.replace(decode(HISTORY[1].data), at=7.0))
+
+
+@pytest.mark.parametrize(
+    "commits",
+    [
+        HISTORY,
+        HISTORY[:1],
+        [],
+        HISTORY[1:],
+        [HISTORY[0], *HISTORY[2:]],
+        [HISTORY[0], HISTORY[2], HISTORY[1]],
+        [HISTORY[0], HISTORY[0]],
+        altered(2, history(run_subject(0, "root-1", "other"))[2].data),
+        altered(1, FORGED),
+    ],
+    ids=["whole", "one", "none", "no first", "no second", "out of order", "twice", "of another", "forged"],
+)
+async def test_who_reads_on_gets_the_commits_and_the_error_of_who_reads_one_by_one(
+    commits: list[Stored],
+) -> None:
+    assert await found(commits) == found_one_by_one(commits)
 
 
 @settings(max_examples=100, deadline=None)
