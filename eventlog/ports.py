@@ -261,7 +261,10 @@ class DraftPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Drafts(Protocol):
-    """At most once, in order per writer, kept a short while for late readers."""
+    """At most once, in order per writer, kept a short while for late readers.
+
+    Pieces that continue one another may arrive as one: the first of them, with the text of all.
+    """
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
         """Send a piece to whoever follows; returns without waiting for anybody."""

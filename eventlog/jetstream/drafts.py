@@ -1,7 +1,12 @@
-"""Drafts: core messages, which a small stream in memory overhears for late readers."""
+"""Drafts: core messages, which a small stream in memory overhears for late readers.
+
+The first piece of a turn of the loop leaves at once. Those behind it that continue one another leave as one, since each
+message costs writer, server and reader more than its text does.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -15,6 +20,10 @@ from .mailbox import Mailbox
 from .streams import read_all, store
 from .wire import Refused, Wire
 
+JOINED_MAX = 32
+"""How many pieces are joined: while more are made ready, what there is may be on its way."""
+JOINED_CHARS_MAX = 16 * 1024
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(DraftPiece)
 _NEVER = headers.build((headers.EXPECTED_LAST, b"%d" % 2**62))
@@ -25,11 +34,34 @@ class JetStreamDrafts:
 
     def __init__(self, wire: Wire, layout: Layout) -> None:
         self._wire, self._layout = wire, layout
+        self._in_turn = False
+        self._held = _Held()
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
         """Send a piece to whoever follows. Raises `LogUnavailable` while there is no connection: the piece is lost."""
+        if self._in_turn:
+            if not self._held.takes(root, piece):
+                self._send_held()
+            self._held.add(root, piece)
+            return
+        self._send(root, piece)
+        self._in_turn = True
+        asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._in_turn = False
+        self._send_held()
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, _Held()
+        if held.pieces and self._wire.is_up:
+            self._send(held.root, held.joined())
+
+    def _send(self, root: str, piece: DraftPiece) -> None:
         unhurried = piece.channel == "tool_calls"  # nobody reads along; text leaves at once
         self._wire.publish(self._layout.draft(root, piece.run), _ENCODER.encode(piece), unhurried=unhurried)
+        if not unhurried:
+            self._wire.flush()
 
     @contextlib.asynccontextmanager
     async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
@@ -56,6 +88,38 @@ class JetStreamDrafts:
         """
         with contextlib.suppress(Refused):
             await store(self._wire, self._layout.drafts_mark, b"", _NEVER)
+
+
+class _Held:
+    """Pieces of one run that continue one another."""
+
+    __slots__ = ("_end", "pieces", "root")
+
+    def __init__(self) -> None:
+        self.root, self.pieces = "", list[DraftPiece]()
+        self._end = 0  # the offset behind the last of them
+
+    def takes(self, root: str, piece: DraftPiece) -> bool:
+        """Whether the piece continues them, and they are not too many yet."""
+        if not self.pieces:
+            return True
+        first = self.pieces[0]
+        same = (first.run, first.step, first.attempt, first.epoch, first.channel, first.index)
+        return (
+            piece.offset == self._end
+            and (piece.run, piece.step, piece.attempt, piece.epoch, piece.channel, piece.index) == same
+            and (self.root, first.tool_name) == (root, piece.tool_name)
+            and len(self.pieces) < JOINED_MAX
+            and self._end - first.offset < JOINED_CHARS_MAX
+        )
+
+    def add(self, root: str, piece: DraftPiece) -> None:
+        self.root, self._end = root, piece.offset + len(piece.text)
+        self.pieces.append(piece)
+
+    def joined(self) -> DraftPiece:
+        """One piece in place of them."""
+        return msgspec.structs.replace(self.pieces[0], text="".join(piece.text for piece in self.pieces))
 
 
 class _Reader:

@@ -333,6 +333,10 @@ class Wire:
             raise self._unreachable()
         self._link.send(_publication(subject, reply, header, data), unhurried=unhurried)
 
+    def flush(self) -> None:
+        """Let what was sent so far leave now, and not at the end of the turn."""
+        self._link.flush_now()
+
     async def until_up(self) -> None:
         """Return when the connection stands, or raise `LogUnavailable` after `request_timeout_s`."""
         if self.closed:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Self, TypeVar
 
 from anyio import fail_after
@@ -119,8 +119,15 @@ async def up(log: JetStreamLog) -> None:
 
 async def cut_off(log: JetStreamLog, gate: Gate) -> None:
     """Break the connection and wait until it is back."""
+    async with again(log):
+        gate.cut()
+
+
+@asynccontextmanager
+async def again(log: JetStreamLog) -> AsyncIterator[None]:
+    """What is done within breaks the connection; left when it is back."""
     before = log._wire._link.stats["reconnects"]
-    gate.cut()
+    yield
     await until(lambda: log._wire._link.stats["reconnects"] > before)
     await up(log)
 

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from anyio import create_task_group, fail_after
@@ -40,7 +41,18 @@ from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.streams import read_all
 from foldlog.eventlog.jetstream.wire import Done
 
-from tests.jetstream.support import PATIENCE_S, Gate, cut_off, down, keep_writing, look_again, take, until, up
+from tests.jetstream.support import (
+    PATIENCE_S,
+    Gate,
+    again,
+    cut_off,
+    down,
+    keep_writing,
+    look_again,
+    take,
+    until,
+    up,
+)
 
 DEATH_S = 5.0
 """Bounds a death's way to its listeners; leases and redelivery would take longer in these tests."""
@@ -209,14 +221,44 @@ async def test_leases_and_drafts_work_again_after_the_server_forgot_its_memory(
     lease = Lease(shard=0, agent="a", root=run, run=run, epoch=1, worker="w")
     piece = DraftPiece(run=run, step=1, attempt=1, epoch=1, channel="text", offset=0, text="x")
     async with log.drafts.follow(run) as pieces:
-        await server.restart()
-        await up(log)
+        async with again(log):
+            await server.restart()
         await log.leases.vouch(lease, 30)
         assert await log.leases.live(run, "w", 1)
         await until_published(log, run, piece)
         assert await take(pieces, 1) == [piece]
     async with log.drafts.follow(run) as late:
         assert await take(late, 1) == [piece]
+
+
+async def test_pieces_of_one_turn_leave_as_few_and_the_first_does_not_wait_for_the_others(
+    server: EphemeralServer, log: JetStreamLog
+) -> None:
+    run, sent = new_name("run"), list[DraftPiece]()
+    texts = ["a", "bc", "", *(f"{n} " for n in range(200))]
+    sid = await log._wire.subscribe(
+        LAYOUT.draft(run, run), lambda *message: sent.append(msgspec.json.decode(message[3], type=DraftPiece))
+    )
+    piece = DraftPiece(run=run, step=1, attempt=1, epoch=1, channel="reasoning", offset=0, text="")
+    for channel in ("reasoning", "text"):
+        offset = 0
+        for text in texts:
+            await log.drafts.publish(
+                run, msgspec.structs.replace(piece, channel=channel, offset=offset, text=text)
+            )
+            offset += len(text)
+    await log._wire.barrier()
+    await until(lambda: sum(len(piece.text) for piece in sent) == 2 * offset)
+    log._wire.unsubscribe(sid)
+    assert sent[0].text == "a"
+    assert len(sent) < 20
+    for channel in ("reasoning", "text"):
+        told = [piece for piece in sent if piece.channel == channel]
+        assert "".join(piece.text for piece in told) == "".join(texts)
+        assert [piece.offset for piece in told] == [
+            sum(len(before.text) for before in told[:n]) for n in range(len(told))
+        ]
+    assert [piece.channel for piece in sent] == sorted(piece.channel for piece in sent)
 
 
 async def until_published(log: JetStreamLog, root: str, piece: DraftPiece) -> None:
@@ -235,8 +277,8 @@ async def test_timers_of_one_batch_fire_and_the_log_is_whole_after_a_kill(
     async with log.wakeups.pull(frozenset({agent})) as deliveries:
         fired = await take(deliveries, 3)
         server.kill()
-        await server.restart()
-        await up(log)
+        async with again(log):
+            await server.restart()
         assert await everything(log.events.read(run.subject)) == run.stored
     assert {delivery.wakeup.cause for delivery in fired} == {0, 1, 2}
     await run.append("on")
@@ -249,8 +291,8 @@ async def test_a_wake_up_whose_delivery_the_killed_server_forgot_can_be_acknowle
     await log.wakeups.send(wakeup_for(agent))
     async with log.wakeups.pull(frozenset({agent})) as deliveries:
         before = (await take(deliveries, 1))[0]
-        await server.restart()
-        await up(log)
+        async with again(log):
+            await server.restart()
         await log.wakeups.ack(before.token)
     marker = wakeup_for(agent, 9)
     await log.wakeups.send(marker)
@@ -491,8 +533,8 @@ async def test_a_worker_that_died_unheard_is_told_to_the_next_who_listens(
 async def test_a_restart_of_the_server_kills_no_worker(server: EphemeralServer, log: JetStreamLog) -> None:
     lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
     async with log.leases.deaths() as deaths, opened(server.url) as mine, mine.leases.presence("alive"):
-        await server.restart()
-        await up(mine)
+        async with again(mine):
+            await server.restart()
         await mine.leases.vouch(lease, 600)
         async with worker(server.url, "dead", "r1") as kill:
             await kill()
