@@ -67,6 +67,7 @@ class AgentFields(TypedDict, total=False):
     model_timeout_s: float
     step_timeout_s: float | None
     run_timeout_s: float | None
+    approval_timeout_s: float | None
 
 
 class Agent(Generic[OutputT]):

@@ -40,6 +40,7 @@ from ..projections.retrieval import RETRIEVE
 from .json_values import NotJson, as_json
 from .policy import Action as PolicyAction
 
+APPROVAL_TIMEOUT_S_MAX = 1e9
 INTEGER_MAX = 2**53 - 1
 """What every reader of JSON holds exactly."""
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -252,6 +253,8 @@ class AgentConfig(_Table):
     step_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
     """How long a step may take, pauses aside; null is no bound, as for the run."""
     run_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    approval_timeout_s: Annotated[StrictFloat, Field(gt=0, le=APPROVAL_TIMEOUT_S_MAX)] | None = None
+    """How long an approval waits for an answer; null is seven days."""
 
     @pydantic.field_validator("output_schema")
     @classmethod

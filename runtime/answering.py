@@ -97,6 +97,8 @@ def _told(approval: ApprovalState) -> str:
     by = f" by {resolution.by}" if resolution.by else ""
     how = f" as {resolution.outcome}" if resolution.outcome is not None else ""
     edited = " with other arguments" if resolution.arguments is not None else ""
+    if resolution.decision == "timed_out":
+        return f"the approval {resolution.approval_id} has timed out"
     return f"the approval {resolution.approval_id} was {resolution.decision}{how}{edited}{by} already"
 
 

@@ -21,6 +21,7 @@ from ..eventlog.names import digest_of
 from ..projections.run_state import ApprovalState, CallState, RunState
 from . import timeouts
 from .commands import IssueToken, Resolve, RevokeTokens
+from .effects import ExpireApproval
 from .policy import verdict_on
 from .rules import Rules
 from .toolport import Answer, AnswerAction
@@ -77,6 +78,10 @@ def resolve(turn: Turn, answer: Resolve) -> None:
     if approval is None or not approval.pending or token_problem(approval, answer.token, turn.now):
         return
     if denial_of_edit(turn.rules, approval, answer):
+        return
+    expires_at = approval.request.expires_at
+    if expires_at is not None and expires_at <= turn.now:  # nobody was there when its timer was due
+        _timed_out(turn, approval)
         return
     _resolved(
         turn,
@@ -159,6 +164,13 @@ def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved)
         turn.add(Status(status="resumed", reason=turn.state.paused))
 
 
+def expiry(state: RunState) -> ExpireApproval | None:
+    """Which approval expires first, while somebody drives the run; of one that is parked, timers in the log tell."""
+    requests = [approval.request for approval in state.pending_approvals]
+    ends = [(each.expires_at, each.approval_id) for each in requests if each.expires_at is not None]
+    return ExpireApproval(at=min(ends)[0], approval_id=min(ends)[1]) if ends else None
+
+
 def timer_due(turn: Turn, timer_id: str) -> None:
     """A timer fired: the one the run is parked on, or the end of an approval's time."""
     parked = turn.state.parked
@@ -169,9 +181,12 @@ def timer_due(turn: Turn, timer_id: str) -> None:
         return
     approval = turn.state.approvals.get(timer_id.removeprefix(APPROVAL_TIMER))
     if approval is not None and approval.pending:
-        _resolved(
-            turn, approval, ApprovalResolved(approval_id=approval.request.approval_id, decision="timed_out")
-        )
+        _timed_out(turn, approval)
+
+
+def _timed_out(turn: Turn, approval: ApprovalState) -> None:
+    approval_id = approval.request.approval_id
+    _resolved(turn, approval, ApprovalResolved(approval_id=approval_id, decision="timed_out"))
 
 
 def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:

@@ -19,7 +19,7 @@ from ..projections.money import plus_cost
 from ..projections.prompt import budget_line
 from ..projections.run_state import RunState
 from .compaction import exceeds, next_tokens
-from .rules import APPROVAL_EXPIRY_S, Ceiling, Rules
+from .rules import Ceiling, Rules
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _ask(turn: Turn, passed: _Passed) -> None:
             approval_id=f"ap-{digest_of(state.run, KIND, str(ordinal))[:16]}",
             kind=KIND,
             arguments={"budget": name, "limit": f"{passed.limit:f}"},
-            expires_at=turn.now + APPROVAL_EXPIRY_S,
+            expires_at=turn.now + turn.rules.approval_timeout_s,
         ),
         Status(status="paused", reason="budget"),
         Parked(reason="budget"),

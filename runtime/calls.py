@@ -34,7 +34,7 @@ from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted
 from .effects import CallTool, Effect, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import APPROVAL_EXPIRY_S, DEDUPLICATED, DISTINCT_IDS, RETRYABLE_ATTEMPTS, Rules, backoff_s
+from .rules import DEDUPLICATED, DISTINCT_IDS, RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 
@@ -262,7 +262,7 @@ def asked(turn: Turn, question: ToolAsked) -> None:
         "message": question.message,
         "schema": question.form,
     }
-    request_approval(turn, call, QUESTION, turn.now + APPROVAL_EXPIRY_S, arguments=arguments)
+    request_approval(turn, call, QUESTION, turn.now + turn.rules.approval_timeout_s, arguments=arguments)
     if turn.state.paused is None:
         turn.add(Status(status="paused", reason="approval"))
 

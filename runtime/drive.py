@@ -21,7 +21,7 @@ from ..eventlog.events import KnowledgeFound, LateOutcome, ToolStarted
 from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
-from . import budgeting, features, knowing, remembering, timeouts
+from . import approving, budgeting, features, knowing, remembering, timeouts
 from .call_slots import CallSlots
 from .calls import call_of, tool_of
 from .cancelling import is_being_cancelled
@@ -37,11 +37,23 @@ from .commands import (
     PreparationFailed,
     Release,
     Tick,
+    TimerDue,
     ToolReturned,
     ToolsResolved,
 )
 from .decide import advance, pending, take, unsafe_starts
-from .effects import CallModel, CallTool, Effect, Evaluate, Expire, LookUp, Prepare, RunNode, WaitUntil
+from .effects import (
+    CallModel,
+    CallTool,
+    Effect,
+    Evaluate,
+    Expire,
+    ExpireApproval,
+    LookUp,
+    Prepare,
+    RunNode,
+    WaitUntil,
+)
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
 from .modelcall import call_model
@@ -179,7 +191,8 @@ class Driver:
     async def _park_when_idle(self, after_s: float) -> None:
         await self.clock.sleep(after_s)
         self._parking = None
-        going_on = [effect for effect, task in self._tasks.items() if not task.done()]
+        tasks = self._tasks.items()
+        going_on = [e for e, task in tasks if not task.done() and not isinstance(e, ExpireApproval)]
         if going_on and not self._inbox and all(self.children.waits(effect) for effect in going_on):
             self.post(ParkForChildren())
 
@@ -381,9 +394,9 @@ class Driver:
     # --- effects ------------------------------------------------------------------------------------------------------
 
     def _launch(self) -> None:
-        end = timeouts.expiry(self.state, self.journal.rules)
+        ends = timeouts.expiry(self.state, self.journal.rules), approving.expiry(self.state)
         effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
-        effects = effects if end is None else (*effects, end)
+        effects = (*effects, *(end for end in ends if end is not None))
         self._forget_all_but(effects)
         for effect in effects:
             if effect not in self._tasks:
@@ -398,13 +411,12 @@ class Driver:
         self._tidy_step = step
         for effect, task in [*self._tasks.items()]:
             if (
-                isinstance(effect, CallModel | CallTool | Expire)
-                and effect.step < step
-                and effect not in wanted
-            ):
+                isinstance(effect, ExpireApproval)
+                or (isinstance(effect, CallModel | CallTool | Expire) and effect.step < step)
+            ) and effect not in wanted:
                 if task.done():
                     del self._tasks[effect]
-                elif isinstance(effect, Expire):
+                elif isinstance(effect, Expire | ExpireApproval):
                     task.cancel()
 
     async def _perform(self, effect: Effect) -> None:
@@ -435,11 +447,17 @@ class Driver:
                 await self.children.run_node(effect)
             case Evaluate():
                 self.post(await self._evaluate(effect))
-            case WaitUntil(at=at):
-                await self._sleep_until(at)
-                self.post(Tick())
-            case Expire():
+            case WaitUntil() | ExpireApproval() | Expire():
                 await self._sleep_until(effect.at)
+                self._tell_time(effect)
+
+    def _tell_time(self, effect: WaitUntil | ExpireApproval | Expire) -> None:
+        match effect:
+            case WaitUntil():
+                self.post(Tick())
+            case ExpireApproval():
+                self.post(TimerDue(approving.APPROVAL_TIMER + effect.approval_id))
+            case Expire():
                 if timeouts.is_over(self.state, self.journal.rules, self.clock.now()):
                     self.post(Expired(scope=effect.scope, step=effect.step))
 
@@ -613,7 +631,7 @@ class Driver:
             case CallTool():
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
                 return call is not None and call.result is None and effect.attempt == call.attempt
-            case Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
+            case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
                 return False
 
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:

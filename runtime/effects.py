@@ -74,4 +74,11 @@ class Expire(msgspec.Struct, frozen=True, kw_only=True):
     step: int
 
 
-Effect = Prepare | LookUp | CallModel | CallTool | RunNode | Evaluate | WaitUntil | Expire
+class ExpireApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """Wait until nobody may answer any more, at `at` (Unix seconds), while the run goes on; ends in `TimerDue`."""
+
+    approval_id: str
+    at: float
+
+
+Effect = Prepare | LookUp | CallModel | CallTool | RunNode | Evaluate | WaitUntil | Expire | ExpireApproval

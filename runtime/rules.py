@@ -33,7 +33,7 @@ DEDUPLICATED = 5
 RULES_NOW = 5
 """The rules of runs that are submitted now."""
 
-APPROVAL_EXPIRY_S = 7 * 24 * 3600.0
+APPROVAL_TIMEOUT_S = 7 * 24 * 3600.0
 RETRYABLE_ATTEMPTS = 3
 """Attempts of a pure or idempotent tool that raises `Retryable` without declaring `max_attempts`."""
 
@@ -118,6 +118,7 @@ class Rules(msgspec.Struct, frozen=True):
     model_timeout_s: float = 600.0
     step_timeout_s: float | None = None
     run_timeout_s: float | None = None
+    approval_timeout_s: float = APPROVAL_TIMEOUT_S
     planning: bool = False
     planning_model: str | None = None
     planning_instructions: str = ""
@@ -172,6 +173,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         model_timeout_s=config.get("model_timeout_s", 600.0),
         step_timeout_s=config.get("step_timeout_s"),
         run_timeout_s=config.get("run_timeout_s"),
+        approval_timeout_s=config.get("approval_timeout_s") or APPROVAL_TIMEOUT_S,
         planning=config.get("planning_enabled", False),
         planning_model=config.get("planning_model"),
         planning_instructions=config.get("planning_instructions") or "",

@@ -60,7 +60,7 @@ from ..eventlog.events import (
 from ..projections.run_state import CallState, RunState
 from .approving import request_approval
 from .calls import approval_needed
-from .rules import APPROVAL_EXPIRY_S, rules_of_run
+from .rules import rules_of_run
 from .turn import Turn
 
 History = Sequence[StoredEvent | Unknown]
@@ -260,7 +260,8 @@ class _Copy:
         if isinstance(event, Prepared) and not event.agent_path:
             return msgspec.structs.replace(event, model=turn.rules.model)
         if isinstance(event, ToolResult) and not event.agent_path and "recorded_from" in event.metadata:
-            metadata = {k: v for k, v in event.metadata.items() if k != "recorded_from"}
+            told = {"recorded_from", "deduplicated"}
+            metadata = {k: v for k, v in event.metadata.items() if k not in told}
             return msgspec.structs.replace(event, metadata=metadata)
         return self._home.at_home(event)
 
@@ -279,7 +280,7 @@ class _Copy:
             return
         asks = approval_needed(turn, call, self._finished)
         if asks is not None:
-            request_approval(turn, call, asks.kind, turn.now + APPROVAL_EXPIRY_S, asks.reason)
+            request_approval(turn, call, asks.kind, turn.now + turn.rules.approval_timeout_s, asks.reason)
 
 
 def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:

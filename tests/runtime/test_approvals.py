@@ -8,10 +8,11 @@ from datetime import date
 from typing import Any
 
 import pytest
+from foldlog.eventlog import ToolResult
 from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Shard
-from foldlog.replay import compare, load_trace, rerun
+from foldlog.replay import compare, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 
 from tests.replay.scenarios import ShiftedClock
@@ -210,6 +211,53 @@ async def test_many_people_answer_at_once_and_nobody_is_turned_away(script: Scri
         assert [(answer.approval_id, answer.by) for answer in given] == [(each, each) for each in approvals]
         await run.result(timeout_s=20)
     assert sorted(deployer.ran) == sorted(f"{service} x1" for service in services)
+
+
+async def test_an_approval_has_its_time_and_whoever_answers_later_is_told(
+    memory: tuple[Runtime, Deployer, ShiftedClock], script: Script
+) -> None:
+    runtime, _, clock = memory
+    deployer = Deployer(script, "web", approval_timeout_s=60.0)
+    async with Runtime.open(log=runtime.log, registry=Registry(agents=[deployer.agent])) as driver:
+        run = await driver.start(deployer.agent, "question")
+        (approval,) = await asked(run)
+    clock.ahead_s = 61.0  # and nobody is there for whom a timer could ring
+    token = await runtime.get_run(run.run_id).issue_token(approval)
+    with pytest.raises(ApprovalError, match=f"the approval {approval} has timed out"):
+        await runtime.resolve_with_token(token, "approved")
+    assert (await runtime.get_run(run.run_id).state()).paused is None
+    async with Runtime.open(log=runtime.log, registry=Registry(agents=[deployer.agent])) as later:
+        await later.drive(run.run_id)
+        await later.get_run(run.run_id).result(timeout_s=20)
+    assert deployer.ran == []
+    trace = await load_trace(runtime.log, run.run_id)
+    assert replay(trace).divergence is None
+
+
+async def test_an_approval_times_out_though_a_call_beside_it_still_runs(place: Place, script: Script) -> None:
+    free = asyncio.Event()
+
+    @tool
+    async def deploy(service: str) -> str:
+        """Deploy."""
+        return service
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        """Wait."""
+        await free.wait()
+        return "waited"
+
+    model = script(calls(call("deploy", "d", service="web"), call("wait", "w")), says("done"))
+    agent = Agent("ops", model=model, tools=[deploy, wait], hitl_tools=["deploy"], approval_timeout_s=0.2)
+    await place.open(agent)
+    run = await place.start(agent)
+    async with asyncio.timeout(20):
+        async for event in run.stream(detailed=True):
+            if isinstance(event, ToolResult) and event.tool_call_id == "d":
+                assert event.metadata["approval_status"] == "timed_out"
+                free.set()
+    assert (await run.result(timeout_s=20)).output == "done"
 
 
 # --- resume tokens ----------------------------------------------------------------------------------------------------
