@@ -15,10 +15,8 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
-import anyio.to_thread
 import msgspec
 import pydantic
 import pydantic_core
@@ -31,6 +29,7 @@ from ..eventlog.names import check_name
 from ..projections.retrieval import SOURCE as RETRIEVAL
 from ..projections.retrieval import of_others
 from .docstrings import read_docstring
+from .functions import call_function
 from .json_values import NotJson, as_json
 from .toolport import InvalidArguments, ToolContextPort, ToolFailed
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-SYNC_TOOLS_INLINE: ContextVar[bool] = ContextVar("SYNC_TOOLS_INLINE", default=False)
-"""True: synchronous tools run on the event loop's thread, for a simulation that must own every interleaving."""
 
 _EFFECTS: Final = typing.get_args(Effect)
 _SHOWN_CHARACTERS_MAX: Final = 80
@@ -60,9 +56,6 @@ class PythonTool(Generic[P, R]):
         self.spec = spec
         self.starts: Runnable[Any] | None = None
         self._arguments = arguments
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - the method of a callable object may be the coroutine
-        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function: nothing is validated, converted or injected."""
@@ -80,19 +73,11 @@ class PythonTool(Generic[P, R]):
         keywords = self._arguments.validate(arguments)
         if self._arguments.context is not None:
             keywords[self._arguments.context] = context
-        result = await self._run(keywords)
+        result = await call_function(typing.cast("Callable[..., Any]", self.function), **keywords)
         try:
             return as_json(result)
         except NotJson as error:
             raise ToolFailed(f"the tool returned a value that JSON cannot hold: {error}") from None
-
-    async def _run(self, keywords: dict[str, Any]) -> Any:
-        run = functools.partial(typing.cast("Callable[..., Any]", self.function), **keywords)
-        if self._is_async or SYNC_TOOLS_INLINE.get():
-            result = run()
-        else:
-            result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
-        return await result if inspect.isawaitable(result) else result
 
 
 @overload

@@ -16,7 +16,7 @@ from ...runtime.toolport import ToolFailed
 from ...runtime.toolrunner import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
 from .output import HeadAndTail
 
-DYING_S: float = 5.0
+DYING_S: float = 30.0
 """How long a killed process has to be gone."""
 _LAST_WORDS_S = 0.5
 

@@ -22,11 +22,11 @@ from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
 from ...runtime import Registry, Runtime
 from ...runtime.drive import Host
+from ...runtime.functions import INLINE
 from ...runtime.models import Delta, ModelProvider, ModelRequest
 from ...runtime.prices import PriceBook
 from ...runtime.runnable import Runnable
 from ...runtime.toolport import Tool, ToolContextPort
-from ...runtime.tools import SYNC_TOOLS_INLINE
 from .injected import Injected
 from .loop import OWNER, SimulatedClock
 from .process import LEASE_S, SNAPSHOT_EVENTS, Draw, Happened, Process
@@ -107,7 +107,7 @@ class World:
 
     def __init__(self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS) -> None:
         WORLD.set(self)
-        SYNC_TOOLS_INLINE.set(True)
+        INLINE.set(True)
         self.clock = SimulatedClock()
         self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
         self.snapshot_events = snapshot_events

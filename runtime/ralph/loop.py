@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import isfinite
@@ -19,6 +18,7 @@ from pydantic import ConfigDict, StrictBool, StrictStr
 from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..agent import Agent
 from ..agent_config import JsonObject, Name, config_digest, explain, problems_of, within
+from ..functions import call_function
 from ..rules import rules_of
 from ..runnable import Runnable, all_members, is_runnable
 from ..runnable_tool import runnable_tool
@@ -221,8 +221,7 @@ class RalphLoop:
         if function is None:
             raise ConfigError(f"loop {self.name!r} has no function {name!r}")
         kind = Reflection if name == REFLECT else Scored
-        given = function(msgspec.json.decode(argument, type=kind))
-        value = await given if inspect.isawaitable(given) else given
+        value = await call_function(function, msgspec.json.decode(argument, type=kind))
         if name == REFLECT and not isinstance(value, str):
             raise ConfigError(f"reflect of loop {self.name!r} returned {type(value).__name__}, not text")
         return value if name == REFLECT else self._score(name, value)

@@ -5,7 +5,6 @@ Its configuration is all that the log or a worker need; functions of its agents 
 
 from __future__ import annotations
 
-import inspect
 import reprlib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import Any
 from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..agent import Agent
 from ..agent_config import config_digest, within
+from ..functions import call_function
 from ..runnable import Runnable, is_runnable
 from ..runnable_tool import runnable_tool
 from ..tools import PythonTool
@@ -127,8 +127,7 @@ class Swarm:
             raise ConfigError(
                 f"swarm {self.name!r} has no function for the predicate {known!r} in this process"
             )
-        met = self.predicates[known](argument)
-        return bool(await met if inspect.isawaitable(met) else met)
+        return bool(await call_function(self.predicates[known], argument))
 
     def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
         """A tool that runs this swarm with a text, as a child run, and returns its output. Raises `ConfigError`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +144,31 @@ async def test_a_scorer_that_fails_is_a_system_error_that_names_it(place: Place,
     with pytest.raises(RunFailed, match="scorer quality: ValueError"):
         await run.result(timeout_s=20)
     assert ralph_events(await place.events(run))[-2:] == [(1, "failed", {}), ("system_error", 1, {})]
+
+
+async def test_functions_that_are_not_async_hold_up_nobody(cheap: Place, script: Script) -> None:
+    loop_is_free = threading.Event()
+
+    def score(scored: Scored) -> float:
+        return float(loop_is_free.wait(20))
+
+    def reflect(reflection: Reflection) -> str:
+        return f"more, {loop_is_free.wait(20)}"
+
+    def enough(output: str) -> bool:
+        return loop_is_free.wait(20)
+
+    writer = Agent("writer", model=script(says("text")))
+    loop = RalphLoop(writer, scorers={"free": score}, reflect=reflect, stop=Stop(max_iterations=2))
+    swarm = Swarm([loop], "loop*until enough", predicates={"enough": enough})
+    await cheap.open(swarm)
+    run = await cheap.start(swarm, "write")
+    async for event in run.stream(detailed=True):
+        if event.type == "child_finished":
+            loop_is_free.set()  # as the event loop does, which a function would block that waits in it
+    assert [event.final_scores for event in await cheap.events(run) if isinstance(event, RalphStop)] == [
+        {"free": 1.0}
+    ]
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400, "0.5", None])

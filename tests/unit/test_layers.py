@@ -44,8 +44,8 @@ PURE = ("projections", "runtime")
 # Modules that are a port to the outside, each with what it may use and why. The clock and the ids live in
 # eventlog/clock.py, outside these folders.
 PORTS: dict[str, set[str]] = {
-    # Synchronous tools run in threads; SYNC_TOOLS_INLINE keeps a simulation out of them.
-    "runtime/tools.py": {"anyio.to_thread"},
+    # Functions that are not async run in threads; INLINE keeps a simulation out of them.
+    "runtime/functions.py": {"anyio.to_thread"},
     # The bits of a resume token: they decide nothing, and the log knows their digest only.
     "runtime/resume_tokens.py": {"secrets"},
 }

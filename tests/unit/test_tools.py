@@ -19,8 +19,9 @@ from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Event
 from foldlog.runtime.context import ToolContext
 from foldlog.runtime.docstrings import read_docstring
+from foldlog.runtime.functions import INLINE
 from foldlog.runtime.toolport import ToolFailed
-from foldlog.runtime.tools import SYNC_TOOLS_INLINE, PythonTool, expose, tool
+from foldlog.runtime.tools import PythonTool, expose, tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -421,11 +422,11 @@ async def test_sync_functions_run_inline_where_a_simulation_asks_for_it() -> Non
     def work() -> int:
         return threading.get_ident()
 
-    token = SYNC_TOOLS_INLINE.set(True)
+    token = INLINE.set(True)
     try:
         assert await call(work) == threading.get_ident()
     finally:
-        SYNC_TOOLS_INLINE.reset(token)
+        INLINE.reset(token)
 
 
 async def test_a_cancelled_call_does_not_wait_for_the_thread() -> None:
