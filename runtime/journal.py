@@ -86,6 +86,7 @@ class Journal:
         self._rules = Rules()
         self._rules_from: Submitted | None = None
         self._refusals = 0
+        self._writer, self._appends = "", 0
 
     @property
     def rules(self) -> Rules:
@@ -253,7 +254,7 @@ class Journal:
             run=self.subject.id,
             root=self.subject.root,
             rev=state.head.rev + 1,
-            append=append or self.log.clock.new_id(),
+            append=append or self._fresh(),
             prev=state.head.digest,
             epoch=epoch,
             at=self.log.clock.now(),
@@ -261,6 +262,12 @@ class Journal:
             events=tuple(events),
         )
         return CommitWrite(self.subject, At(state.head.position), encode(commit)), commit
+
+    def _fresh(self) -> str:
+        """The id of an append: one for the journal, which dice take their time for, and a number."""
+        self._writer = self._writer or self.log.clock.new_id()
+        self._appends += 1
+        return f"{self._writer}-{self._appends}"
 
     async def _store_one(
         self, write: CommitWrite, commit: Commit, extra: Sequence[Write], append: str | None
