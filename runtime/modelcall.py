@@ -12,6 +12,7 @@ from ..projections.messages import CallRequest
 from .accounting import account
 from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
 from .breakers import Breaker, provider_breaker
+from .call_time import CallTime
 from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
@@ -154,23 +155,28 @@ def _failed(
 
 
 async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer) -> None:
+    rules = driver.journal.rules
+    limit = CallTime(min(rules.model_idle_timeout_s, rules.model_timeout_s), driver.clock)
+    await limit.of(_take_all(driver, effect, deltas, answer, limit))
+
+
+async def _take_all(
+    driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, limit: CallTime
+) -> None:
     rules, loop = driver.journal.rules, asyncio.get_running_loop()
     moved, latest = loop.time(), loop.time() + rules.model_timeout_s
-    async with asyncio.timeout(min(rules.model_idle_timeout_s, rules.model_timeout_s)) as limit:
-        try:
-            async for delta in deltas:
-                if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:
-                    moved = loop.time()
-                    limit.reschedule(min(latest, moved + rules.model_idle_timeout_s))
-                draft = answer.add(delta)
-                if (
-                    draft is not None and not effect.phase
-                ):  # what is asked besides the steps is nobody's to see
-                    await _publish(driver, effect, answer, *draft)
-        finally:
-            close = getattr(deltas, "aclose", None)
-            if close is not None:
-                await close()
+    try:
+        async for delta in deltas:
+            if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:
+                moved = loop.time()
+                limit.move(min(latest, moved + rules.model_idle_timeout_s))
+            draft = answer.add(delta)
+            if draft is not None and not effect.phase:  # what is asked besides the steps is nobody's to see
+                await _publish(driver, effect, answer, *draft)
+    finally:
+        close = getattr(deltas, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def _publish(

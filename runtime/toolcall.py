@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -46,9 +46,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     limit = CallTime(spec.timeout_s, clock)
     driver.children.times[call.id] = limit
     try:
-        async with limit:
-            tool = await _tool(driver, call.name)
-            result = _sound_result(tool, await tool.call(await veil.lift(arguments), context))
+        result = await limit.of(_called(driver, call.name, arguments, context, veil))
         status = "success"
     except asyncio.CancelledError:
         cancelled = is_being_cancelled()
@@ -108,6 +106,15 @@ def _status_of(failure: ToolFailed) -> ToolStatus:
     return "aborted" if aborted else "error"
 
 
+async def _called(
+    driver: Driver, name: str, arguments: Mapping[str, Any], context: ToolContext, veil: Veil
+) -> Any:
+    tool = (await driver.tools()).get(name)
+    if tool is None:
+        raise ToolFailed(f"the tool {name!r} is not available in the process that runs the agent now")
+    return _sound_result(tool, await tool.call(await veil.lift(arguments), context))
+
+
 def _sound_result(tool: Tool, result: Any) -> Any:
     """What a tool returned, as JSON; functions give nothing else. Raises `ToolFailed` for what JSON cannot hold."""
     if isinstance(tool, PythonTool):
@@ -154,13 +161,6 @@ async def tell_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run
         await breaker.worked()
     elif not returned.misused and returned.status != "aborted":
         await breaker.failed(returned.status, run)
-
-
-async def _tool(driver: Driver, name: str) -> Tool:
-    tool = (await driver.tools()).get(name)
-    if tool is None:
-        raise ToolFailed(f"the tool {name!r} is not available in the process that runs the agent now")
-    return tool
 
 
 def _describe(error: BaseException) -> str:
