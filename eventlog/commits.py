@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,34 +22,26 @@ from .upcasters import UPCASTERS, VERSION, Upcasters
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One append, decoded."""
+    """One append, decoded; the fields in the order in which they are stored."""
 
-    v: int = VERSION
-    run: str
-    root: str
-    rev: int
     append: str
-    prev: str
-    epoch: int
     at: float
-    path: str
+    epoch: int
     events: tuple[StoredEvent | Unknown, ...]
+    path: str
+    prev: str
+    rev: int
+    root: str
+    run: str
+    v: int = VERSION
     sum: str = ""
 
 
-class _Body(msgspec.Struct, frozen=True):
-    """A commit as it is written, without its `sum`; the fields in the order in which they are stored."""
+class Sealed(NamedTuple):
+    """A commit as it is stored, and the SHA-256 (hex) of that: the `prev` of the next."""
 
-    append: str
-    at: float
-    epoch: int
-    events: Sequence[Any]
-    path: str
-    prev: str
-    rev: int
-    root: str
-    run: str
-    v: int
+    data: bytes
+    digest: str
 
 
 class _RawCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,22 +103,22 @@ _ENVELOPE_DECODER = msgspec.json.Decoder(Envelope)
 
 
 def encode(commit: Commit) -> bytes:
-    """The commit as it is stored, closed with its `sum`. Events read as `Unknown` are written back as they were."""
-    body = _ENCODER.encode(
-        _Body(
-            append=commit.append,
-            at=commit.at,
-            epoch=commit.epoch,
-            events=[event.data if type(event) is Unknown else event for event in commit.events],
-            path=commit.path,
-            prev=commit.prev,
-            rev=commit.rev,
-            root=commit.root,
-            run=commit.run,
-            v=commit.v,
-        )
-    )
-    return b"".join((body[:-1], _SUM_KEY, digest_of_bytes(body)[:_SUM_DIGITS].encode(), b'"}'))
+    """The commit as it is stored."""
+    return seal(commit).data
+
+
+def seal(commit: Commit) -> Sealed:
+    """Encode a commit, closed with its `sum`. Events read as `Unknown` are written back as they were."""
+    if Unknown in map(type, commit.events):
+        plain = [event.data if type(event) is Unknown else event for event in commit.events]
+        commit = msgspec.structs.replace(commit, events=plain)
+    body = memoryview(_ENCODER.encode(commit))[: -len(_SUM_KEY) - len(commit.sum) - 2]
+    whole = hashlib.sha256(body)
+    closed = whole.copy()
+    closed.update(b"}")
+    tail = b'%b%b"}' % (_SUM_KEY, closed.hexdigest()[:_SUM_DIGITS].encode())
+    whole.update(tail)
+    return Sealed(b"".join((body, tail)), whole.hexdigest())
 
 
 def _checked_digest(data: bytes) -> str:

@@ -177,7 +177,7 @@ class ChildRuns:
         turn.add(*recorded)
         if slots_of(child.host, child.journal) is None:
             child.claim_within(turn)
-        write, _commit = child.journal.write(turn.events, epoch=child.epoch)
+        write = child.journal.write(turn.events, epoch=child.epoch).write
         saying = self._driver.tell(spawned, write)
         announced()
         await self._until_stored(saying, spawned.call_id)

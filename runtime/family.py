@@ -110,8 +110,7 @@ async def cancels_below(log: Log, subject: Subject, reason: str) -> list[Write]:
 def _cancel_write(journal: Journal, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
     turn = Turn(journal.state, journal.rules, journal.log.clock.now())
     turn.cancel(reason, by)
-    write, _commit = journal.write(turn.events, epoch=0, append=append)
-    return write
+    return journal.write(turn.events, epoch=0, append=append).write
 
 
 async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from ..eventlog.clock import Clock
-from ..eventlog.commits import Commit, Head, Recorded, digest_of_bytes, encode, verified, verify
+from ..eventlog.commits import Commit, Head, Recorded, digest_of_bytes, seal, verified, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
     ChildFinished,
@@ -68,6 +68,14 @@ async def through_outages(
             return await attempt(*args, **kwargs)
         except LogUnavailable:
             await clock.sleep(OUTAGE_POLL_S)
+
+
+class Writing(NamedTuple):
+    """A commit about to be stored, and the digest of its bytes."""
+
+    write: CommitWrite
+    commit: Commit
+    digest: str
 
 
 class Journal:
@@ -223,16 +231,16 @@ class Journal:
         """
         try:
             spilled = await self.spilled(events)
-            write, commit = self.write(spilled, epoch=epoch, append=append)
-            groups = split(spilled) if len(write.data) > COMMIT_BYTES_MAX else [spilled]
+            writing = self.write(spilled, epoch=epoch, append=append)
+            groups = split(spilled) if len(writing.write.data) > COMMIT_BYTES_MAX else [spilled]
         except PayloadTooLarge:
             await self.load()
             raise
         if len(groups) == 1:
-            return await self._store_one(write, commit, extra, append)
+            return await self._store_one(writing, extra, append)
         for number, group in enumerate(groups, 1):
-            write, commit = self.write(group, epoch=epoch)
-            if not await self._store_one(write, commit, extra if number == len(groups) else (), None):
+            writing = self.write(group, epoch=epoch)
+            if not await self._store_one(writing, extra if number == len(groups) else (), None):
                 return False
         return True
 
@@ -245,9 +253,7 @@ class Journal:
             return events
         return await self._persist(lambda: spill(events, self.log.artifacts))
 
-    def write(
-        self, events: Sequence[StoredEvent], *, epoch: int, append: str | None = None
-    ) -> tuple[CommitWrite, Commit]:
+    def write(self, events: Sequence[StoredEvent], *, epoch: int, append: str | None = None) -> Writing:
         """The write that would store these events behind the known head, for a batch over several subjects."""
         state = self.state
         commit = Commit(
@@ -261,7 +267,8 @@ class Journal:
             path=state.path,
             events=tuple(events),
         )
-        return CommitWrite(self.subject, At(state.head.position), encode(commit)), commit
+        data, digest = seal(commit)
+        return Writing(CommitWrite(self.subject, At(state.head.position), data), commit, digest)
 
     def _fresh(self) -> str:
         """The id of an append: one for the journal, which dice take their time for, and a number."""
@@ -269,9 +276,8 @@ class Journal:
         self._appends += 1
         return f"{self._writer}-{self._appends}"
 
-    async def _store_one(
-        self, write: CommitWrite, commit: Commit, extra: Sequence[Write], append: str | None
-    ) -> bool:
+    async def _store_one(self, writing: Writing, extra: Sequence[Write], append: str | None) -> bool:
+        write, commit, _digest = writing
         below: list[Write] = []
         lane: list[Write] = []
         try:
@@ -285,7 +291,7 @@ class Journal:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:
                 raise
             return await self._find(commit.append)
-        self.stored(write, commit, positions[len(below)])
+        self.stored(writing, positions[len(below)])
         return True
 
     async def _read_past(self, position: int, *, alone: bool) -> None:
@@ -306,13 +312,14 @@ class Journal:
         if self._refusals > 1:
             await self.log.clock.sleep(STALE_READ_S)
 
-    def stored(self, write: CommitWrite, commit: Commit, position: int) -> None:
+    def stored(self, writing: Writing, position: int) -> None:
         """The write was stored at `position`: the state, which has its events already, stands there now."""
+        commit = writing.commit
         for index, event in enumerate(commit.events):
             if isinstance(event, Claimed):
                 self.state.owner_revision = commit.rev + index
         last = commit.rev + len(commit.events) - 1
-        self.state.head = Head(position, last, digest_of_bytes(write.data))
+        self.state.head = Head(position, last, writing.digest)
         self.state.updated_at = commit.at
 
     async def _find(self, append: str) -> bool:

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from foldlog.eventlog.commits import encode, head_of, verify
+from foldlog.eventlog.commits import head_of, verify
 from foldlog.eventlog.errors import RunFinished
 from foldlog.eventlog.events import MessageQueued, ParentLink, Parked
 from foldlog.eventlog.faults import CrashAt, Delay, Fault, LateAppend, LostAck, StaleRead
 from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
-from foldlog.eventlog.ports import CommitWrite, Subject, Timer, Wakeup, WakeWrite
+from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
 from foldlog.projections import fold
 from foldlog.replay.simulation import Job, Stuck, TooLong, World, run_simulated
 from foldlog.replay.simulation.cast import an_agent, arrival, calls, gate, says
@@ -716,8 +716,7 @@ def announced_then_created(patch: pytest.MonkeyPatch) -> None:
         child.claim_within(turn)
         announced()
         await self._say(spawned, spawned.call_id)
-        write, commit = child.journal.write(turn.events, epoch=child.epoch)
-        await self._driver.host.log.events.append(CommitWrite(write.subject, write.expected, encode(commit)))
+        await self._driver.host.log.events.append(child.journal.write(turn.events, epoch=child.epoch).write)
         await child.journal.load()
 
     patch.setattr(ChildRuns, "_start", start)
