@@ -40,7 +40,9 @@ async def open_log(
 
         address = (await ensure_server()).url
     if "://" in address and address.split("://", 1)[0] not in {"nats", "tls", "ws", "wss"}:
-        raise ConfigError(f"the log's URL {address!r} must begin with nats://, tls:// or memory://")
+        raise ConfigError(
+            f"the log's URL {address!r} must begin with nats://, tls://, ws://, wss:// or memory://"
+        )
     async with JetStreamLog.open(address, namespace=namespace, name=name, ack_wait_s=lease_s) as log:
         yield log
 

@@ -90,6 +90,15 @@ class Link(Client):
         if self._pending and self.up and self._transport is not None:
             self._transport.write(b"".join(self._pending))
             self.forget_unsent()
+            if not isinstance(self._transport, TcpTransport):
+                self._later(self._drain(self._transport))
+
+    async def _drain(self, transport: Any) -> None:
+        """A WebSocket only keeps what is written to it, until it is told to send it."""
+        try:
+            await transport.drain()
+        except OSError as error:
+            await self._process_op_err(error)
 
     def forget_unsent(self) -> None:
         """Drop what was not handed over before the connection broke: nobody waits for it any more."""

@@ -191,9 +191,10 @@ class Wire:
                 user_credentials=credentials_file(),
             )
         except ImportError as error:
-            raise ConfigError(
-                f"connecting to {self.url} like this needs the package {error.name!r}"
-            ) from error
+            package = (
+                error.name or "aiohttp"
+            )  # nats-py names it in the text only: pip install foldlog[websocket]
+            raise ConfigError(f"connecting to {self.url} like this needs the package {package!r}") from error
         except (NatsError, ValueError, OSError) as error:
             raise ConfigError(f"cannot use {self.url} as the URL of a NATS server: {error}") from error
 

@@ -170,6 +170,26 @@ async def test_reads_and_appends_made_during_an_outage_wait_for_its_end(
     assert await everything(log.events.read(run.subject)) == run.stored
 
 
+@pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")  # how nats-py calls aiohttp
+async def test_a_log_is_reached_through_a_websocket_also_after_an_outage() -> None:
+    port = choose_port()
+    async with (
+        EphemeralServer(extra_config=f"websocket {{ port: {port}, no_tls: true }}") as server,
+        opened(f"ws://127.0.0.1:{port}", shards=1) as log,
+        opened(server.url) as other,
+    ):
+        run = run_in(log)
+        commits = log.events.follow(run.subject)
+        assert [await run.append("one")] == await take(commits, 1)
+        large = await run.append("x" * 200_000)
+        async with again(log):
+            await server.restart()
+        last = await run.append("three")
+        assert await take(commits, 2) == [large, last]
+        await commits.aclose()
+        assert await everything(other.events.read(run.subject)) == run.stored
+
+
 async def test_an_outage_that_lasts_is_told_with_the_url_and_without_doubt_about_the_append(
     server: EphemeralServer,
 ) -> None:
