@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,7 +104,7 @@ class Supervisor:
                 return limit
 
     def _exceeded(self) -> str:
-        sums = _sums(_descendants(os.getpid()))
+        sums = sums_of(_descendants(os.getpid()), self.limits.get("processes"))
         return next((name for name, value in sums.items() if value > self.limits.get(name, value)), "")
 
     def _signalled(self) -> str:
@@ -129,7 +130,7 @@ class Supervisor:
         for _ in range(_ROUNDS_MAX):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-            for pid in _descendants(os.getpid()):
+            for pid in [*_descendants(os.getpid())]:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             if not self._reap():
@@ -157,15 +158,13 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _descendants(pid: int) -> list[int]:
+def _descendants(pid: int) -> Iterator[int]:
     """All processes below `pid`, zombies included; none where there is no /proc."""
-    found: list[int] = []
     todo = [pid]
     while todo:
         children = _children(todo.pop())
-        found += children
+        yield from children
         todo += children
-    return found
 
 
 def _children(pid: int) -> list[int]:
@@ -177,8 +176,11 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _sums(pids: list[int]) -> dict[str, float]:
-    """CPU seconds (also of what has ended), bytes of memory of their own, and number of these processes."""
+def sums_of(pids: Iterable[int], count_max: int | None) -> dict[str, float]:
+    """CPU seconds (also of what has ended), bytes of memory of their own, and number of these processes.
+
+    Of more than `count_max` the others are not looked at: a bomb of processes grows faster than its sums.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s, memory_bytes, count = ended.ru_utime + ended.ru_stime, 0, 0
     ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
@@ -189,6 +191,8 @@ def _sums(pids: list[int]) -> dict[str, float]:
             cpu_s += sum(map(int, fields[10:14])) / ticks
             memory_bytes += (resident - shared) * page_bytes
             count += state != b"Z"
+        if count_max is not None and count > count_max:
+            break
     return {"cpu": cpu_s, "memory": memory_bytes, "processes": count}
 
 

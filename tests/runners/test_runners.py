@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -13,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from foldlog.adapters.builtin.workspace import Workspace
-from foldlog.adapters.runners import Bubblewrap, DirectRunner, Limits, SubprocessRunner
+from foldlog.adapters.runners import Bubblewrap, DirectRunner, Limits, SubprocessRunner, supervisor
 from foldlog.adapters.runners.conformance import LimitsSuite, ToolRunnerSuite, sh
 from foldlog.adapters.runners.output import HeadAndTail
 from foldlog.eventlog import ConfigError
@@ -152,6 +154,12 @@ from foldlog.adapters.runners.conformance import sh
 script = "setsid sleep 20 & one=$!; sleep 20 & echo $one $! > pids.new; mv pids.new pids; wait"
 asyncio.run(SubprocessRunner(Workspace(sys.argv[1])).run(sh(script)))
 """
+
+
+def test_of_too_many_processes_no_more_are_looked_at_than_it_takes_to_know():
+    endless = itertools.repeat(os.getpid())
+    sums = supervisor.sums_of(endless, 256)
+    assert sums["processes"] == 257
 
 
 async def test_what_a_command_started_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> None:
