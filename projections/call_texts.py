@@ -30,6 +30,11 @@ def written_arguments(call: CallState | ToolCall) -> str:
     return canonical_json(arguments).decode()
 
 
+def executable_arguments(call: CallState) -> str:
+    """The arguments that reach the tool: two calls with the same ones are the same call."""
+    return canonical_json(call.arguments).decode()
+
+
 def answer_text(result: ToolResult | None) -> str:
     """What the model reads of a call's outcome; `aborted` for one that has none (R4)."""
     if result is None:

@@ -84,7 +84,8 @@ class ChatReader:
         """Yield what the next chunk adds. Raises `MalformedStream`."""
         self._model = text_of(chunk, "model") or self._model
         if (usage := field_of(chunk, "usage")) is not None:
-            self._usage = _usage(usage)  # The last one counts: some servers send it along with every chunk.
+            # The last one counts: some servers send it along with every chunk.
+            self._usage = usage_of(usage, "prompt_tokens", "completion_tokens") or self._usage
         for choice in field_of(chunk, "choices") or ():
             yield from self._delta(field_of(choice, "delta"))
             self._reason = text_of(choice, "finish_reason") or self._reason
@@ -132,17 +133,20 @@ def text_of(part: Any, name: str) -> str:
 
 
 def count_of(part: Any, name: str) -> int:
-    """A number of tokens; 0 if it is not there."""
+    """A number of tokens; 0 if it is not there, or is none."""
     value = field_of(part, name)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and value > 0 else 0
 
 
-def _usage(usage: Any) -> TokenUsage:
-    read, written = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
+def usage_of(usage: Any, read_name: str, written_name: str) -> TokenUsage | None:
+    """The tokens that a server says it read and wrote, under these names; null if it read none, which is no count."""
+    read, written = count_of(usage, read_name), count_of(usage, written_name)
+    if not read:
+        return None
     return TokenUsage(
         input_tokens=read,
         output_tokens=written,
         total_tokens=count_of(usage, "total_tokens") or read + written,
-        cached_input_tokens=count_of(field_of(usage, "prompt_tokens_details"), "cached_tokens"),
-        reasoning_tokens=count_of(field_of(usage, "completion_tokens_details"), "reasoning_tokens"),
+        cached_input_tokens=count_of(field_of(usage, f"{read_name}_details"), "cached_tokens"),
+        reasoning_tokens=count_of(field_of(usage, f"{written_name}_details"), "reasoning_tokens"),
     )

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Any
 
 import msgspec
@@ -43,7 +44,14 @@ _STATUS_OF_WORD = (
     (re.compile(r"api_key|authentication|permission|unauthorized"), 401),
     (re.compile(r"^invalid_|^image_|_image|bad_?request|not_found|policy|mismatch|unsupported"), 400),
 )
-_TRY_AGAIN_IN = re.compile(r"try again in (?:(\d+)m)?(\d+(?:\.\d+)?)\s?(ms|s)\b", re.IGNORECASE)
+# "7m54.336s", "1h2m", "20 seconds": OpenAI, Groq, Azure and Gemini write it like this, with these words before.
+_AMOUNT = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(?:(ms|milliseconds?)|(s|secs?|seconds?)|(m|mins?|minutes?)|(h|hours?)|(d|days?))(?![a-z])",
+    re.IGNORECASE,
+)
+_UNITS_S = (0.001, 1.0, 60.0, 3600.0, 86_400.0)
+_DURATION = re.compile(rf"(?:{_AMOUNT.pattern}[\s,]*)+", re.IGNORECASE)
+_TRY_AGAIN_IN = re.compile(r"(?:try again|retry) (?:in|after) (?=\d)", re.IGNORECASE)
 
 
 class MalformedStream(Exception):
@@ -73,6 +81,8 @@ class _Report(msgspec.Struct, frozen=True):
     text: str
     words: frozenset[str]
     headers: Mapping[str, str] = {}
+    delay: str = ""
+    """How long to wait, as the body has it beside its text."""
 
 
 def reported(
@@ -80,7 +90,7 @@ def reported(
 ) -> ModelError:
     """The error for what a server reports in a response or, without `status`, in a stream."""
     text, words = _details(body)
-    report = _Report(status or _status_of(words), text, words, headers or {})
+    report = _Report(status or _status_of(words), text, words, headers or {}, _retry_delay(body))
     what = (f"HTTP {status}" if status else "the server reports an error") + (f": {text}" if text else "")
     return _kind(report)(callee.says(what), retry_after_s=_retry_after_s(report))
 
@@ -122,14 +132,26 @@ def _lost(callee: Callee, cause: BaseException) -> str:
 
 def _details(body: Any) -> tuple[str, frozenset[str]]:
     """The text of an error body (an object, a list of one, plain text), and its code, type and status in lower case."""
-    if isinstance(body, list) and body:
-        body = body[0]
-    if isinstance(body, dict) and body.get("error"):
-        body = body["error"]
+    body = _without_envelope(body)
     if not isinstance(body, dict):
         return _shortened("" if body is None else str(body)), frozenset()
     words = {str(body[key]).lower() for key in ("code", "type", "status") if body.get(key)}
     return _shortened(str(body.get("message") or json.dumps(body))), frozenset(words)
+
+
+def _without_envelope(body: Any) -> Any:
+    if isinstance(body, list) and body:
+        body = body[0]
+    return body["error"] if isinstance(body, dict) and body.get("error") else body
+
+
+def _retry_delay(body: Any) -> str:
+    """What Google's servers say of it: `{"details": [{"retryDelay": "34s"}]}`."""
+    error = _without_envelope(body)
+    details = error.get("details") if isinstance(error, dict) else None
+    listed = details if isinstance(details, list) else []
+    found = [each.get("retryDelay") for each in listed if isinstance(each, dict)]
+    return next((each for each in found if isinstance(each, str)), "")
 
 
 def _shortened(text: str) -> str:
@@ -168,7 +190,7 @@ def _kind(report: _Report) -> type[ModelError]:
 
 
 def _retry_after_s(report: _Report) -> float | None:
-    """How long the server asks to wait: `retry-after-ms`, `retry-after` (seconds or a date), or words in its text."""
+    """How long the server asks to wait: `retry-after-ms`, `retry-after` (seconds or a date), or words in its body."""
     written = report.headers.get("retry-after", "")
     for value, per_second in ((report.headers.get("retry-after-ms", ""), 1000), (written, 1)):
         try:
@@ -181,14 +203,25 @@ def _retry_after_s(report: _Report) -> float | None:
     if at is not None:
         now = _unix_seconds(report.headers.get("date", ""))  # The server's clock, where it tells.
         return max(0.0, at - (_CLOCK.now() if now is None else now))
-    if found := _TRY_AGAIN_IN.search(report.text):
-        minutes, amount, unit = found.groups()
-        return int(minutes or 0) * 60 + float(amount) / (1000 if unit.lower() == "ms" else 1)
-    return None
+    said = _TRY_AGAIN_IN.search(report.text)
+    texts = (written, report.delay, report.text[said.end() :] if said is not None else "")
+    return next((found_s for text in texts if (found_s := _duration_s(text)) is not None), None)
+
+
+def _duration_s(text: str) -> float | None:
+    """The duration at the beginning of a text; null for none."""
+    if (found := _DURATION.match(text)) is None:
+        return None
+    return sum(
+        float(amount) * next(seconds for unit, seconds in zip(units, _UNITS_S, strict=True) if unit)
+        for amount, *units in _AMOUNT.findall(found[0])
+    )
 
 
 def _unix_seconds(http_date: str) -> float | None:
+    """The time of a date in any form of HTTP; all of them are in GMT."""
     try:
-        return email.utils.parsedate_to_datetime(http_date).timestamp()
-    except ValueError:
+        parsed = email.utils.parsedate_to_datetime(http_date)
+        return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None

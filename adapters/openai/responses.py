@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...eventlog.events import TokenUsage
 from ...projections.messages import Message
 from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta
 from .calls import CallAssembly
-from .chat import count_of, field_of, text_of
+from .chat import field_of, text_of, usage_of
 from .failures import Callee, reported
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
@@ -117,23 +116,10 @@ class ResponsesReader:
         whole = "tool_calls" if len(self._calls) else "stop"
         self._finished = Finished(
             reason=_REASONS.get(cut, cut) or whole,
-            usage=_usage(field_of(response, "usage")),
+            usage=usage_of(field_of(response, "usage"), "input_tokens", "output_tokens"),
             model=text_of(response, "model"),
         )
 
 
 def _error(error: Any) -> dict[str, Any]:
     return {"code": field_of(error, "code"), "message": field_of(error, "message") or "no reason given"}
-
-
-def _usage(usage: Any) -> TokenUsage | None:
-    if usage is None:
-        return None
-    read, written = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
-    return TokenUsage(
-        input_tokens=read,
-        output_tokens=written,
-        total_tokens=count_of(usage, "total_tokens") or read + written,
-        cached_input_tokens=count_of(field_of(usage, "input_tokens_details"), "cached_tokens"),
-        reasoning_tokens=count_of(field_of(usage, "output_tokens_details"), "reasoning_tokens"),
-    )

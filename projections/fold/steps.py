@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, Usage
-from ..call_texts import answers, asking
+from ..call_texts import answers, asking, executable_arguments
 from ..run_state import ModelCallState, RunState
 from .conversation import give_back
 from .counting import count_retry, count_usage
@@ -74,7 +74,12 @@ def _complete_step(state: RunState) -> None:
     give_back(state, asked, usage.input_tokens and usage.input_tokens + usage.output_tokens)
     for message in answers(calls):
         give_back(state, message)
-    this_round = "\n".join([f"{call.name} {call.arguments}" for call in asked.tool_calls])
+    this_round = "\n".join(
+        [
+            f"{call.name} {executable_arguments(call) if call.injected_args else written.arguments}"
+            for call, written in zip(calls, asked.tool_calls, strict=True)
+        ]
+    )
     state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
     state.last_round = this_round
     if not calls:

@@ -132,6 +132,16 @@ async def test_an_answer_without_usage_has_none(api: Api):
         assert (await answer(provider))[-1] == Finished(reason="stop", usage=None, model="gpt-x-2026-01-01")
 
 
+@pytest.mark.parametrize(
+    "counts", [{"prompt_tokens": "many"}, {"prompt_tokens": -5, "completion_tokens": 1}, 7]
+)
+async def test_usage_that_is_no_count_is_none(counts: Any):
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}
+    events = ({"choices": [choice]}, {"choices": [], "usage": counts}, "data: [DONE]\n\n")
+    async with served(Reply(events=events)) as (_, provider):
+        assert (await answer(provider))[-1] == Finished(reason="stop", usage=None)
+
+
 @pytest.mark.parametrize(("api", "word"), [("chat", "length"), ("responses", "max_output_tokens")])
 async def test_an_answer_that_hit_its_limit_says_length(api: Api, word: str):
     async with served(Reply(text=("x",), finish=word), api=api) as (_, provider):
@@ -475,6 +485,16 @@ DATE = {"Date": "Wed, 21 Oct 2026 07:28:00 GMT"}
         ({}, "Please try again in 1.5s.", 1.5),
         ({}, "Please try again in 350ms.", 0.35),
         ({}, "Please try again in 2m3s.", 123.0),
+        ({}, "Please try again in 7m54.336s. Visit us", 474.336),
+        ({}, "Please try again in 1h2m.", 3720.0),
+        ({}, "Please try again in 1d 6h", 108_000.0),
+        ({}, "Please retry after 20 seconds.", 20.0),
+        ({}, "Please retry in 34.07s.", 34.07),
+        ({}, "Please try again in 2 months.", None),
+        ({"Retry-After": "20s"}, "", 20.0),
+        ({"Retry-After": "Wed Oct 21 07:28:30 2026", **DATE}, "", 30.0),
+        ({"Retry-After": "Wednesday, 21-Oct-26 07:28:30 GMT", **DATE}, "", 30.0),
+        ({"Retry-After": "Wed, 21 Oct 99999 07:28:30 GMT", **DATE}, "", None),
         ({}, "Please try again later.", None),
     ],
 )
@@ -483,6 +503,14 @@ async def test_the_delay_that_a_server_asks_for_comes_with_the_error(
 ):
     found = await failure_with(Reply(status=status, headers=headers, body={"error": {"message": message}}))
     assert found.retry_after_s == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize(
+    ("details", "expected_s"), [([{}, {"retryDelay": "34s"}], 34.0), ([7], None), (7, None)]
+)
+async def test_the_delay_may_stand_in_the_details_of_an_error(details: Any, expected_s: float | None):
+    body = [{"error": {"code": 429, "message": "Quota exceeded.", "details": details}}]
+    assert (await failure_with(Reply(status=429, body=body))).retry_after_s == expected_s
 
 
 async def test_the_sdk_does_not_retry_by_itself():

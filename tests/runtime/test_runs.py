@@ -97,9 +97,11 @@ async def test_max_steps_is_an_error_after_the_last_step_completed(place: Place,
     assert names(await place.events(run))[-3:] == ["step(completed)", "error", "status(error)"]
 
 
-async def test_three_identical_rounds_end_the_run(place: Place, script: Script) -> None:
-    turns = [calls(call("search", f"c{n}", query="same")) for n in range(4)]
-    agent = Agent("helper", model=script(*turns), tools=[search])
+async def test_three_identical_rounds_end_the_run_whatever_is_written_besides(
+    place: Place, script: Script
+) -> None:
+    turns = [calls(call("search", f"c{n}", query="same", why=f"try {n}")) for n in range(4)]
+    agent = Agent("helper", model=script(*turns), tools=[search], injected_tool_args={"why": "the reason"})
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
