@@ -643,6 +643,19 @@ class TokenRevoked(Event, frozen=True, kw_only=True, tag="token_revoked"):
     by: str = ""
 
 
+class Offloaded(Event, frozen=True, kw_only=True, tag="offloaded"):
+    """An event that is too large for its commit: it lies beside the log, whole, as an artifact.
+
+    Whoever reads what was said puts it back in this one's place (`offload.restore`); who only asks what happened has
+    its `outline`: the event with its long texts left out.
+    """
+
+    outline: dict[str, Json]
+    artifact: str
+    """The SHA-256 (hex) of its JSON."""
+    size_bytes: int
+
+
 class LateOutcome(Event, frozen=True, kw_only=True, tag="late_outcome"):
     """What a side effect turned out to be after the run was over."""
 
@@ -791,6 +804,7 @@ Engine = (
     | TokenIssued
     | TokenRevoked
     | LateOutcome
+    | Offloaded
     | LaneUpdated
     | KeyRecorded
     | BreakerUpdated

@@ -2,26 +2,43 @@
 
 A reference is `{"$artifact": <SHA-256 of the encoded value>, "size_bytes": n}`. A value of the user's that would look
 like one is stored as `{"$value": <it>}`, so that what is read is always what was written.
+
+What a model says has no such field, and a commit that is too large with it is the exception: of such a commit the
+largest events are stored as artifacts whole, with an `Offloaded` in their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from .errors import LogCorrupted
 from .events import (
+    ApprovalRequested,
+    ChildReturned,
     Custom,
     Event,
     KnowledgeFound,
     LateOutcome,
     Memoized,
     MemoryHydrated,
+    MessageInjected,
+    Offloaded,
+    OutputMade,
+    PlanMade,
+    PlannerReplied,
     PlannerToolReturned,
+    Reasoning,
     ResultRecorded,
+    StoredEvent,
+    SummaryMade,
+    Text,
+    ToolCall,
     ToolResult,
+    Unknown,
 )
 from .ports import Artifacts
 
@@ -29,6 +46,8 @@ FIELD_BYTES_MAX = 32 * 1024
 """How large a value may be, encoded, to stay in its event."""
 
 E = TypeVar("E", bound=Event)
+W = TypeVar("W", bound=Event)
+T = TypeVar("T")
 _FIELDS: dict[type[Event], str] = {
     MemoryHydrated: "messages",
     KnowledgeFound: "items",
@@ -41,9 +60,25 @@ _FIELDS: dict[type[Event], str] = {
 }
 OFFLOADED: tuple[type[Event], ...] = tuple(_FIELDS)
 """The events that have such a field."""
+_TEXTS: dict[type[Event], dict[str, Any]] = {
+    Text: {"text": ""},
+    Reasoning: {"text": ""},
+    ToolCall: {"arguments": {}, "raw_arguments": None, "injected_args": {}},
+    ApprovalRequested: {"arguments": {}, "injected_args": {}},
+    MessageInjected: {"content": ""},
+    ChildReturned: {"output": ""},
+    OutputMade: {"output": ""},
+    PlannerReplied: {"text": "", "calls": []},
+    PlanMade: {"plan": ""},
+    SummaryMade: {"text": ""},
+}
+"""The events that may lie beside the log whole, with what their outlines leave out."""
+WHOLE_BYTES_MIN = 4096
+"""A smaller one would leave no room worth speaking of."""
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+_STORED = msgspec.json.Decoder(StoredEvent)
 
 
 def has_large(events: Iterable[Event]) -> bool:
@@ -58,6 +93,8 @@ def has_large(events: Iterable[Event]) -> bool:
 def has_references(events: Iterable[Event]) -> bool:
     """Whether `restore` would change any of them."""
     for event in events:
+        if isinstance(event, Offloaded):
+            return True
         field = _FIELDS.get(type(event))
         if field is not None:
             value = getattr(event, field)
@@ -77,6 +114,47 @@ async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:
         if (field := _FIELDS.get(type(event))) is not None and not _stays(getattr(event, field))
     }
     return [changed.get(index, event) for index, event in enumerate(events)] if changed else events
+
+
+def references(events: Iterable[Event]) -> Iterator[str]:
+    """The digests of the artifacts that these events refer to, as they were stored."""
+    for event in events:
+        if isinstance(event, Offloaded):
+            yield event.artifact
+        field = _FIELDS.get(type(event))
+        value = getattr(event, field) if field else None
+        if isinstance(value, dict) and isinstance(value.get(_REFERENCE), str) and _SIZE in value:
+            yield value[_REFERENCE]
+
+
+async def put_aside(
+    events: Sequence[StoredEvent], size_bytes_max: int, artifacts: Artifacts
+) -> Sequence[StoredEvent]:
+    """The events with as many of the largest put into `artifacts` whole as it takes for all to fit into so many bytes.
+
+    Those that have to stay may still be too many.
+    """
+    kept, sizes = list(events), [len(_ENCODER.encode(event)) + 1 for event in events]
+    by_size = sorted(range(len(kept)), key=lambda index: -sizes[index])
+    for index in (each for each in by_size if type(kept[each]) in _TEXTS and sizes[each] >= WHOLE_BYTES_MIN):
+        if sum(sizes) <= size_bytes_max:
+            break
+        kept[index] = await _aside(kept[index], artifacts)
+        sizes[index] = len(_ENCODER.encode(kept[index])) + 1
+    return kept
+
+
+async def _aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
+    data = _ENCODER.encode(event)
+    return Offloaded(
+        agent=event.agent,
+        agent_path=event.agent_path,
+        step=event.step,
+        tool_call_id=event.tool_call_id,
+        outline=msgspec.to_builtins(msgspec.structs.replace(event, **_TEXTS[type(event)])),
+        artifact=await artifacts.put(data),
+        size_bytes=len(data),
+    )
 
 
 def inline_bytes(event: Event) -> int:
@@ -116,23 +194,61 @@ async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", r
     """
     changed: dict[int, E] = {}
     for index, event in enumerate(events):
+        where = (event.run_id or run or "(unknown)", event.revision or rev + index)
+        if isinstance(event, Offloaded):
+            changed[index] = cast("E", await _whole(event, artifacts, where))
+            continue
         field = _FIELDS.get(type(event))
         value = getattr(event, field) if field else None
         if field and isinstance(value, dict) and _looks_reserved(value):
-            where = (event.run_id or run or "(unknown)", event.revision or rev + index)
             changed[index] = msgspec.structs.replace(event, **{field: await _grow(value, artifacts, where)})
     return [changed.get(index, event) for index, event in enumerate(events)] if changed else events
+
+
+async def _whole(event: Offloaded, artifacts: Artifacts, where: tuple[str, int]) -> StoredEvent:
+    """The event that lies beside the log."""
+    whole: StoredEvent = await _read(event.artifact, artifacts, where, _STORED.decode)
+    return _in_place_of(event, whole)
+
+
+def outline_of(event: E) -> E:
+    """What is in the log of an event that lies beside it; any other as it is. Of nobody's writing: `Unknown`."""
+    if not isinstance(event, Offloaded):
+        return event
+    outline: Event = event
+    with contextlib.suppress(msgspec.ValidationError):
+        outline = msgspec.convert(event.outline, StoredEvent)
+    if isinstance(outline, Offloaded):
+        outline = Unknown(original_type=event.type, data=event.outline)
+    return cast("E", _in_place_of(event, outline))
+
+
+def _in_place_of(event: Offloaded, whole: W) -> W:
+    """The event, read as the one in its place was read."""
+    return msgspec.structs.replace(
+        whole,
+        run_id=event.run_id,
+        root_id=event.root_id,
+        agent=event.agent,
+        agent_path=event.agent_path,
+        revision=event.revision,
+        cursor=event.cursor,
+        at=event.at,
+    )
 
 
 async def _grow(value: dict[str, Any], artifacts: Artifacts, where: tuple[str, int]) -> Any:
     if value.keys() == {_VALUE}:
         return value[_VALUE]
-    digest = value.get(_REFERENCE)
+    return await _read(str(value.get(_REFERENCE)), artifacts, where, msgspec.json.decode)
+
+
+async def _read(digest: str, artifacts: Artifacts, where: tuple[str, int], decode: Callable[[bytes], T]) -> T:
     try:
-        return msgspec.json.decode(await artifacts.get(str(digest)))
+        return decode(await artifacts.get(digest))
     except KeyError:
         raise LogCorrupted(*where, f"the artifact {digest} that it refers to is missing") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise LogCorrupted(
             *where, f"the artifact {digest} that it refers to is unreadable ({error})"
         ) from error

@@ -12,6 +12,7 @@ from ..eventlog.commits import ORIGIN, Head, verify, verify_envelope
 from ..eventlog.events import (
     ChildReturned,
     Error,
+    Offloaded,
     OutputMade,
     PlannerReplied,
     Status,
@@ -23,6 +24,7 @@ from ..eventlog.events import (
     Usage,
     is_terminal,
 )
+from ..eventlog.offload import outline_of
 from ..eventlog.ports import Stored
 from ..eventlog.upcasters import VERSION
 from .money import plus_cost
@@ -37,6 +39,7 @@ Telling = (
     | ToolCall
     | ChildReturned
     | OutputMade
+    | Offloaded
     | Error
 )
 _DECODER = msgspec.json.Decoder(Telling)
@@ -67,6 +70,8 @@ class Outcome(msgspec.Struct):
     steps_completed: int = 0
     text: str = ""
     called: bool = False
+    aside: bool = False
+    """Whether something that was said lies beside the log: the output may lack it."""
 
 
 def fold_stored(outcome: Outcome, stored: Stored) -> None:
@@ -81,10 +86,15 @@ def fold_stored(outcome: Outcome, stored: Stored) -> None:
         _apply(outcome, event)
 
 
-def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901 - one case each
+def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901, PLR0912 - one case each
     if event.agent_path:  # forwarded from an inner agent
         return
     match event:
+        case Offloaded():
+            outcome.aside = True
+            told = outline_of(event)
+            if isinstance(told, Telling):
+                _apply(outcome, told)
         case Text(step=None):
             outcome.output = event.text
         case Text():

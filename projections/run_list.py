@@ -35,6 +35,7 @@ from ..eventlog.events import (
     MessageQueued,
     ModelFailed,
     ModelRequested,
+    Offloaded,
     OutputMade,
     OutputRejected,
     Parked,
@@ -68,6 +69,7 @@ from ..eventlog.events import (
     Unknown,
     Usage,
 )
+from ..eventlog.offload import outline_of
 from .money import plus_cost
 from .projection import Value
 
@@ -235,6 +237,8 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
             return row
+        case Offloaded():
+            return _evolve(row, outline_of(event))
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():
             return row
 

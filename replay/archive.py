@@ -19,7 +19,7 @@ from ..eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
 from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogCorrupted, RunConflict, RunNotFound
 from ..eventlog.events import Event, Memoized, ToolResult, Unknown, is_terminal
 from ..eventlog.names import parse_subject_token, shard_of, subject_token
-from ..eventlog.offload import restore
+from ..eventlog.offload import references, restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
 from ..runtime import offloading
 from .trace import Trace, family_of, find_run, trace_of
@@ -64,7 +64,7 @@ class Archive(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(trace, events=tuple(events))
 
     async def _restored_event(self, event: Event) -> Event:
-        lacking = [digest for digest in referred([event]) if digest not in self.artifacts]
+        lacking = [digest for digest in references([event]) if digest not in self.artifacts]
         return event if lacking else (await restore([event], _Held(self.artifacts)))[0]
 
     def trace(self, run: str | None = None) -> Trace:
@@ -136,7 +136,7 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
     """
     told: set[str] = set()
     async for recorded, stored in _verified(log, run):
-        for digest in referred(recorded.commit.events) if artifacts else ():
+        for digest in references(recorded.commit.events) if artifacts else ():
             if digest not in told:
                 told.add(digest)
                 yield _artifact_line(digest, await _artifact(log, digest, recorded))
@@ -230,15 +230,6 @@ def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes]]:
     return tuple(stored), artifacts
 
 
-def referred(events: Iterable[Event]) -> Iterator[str]:
-    """The digests of the artifacts that these events refer to, as they were stored."""
-    for event in events:
-        for name in ("result", "data"):
-            value = getattr(event, name, None)
-            if isinstance(value, dict) and isinstance(value.get("$artifact"), str) and "size_bytes" in value:
-                yield value["$artifact"]
-
-
 def named(events: Iterable[Event]) -> Iterator[str]:
     """The digests of the artifacts that tools stored."""
     for event in events:
@@ -269,7 +260,7 @@ async def check_log(log: Log, run: str | None = None) -> Checked:
     told, there = _Tally(), set[str]()
     async for recorded, _stored in _verified(log, run):
         told.add(recorded)
-        for digest in referred(recorded.commit.events):
+        for digest in references(recorded.commit.events):
             try:
                 await log.artifacts.get(digest)
             except KeyError:
@@ -295,7 +286,7 @@ class _Tally:
         self.commits += 1
         self.events += len(commit.events)
         self.newer += sum(isinstance(event, Unknown) for event in commit.events)
-        self.referred.update(referred(commit.events))
+        self.referred.update(references(commit.events))
 
     def checked(self, there: Iterable[str]) -> Checked:
         return Checked(
@@ -360,7 +351,7 @@ async def _known(log: Log, subject: Subject, commits: tuple[Stored, ...]) -> tup
 
 
 async def _check_artifacts(archive: Archive, log: Log) -> None:
-    needed = {digest for stored in archive.stored for digest in referred(decode(stored.data).events)}
+    needed = {digest for stored in archive.stored for digest in references(decode(stored.data).events)}
     for digest in sorted(needed - archive.artifacts.keys()):
         try:
             await log.artifacts.get(digest)

@@ -26,6 +26,7 @@ from ..eventlog.events import (
     MemoryHydrated,
     ModelFailed,
     ModelRequested,
+    Offloaded,
     PlannerToolReturned,
     Prepared,
     ResultRecorded,
@@ -39,6 +40,7 @@ from ..eventlog.events import (
     ToolStarted,
     Unknown,
 )
+from ..eventlog.offload import references
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.fold import apply, check_epoch
 from ..projections.run_state import RunState
@@ -63,7 +65,6 @@ from ..runtime.lineage import with_model
 from ..runtime.rules import Rules, rules_of_run
 from ..runtime.tools import expose
 from ..runtime.turn import Turn
-from .archive import referred
 from .canonical import label_of
 from .commanding import Failed, command_of
 from .trace import Trace
@@ -158,7 +159,7 @@ def replay(trace: Trace, registry: Registry | None = None) -> Replay:
 
 def check_artifacts(trace: Trace) -> None:
     """Raises `ConfigError` for a trace without the large values that it refers to."""
-    for digest in referred(trace.events):
+    for digest in references(trace.events):
         raise ConfigError(f"the trace lacks the artifact {digest[:16]}…; export it with --artifacts")
 
 
@@ -174,6 +175,7 @@ def as_decided(stored: Event, read: Event) -> Event:
             LateOutcome,
             PlannerToolReturned,
             ResultRecorded,
+            Offloaded,
         ),
     ):
         return stored

@@ -25,6 +25,7 @@ from ..eventlog.errors import (
 )
 from ..eventlog.events import OBSERVABLE, ApprovalRequested, Event, ForkTools, Status
 from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
+from ..eventlog.offload import outline_of
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
 from ..runtime import DurableExecutor, Executor, LocalExecutor, Registry, Runtime, Worker
@@ -325,7 +326,7 @@ class _Stage:
         chain, seen = Chain(), 0
         async with following(self._log, Family(subject.shard, subject.root), 0) as commits:
             async for stored in commits:
-                for event in as_read(chain.verify(stored)):
+                for event in map(outline_of, as_read(chain.verify(stored))):
                     self._events.append(event)
                     if self._case.end is not None:
                         self._case.end.see(event)

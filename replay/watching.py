@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..eventlog.commits import Head, as_read, decode, head_of, verify
 from ..eventlog.errors import LogCorrupted
+from ..eventlog.offload import outline_of
 from ..eventlog.ports import Stored, Subject
 from .monitor import Monitor, Violation
 
@@ -44,7 +45,7 @@ class Watch:
         found: list[Violation] = []
         for event in as_read(recorded):
             self.events += 1
-            found += self._monitor.feed(event)
+            found += self._monitor.feed(outline_of(event))
         return found
 
     def _is_forgotten(self, stored: Stored) -> bool:

@@ -14,15 +14,16 @@ from ..eventlog.commits import ORIGIN, Commit, Head, digest_of_bytes, encode
 from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import ApprovalRequested, Status, StoredEvent, Text, ToolCall, ToolResult, Usage
 from ..eventlog.names import run_subject
-from ..eventlog.offload import spill
+from ..eventlog.offload import outline_of, put_aside, spill
 from ..eventlog.ports import COMMIT_BYTES_MAX, NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
 from . import offloading
-from .journal import DECISIONS_MAX, STALE_READ_S
+from .journal import DECISIONS_MAX, ENVELOPE_BYTES, STALE_READ_S
 from .owed import WATCH
 from .shared_family import Opening, in_order
 
 COMMITS_MAX = 900
 """How many commits a fork may begin with: the server stores no more in one batch."""
+GROUP_BYTES_MAX = COMMIT_BYTES_MAX - ENVELOPE_BYTES
 _TOGETHER = (ApprovalRequested, Status, Text, ToolCall, Usage)
 """Events that stand in one commit with the one before them."""
 
@@ -38,7 +39,7 @@ async def store(
     await _bring(log, opening, artifacts or {})
     events = list(in_order(opening))
     spilled = await spill([event for _, event in events], log.artifacts)
-    told = [(run, event) for (run, _), event in zip(events, spilled, strict=True)]
+    told = await _fitting([(run, event) for (run, _), event in zip(events, spilled, strict=True)], log)
     writes = tuple(_commits(log, subject, opening, told))
     if len(writes) > COMMITS_MAX:
         raise ConfigError(
@@ -79,6 +80,16 @@ async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> 
                         await log.artifacts.put(artifacts[reference["id"]])
 
 
+async def _fitting(told: Sequence[tuple[str, StoredEvent]], log: Log) -> list[tuple[str, StoredEvent]]:
+    """What has to stand in one commit, made to fit into one."""
+    return [
+        (run, event)
+        for run, group in groupby(told, key=lambda each: each[0])
+        for piece in _pieces([event for _, event in group])
+        for event in await put_aside(piece, GROUP_BYTES_MAX, log.artifacts)
+    ]
+
+
 async def _first_of(log: Log, subject: Subject) -> bytes | None:
     async for stored in log.events.read(subject):
         return stored.data
@@ -110,16 +121,15 @@ def _commits(
 
 def _groups(events: Sequence[StoredEvent]) -> Iterator[Sequence[StoredEvent]]:
     """Cut events into commits that fit; a model's reply stays in one. Raises `PayloadTooLarge`."""
-    limit = COMMIT_BYTES_MAX - 2048
     group: list[StoredEvent] = []
     size = 0
     for piece in _pieces(events):
         weight = sum(len(msgspec.json.encode(event)) + 1 for event in piece)
-        if weight > limit:
+        if weight > GROUP_BYTES_MAX:
             raise PayloadTooLarge(
-                f"a model's reply with its approvals ({piece[0].type!r}, ...)", weight, limit
+                f"a model's reply with its approvals ({piece[0].type!r}, ...)", weight, GROUP_BYTES_MAX
             )
-        if group and size + weight > limit:
+        if group and size + weight > GROUP_BYTES_MAX:
             yield group
             group, size = [], 0
         group.extend(piece)
@@ -130,7 +140,7 @@ def _groups(events: Sequence[StoredEvent]) -> Iterator[Sequence[StoredEvent]]:
 def _pieces(events: Sequence[StoredEvent]) -> Iterator[list[StoredEvent]]:
     piece: list[StoredEvent] = []
     for event in events:
-        if piece and not isinstance(event, _TOGETHER):
+        if piece and not isinstance(outline_of(event), _TOGETHER):
             yield piece
             piece = []
         piece.append(event)

@@ -29,7 +29,7 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.names import lane_subject
-from ..eventlog.offload import has_large, has_references, restore, spill
+from ..eventlog.offload import has_large, has_references, put_aside, restore, spill
 from ..eventlog.ports import (
     COMMIT_BYTES_MAX,
     At,
@@ -232,17 +232,31 @@ class Journal:
         try:
             spilled = await self.spilled(events)
             writing = self.write(spilled, epoch=epoch, append=append)
-            groups = split(spilled) if len(writing.write.data) > COMMIT_BYTES_MAX else [spilled]
+            fits = len(writing.write.data) <= COMMIT_BYTES_MAX
+            groups = [spilled] if fits else await self._groups(spilled)
         except PayloadTooLarge:
             await self.load()
             raise
         if len(groups) == 1:
+            if groups[0] is not spilled:
+                writing = self.write(groups[0], epoch=epoch, append=append)
             return await self._store_one(writing, extra, append)
         for number, group in enumerate(groups, 1):
             writing = self.write(group, epoch=epoch)
             if not await self._store_one(writing, extra if number == len(groups) else (), None):
                 return False
         return True
+
+    async def _groups(self, events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
+        """Commits that fit; where no border is left to cut at, what is largest in them lies beside the log.
+
+        Raises `PayloadTooLarge`.
+        """
+        try:
+            return split(events)
+        except PayloadTooLarge:
+            limit, artifacts = COMMIT_BYTES_MAX - ENVELOPE_BYTES, self.log.artifacts
+            return split(await self._persist(lambda: put_aside(events, limit, artifacts)))
 
     async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         """The events as they are stored, with their large values put aside."""
@@ -369,13 +383,15 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
     return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
 
 
+ENVELOPE_BYTES = 2048
+"""What is left of a commit for all that stands around its events."""
 CUT_BEHIND = (ToolResult, McpProgress, Custom, ChildFinished)
 """Events behind which a turn may be cut: whoever goes on decides the rest anew."""
 
 
 def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
     """Cut events into commits that fit, at borders that no rule needs atomic. Raises `PayloadTooLarge`."""
-    limit = COMMIT_BYTES_MAX - 2048
+    limit = COMMIT_BYTES_MAX - ENVELOPE_BYTES
     sizes = [len(msgspec.json.encode(event)) + 1 for event in events]
     if sum(sizes) <= limit:
         return [events]

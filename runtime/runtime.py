@@ -528,6 +528,8 @@ class RunHandle(Generic[OutputT]):
         async with asyncio.timeout(timeout_s):
             subject = await self._located()
             await self._runtime.watch(self.run_id, _until_over(self._runtime.log, subject, outcome))
+            if outcome.aside:
+                outcome.output = (await self.state()).output
         return self._as_result(outcome)
 
     def _as_result(self, outcome: Outcome) -> RunResult[OutputT]:

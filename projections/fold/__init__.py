@@ -14,7 +14,8 @@ from typing import Any
 from ...eventlog import events
 from ...eventlog.commits import Commit, Head, Recorded
 from ...eventlog.errors import LogCorrupted
-from ...eventlog.events import Claimed, StoredEvent, Unknown
+from ...eventlog.events import Claimed, Offloaded, StoredEvent, Unknown
+from ...eventlog.offload import outline_of
 from ..run_state import RunState
 from . import calls, children, conversation, lifecycle, planning, steps
 
@@ -23,6 +24,11 @@ __all__ = ["FOLDS", "apply", "check_epoch", "evolve", "fold_commit"]
 
 def _no_change(_state: RunState, _event: Any) -> None:
     """For people who read the log, or of another subject."""
+
+
+def _fold_outline(state: RunState, event: Offloaded) -> None:
+    outline = outline_of(event)
+    FOLDS[type(outline)](state, outline)
 
 
 FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
@@ -77,6 +83,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Reasoning: _no_change,
     events.Budget: _no_change,
     events.LateOutcome: _no_change,
+    events.Offloaded: _fold_outline,
     events.RalphStop: _no_change,
     events.LaneUpdated: _no_change,
     events.KeyRecorded: _no_change,
@@ -138,7 +145,7 @@ def claim_in(commit: Commit) -> int | None:
 
 
 def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:
-    """Fold one fact in place; `at` is the time of its commit."""
+    """Fold one fact in place; `at` is the time of its commit. Of one that lies beside the log, what is in the log."""
     state.updated_at = at
     _fold(state, (event,))
 

@@ -28,6 +28,7 @@ NOT_YET = {
     "child_ready",
     "context",
     "memoized",
+    "offloaded",
     "token_issued",
     "token_revoked",
     "tools_refresh_failed",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
 import msgspec
 import pytest
 from foldlog.eventlog.commits import decode
@@ -18,10 +22,12 @@ from foldlog.replay import (
     import_archive,
     load_trace,
     read_archive,
+    replay,
     to_jsonl,
 )
 from foldlog.replay.parity import check_parity
-from foldlog.runtime import Agent, ToolContext, tool
+from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
+from foldlog.runtime.knowledge import KnowledgeItem
 
 from tests.replay.conftest import played
 from tests.replay.scenarios import SCENARIOS
@@ -167,3 +173,33 @@ async def test_what_tools_stored_and_what_a_model_may_read_on_in_comes_along() -
     (evidence,) = result.metadata["evidence"]
     assert await elsewhere.artifacts.get(evidence["id"]) == b"kept"
     assert await elsewhere.artifacts.get(result.metadata["offloaded_artifact_id"]) == b"much " * 20_000
+
+
+async def test_all_that_lies_beside_the_log_goes_with_the_archive(tmp_path: Path) -> None:
+    class Shelf:
+        async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
+            return [KnowledgeItem(id="1", text="k" * 50_000)]
+
+        async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
+            return ()
+
+    @tool(effect="pure")
+    async def part(context: ToolContext) -> str:
+        """Do one part."""
+        return str(len(await context.memo("part", lambda: "m" * 50_000)))
+
+    path, asks = tmp_path / "script.json", [{"id": "c", "name": "part"}]
+    path.write_text(json.dumps({"turns": [{"text": "x" * 1_000_000, "tool_calls": asks}, {"text": "done"}]}))
+    agent = Agent("helper", model=f"scripted:{path}", tools=[part], memory={"scope": "session"})
+    log = MemoryLog()
+    async with Runtime.open(log=log, registry=Registry(agents=[agent], knowledge=Shelf())) as runtime:
+        for text in ("q" * 50_000, "again"):
+            handle = await runtime.start(agent, text, session="s")
+            await handle.result(timeout_s=20)
+    archive = read_archive(await exported(log, handle.run_id))
+    assert (check(archive).missing, check(archive).artifacts) == ((), 4)
+    (trace,) = archive.traces.values()
+    assert replay(trace).divergence is None
+    target = MemoryLog()
+    await import_archive(archive, target)
+    assert canonical(await load_trace(target, handle.run_id)).digest == canonical(trace).digest

@@ -145,7 +145,7 @@ class Place:
             state, whole = await run.state(), await journal.load(short=True)
         assert state == whole
         assert (outcome.head, outcome.terminal, outcome.error) == (state.head, state.terminal, state.error)
-        assert (outcome.output, outcome.usage, outcome.cost_usd) == (
+        assert (state.output if outcome.aside else outcome.output, outcome.usage, outcome.cost_usd) == (
             state.output,
             state.usage,
             state.cost_usd,

@@ -21,6 +21,7 @@ from foldlog.eventlog import (
     UnsupportedByExecutor,
 )
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import COMMIT_BYTES_MAX
 from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, tool
 from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
 
@@ -261,13 +262,46 @@ async def _stored(place: Place, run_id: str) -> list[Any]:
     return [stored async for stored in place.log.events.read(subject)]
 
 
-async def test_an_answer_over_the_limit_ends_the_run_by_name(place: Place, script: Script) -> None:
-    agent = Agent("helper", model=script(says("z" * 1_200_000)))
+async def test_whatever_a_model_says_over_the_limit_is_stored_beside_the_log(
+    place: Place, script: Script
+) -> None:
+    @tool(effect="pure")
+    async def count(text: str) -> int:
+        """Count the characters."""
+        return len(text)
+
+    asks = [call("count", name, text=name * 700_000) for name in "ab"]
+    turns = [{"text": "x" * 600_000, "reasoning": "y" * 600_000, "tool_calls": asks}, says("z" * 1_200_000)]
+    agent = Agent("helper", model=script(*turns), tools=[count], hitl_tools=["count"])
     await place.open(agent)
     run = await place.start(agent)
-    with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=10)
-    assert failure.value.error_type == "payload_too_large"
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            await run.resolve(event.approval_id, "approved")
+    result = await run.result(timeout_s=30)
+    assert (result.output, result.steps) == ("z" * 1_200_000, 2)
+    events = await place.events(run)
+    told = [e.arguments["text"] for e in events if e.type == "tool_call"]
+    assert told == ["a" * 700_000, "b" * 700_000]
+    assert [e.arguments["text"] for e in events if e.type == "approval_requested"] == told
+    assert [e.result for e in events if e.type == "tool_result"] == [700_000, 700_000]
+    assert [len(e.text) for e in events if e.type == "text"] == [600_000, 1_200_000]
+    sizes = [len(stored.data) for stored in await _stored(place, run.run_id)]
+    assert max(sizes) <= COMMIT_BYTES_MAX
+
+
+async def test_messages_that_are_too_large_together_reach_the_model_with_one_step(
+    place: Place, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says("first"), says("second")))
+    await place.open(agent, workers=0)
+    run = await place.start(agent, executor="durable")
+    for letter in "ab":
+        await run.inject(letter * 600_000)
+    await place.add_worker("late")
+    assert (await run.result(timeout_s=30)).output == "first"
+    contents = [message.content for message in await run.history()]
+    assert contents == ["question", "a" * 600_000, "b" * 600_000, "first"]
 
 
 async def test_an_agent_that_this_process_does_not_know_is_not_driven(place: Place, script: Script) -> None:

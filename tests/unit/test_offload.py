@@ -6,16 +6,30 @@ import msgspec
 import pytest
 from foldlog.eventlog import (
     FIELD_BYTES_MAX,
+    ApprovalRequested,
+    ChildReturned,
     Custom,
     Event,
     LateOutcome,
     LogCorrupted,
     MemoryLog,
+    MessageInjected,
+    MessageQueued,
+    Offloaded,
+    OutputMade,
+    PlanMade,
+    PlannerReplied,
+    Reasoning,
+    SummaryMade,
     Text,
+    TokenUsage,
+    ToolCall,
     ToolResult,
+    Usage,
     restore,
     spill,
 )
+from foldlog.eventlog.offload import has_references, outline_of, put_aside, references
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,3 +146,72 @@ async def test_a_lost_artifact_is_corruption_of_its_run_at_its_revision(damage: 
     with pytest.raises(LogCorrupted, match=f"{digest}.* is {damage}") as error:
         await restore([Text(text="t"), damaged], artifacts, run="r-1", rev=7)
     assert (error.value.run, error.value.revision) == ("r-1", 8)
+
+
+def said(size: int) -> list[Event]:
+    return [
+        Reasoning(step=1, text="r" * size),
+        Text(step=1, text="t" * size),
+        Usage(step=1, usage=TokenUsage(), model="m"),
+        ToolCall(
+            step=1, tool_call_id="c", tool_name="f", arguments={"a": "x" * size}, injected_args={"why": "y"}
+        ),
+        ApprovalRequested(
+            step=1, tool_call_id="c", approval_id="p", kind="tool", tool_name="f", arguments={"a": "x" * size}
+        ),
+        PlannerReplied(round=1, text="p" * size, calls=[], usage=TokenUsage(input_tokens=3), model="m"),
+        PlanMade(plan="p" * size),
+        SummaryMade(text="s" * size, usage=TokenUsage(), model="m"),
+        ChildReturned(child_run="r", output="o" * size),
+        OutputMade(output="o" * size),
+        MessageInjected(content="i" * size),
+        Text(step=1, text="t" * size, agent="inner", agent_path="outer/inner"),
+    ]
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+async def test_as_many_events_as_must_go_are_put_aside_and_come_back_where_they_were(size: int) -> None:
+    events, artifacts = said(size), MemoryLog().artifacts
+    kept = await put_aside(events, 20_000, artifacts)
+    assert sum(len(msgspec.json.encode(event)) for event in kept) <= 20_000
+    assert [isinstance(event, Offloaded) for event in kept].count(True) == (0 if size == 10 else 10)
+    assert has_references(kept) == (size == 10_000)
+    assert list(await restore(kept, artifacts)) == events
+    outlines = [outline_of(event) for event in kept]
+    assert [(e.type, e.step, e.tool_call_id, e.agent_path) for e in outlines] == [
+        (e.type, e.step, e.tool_call_id, e.agent_path) for e in events
+    ]
+    assert outlines[5].usage.input_tokens == 3
+    assert set(references(kept)) == {event.artifact for event in kept if isinstance(event, Offloaded)}
+
+
+async def test_what_was_read_of_an_event_that_lies_beside_the_log_is_where_it_stands() -> None:
+    artifacts = MemoryLog().artifacts
+    (kept,) = await put_aside([Text(step=2, text="t" * 5000)], 100, artifacts)
+    place = {
+        "run_id": "r",
+        "root_id": "r",
+        "agent": "a",
+        "agent_path": "a",
+        "revision": 7,
+        "cursor": "9:7",
+        "at": 1.5,
+    }
+    (read,) = await restore([msgspec.structs.replace(kept, **place)], artifacts)
+    assert read == Text(step=2, text="t" * 5000, **place)
+
+
+async def test_what_has_to_stay_stays_however_large_it_is() -> None:
+    artifacts = MemoryLog().artifacts
+    queued = [MessageQueued(content="q" * 5000)]
+    assert list(await put_aside(queued, 100, artifacts)) == queued
+
+
+async def test_an_event_beside_the_log_that_is_missing_or_damaged_names_its_place() -> None:
+    artifacts = MemoryLog().artifacts
+    gone = Offloaded(outline={"type": "plan_made"}, artifact="0" * 64, size_bytes=1)
+    damaged = Offloaded(outline={"type": "plan_made"}, artifact=await artifacts.put(b"[]"), size_bytes=2)
+    for event, told in ((gone, "is missing"), (damaged, "is unreadable")):
+        with pytest.raises(LogCorrupted, match=told) as failure:
+            await restore([event], artifacts, run="r", rev=4)
+        assert failure.value.revision == 4
