@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable
@@ -10,21 +11,41 @@ from typing import Any
 
 import anyio.to_thread
 
+from .toolport import Asked
+
 INLINE: ContextVar[bool] = ContextVar("INLINE", default=False)
 """True: all of them run on the event loop's thread, for a simulation that must own every interleaving."""
 
+_KNOWN = (
+    Asked,
+    Exception,
+    BaseExceptionGroup,
+    asyncio.CancelledError,
+    GeneratorExit,
+    KeyboardInterrupt,
+    SystemExit,
+)
+
 
 async def call_function(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-    """What the function returns, awaited if it has to be. Raises what it raises.
+    """What the function returns, awaited if it has to be.
 
+    Raises what it raises; what is no `Exception`, and does not end a task or a process, as a `RuntimeError`.
     A thread is abandoned by a cancellation, which cannot stop it.
     """
     run = functools.partial(function, *arguments, **keywords)
-    if INLINE.get() or _is_async(function):
-        result = run()
-    else:
-        result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
-    return await result if inspect.isawaitable(result) else result
+    try:
+        if INLINE.get() or _is_async(function):
+            result = run()
+        else:
+            result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        return await result if inspect.isawaitable(result) else result
+    except _KNOWN:
+        raise
+    except BaseException as error:
+        if INLINE.get():  # a process of a simulation dies so
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

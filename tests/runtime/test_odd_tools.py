@@ -35,6 +35,10 @@ async def waits_for_what_is_cancelled(_: ToolContext) -> None:
     await waiting
 
 
+class Alarm(BaseException):
+    """What time-outs of other libraries are."""
+
+
 class Unstorable:
     def __repr__(self) -> str:
         return "<unstorable>"
@@ -42,6 +46,7 @@ class Unstorable:
 
 ENDS: list[tuple[Callable[[ToolContext], Any], str]] = [
     (lambda _: sys.exit(3), "SystemExit: 3"),
+    (fails(Alarm("too late")), "RuntimeError: Alarm: too late"),
     (waits_for_what_is_cancelled, "the call was cancelled from within the tool"),
     (fails(Retryable("busy", after_s=math.nan)), "busy"),
     (fails(Retryable("later", after_s="2")), "later"),  # type: ignore[arg-type] # what it is about
@@ -109,6 +114,24 @@ async def test_a_scorer_that_leaves_is_a_system_error(script: Script) -> None:
         run = await runtime.start(loop, "question")
         with pytest.raises(Exception, match="scorer quality: SystemExit: 3"):
             await run.result(timeout_s=20)
+
+
+async def test_a_function_that_raises_what_is_no_exception_has_failed(script: Script) -> None:
+    def score(_: Any) -> float:
+        raise Alarm("too late")
+
+    @tool(effect="pure")
+    def slow() -> None:
+        raise Alarm("too late")
+
+    writer = Agent("a", model=script(calls(call("slow")), says("x")), tools=[slow])
+    loop = RalphLoop(writer, {"quality": score})
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[loop])) as runtime:
+        run = await runtime.start(loop, "question")
+        with pytest.raises(RunFailed, match="scorer quality: RuntimeError: Alarm: too late"):
+            await run.result(timeout_s=20)
+        events = [event async for event in run.stream(detailed=True) if isinstance(event, ToolResult)]
+    assert [event.error for event in events] == ["RuntimeError: Alarm: too late"]
 
 
 async def test_a_synchronous_tool_may_return_what_is_to_be_awaited(script: Script) -> None:
