@@ -53,8 +53,7 @@ class Supervisor:
         limit = self._watch()
         self._end_all()
         self._tell(limit or self._signalled())
-        status = self.status or 0
-        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return self._exit_code()
 
     def _become(self) -> None:
         """In the child: take on the limits and become the command."""
@@ -108,9 +107,12 @@ class Supervisor:
         return next((name for name, value in sums.items() if value > self.limits.get(name, value)), "")
 
     def _signalled(self) -> str:
-        """The CPU limit of a single process tells itself by its signal."""
-        xcpu = self.status is not None and os.WIFSIGNALED(self.status)
-        return "cpu" if xcpu and os.WTERMSIG(self.status or 0) == signal.SIGXCPU else ""
+        """The CPU limit of a single process tells itself by its signal, in a sandbox by a shell's code for that."""
+        return "cpu" if "cpu" in self.limits and self._exit_code() == 128 + signal.SIGXCPU else ""
+
+    def _exit_code(self) -> int:
+        status = self.status or 0
+        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def _reap(self) -> bool:
         """Take leave of what has ended; whether anything is left."""

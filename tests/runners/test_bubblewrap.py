@@ -9,6 +9,7 @@ import asyncio
 import getpass
 import os
 import secrets
+import signal
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,8 @@ async def test_no_right_is_gained_within(root: Path) -> None:
     outcome = await sandboxed(root).run(sh(script))
     assert outcome.output.splitlines()[-1] == "end"
     assert not (root / "bin").exists()
+
+
+async def test_the_kernels_word_for_too_much_time_is_understood_through_the_sandbox(root: Path) -> None:
+    outcome = await sandboxed(root).run(sh("kill -XCPU $$"))
+    assert (outcome.exit_code, outcome.limit) == (128 + signal.SIGXCPU, "cpu")
