@@ -28,13 +28,13 @@ from ..projections.messages import CallRequest
 from ..projections.retrieval import of_others
 from ..projections.run_state import CallState, RunState
 from .approving import approval_metadata, awaits_approval, request_approval
-from .arguments import parse_arguments, split_arguments
+from .arguments import NESTING_MAX, parse_arguments, split_arguments
 from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import DEDUPLICATED, DISTINCT_IDS, RETRYABLE_ATTEMPTS, Rules, backoff_s
+from .rules import DEDUPLICATED, DISTINCT_IDS, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 
@@ -152,7 +152,9 @@ def written(turn: Turn, request: CallRequest) -> tuple[dict[str, Any], dict[str,
     """The executable arguments of a call, the injected ones, and the text of what is no JSON object."""
     tool = turn.state.tools.get(request.name)
     names = of_others(request.name, tool.source if tool is not None else "", turn.rules.injected_tool_args)
-    arguments, raw = parse_arguments(request.arguments)
+    submitted = turn.state.submitted
+    bounded = submitted is None or submitted.rules >= NESTING_BOUND
+    arguments, raw = parse_arguments(request.arguments, NESTING_MAX if bounded else None)
     return *split_arguments(arguments, names), raw
 
 

@@ -30,7 +30,9 @@ KNOWLEDGE_LAST = 4
 """From these rules on, knowledge is looked up when the history is within its bounds, and not before."""
 DEDUPLICATED = 5
 """From these rules on, a result that a fork takes over is marked `deduplicated`."""
-RULES_NOW = 5
+NESTING_BOUND = 6
+"""From these rules on, arguments that are nested too deeply are no arguments."""
+RULES_NOW = 6
 """The rules of runs that are submitted now."""
 
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600.0

@@ -108,7 +108,7 @@ def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{what} must be a JSON object, not {type(value).__name__}")
     try:
         result: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{what} must be a JSON object: {error}") from error
     if result != value:
         raise ConfigError(f"{what} must hold JSON values only: it changes when it is stored")

@@ -106,11 +106,13 @@ def _read(path: str) -> dict[str, Any]:
     if file.suffix not in _FILES:
         raise ConfigError("give a .toml or .json file, or MODULE:NAME of an agent or a registry")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         toml = file.suffix == ".toml"
         data = tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_distinct)
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError("it is nested too deeply") from None
     except ValueError as error:  # of either format, and of bytes that are no UTF-8
         raise ConfigError(f"it is no {file.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):

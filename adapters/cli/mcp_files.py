@@ -15,7 +15,7 @@ def read_servers(path: str) -> dict[str, dict[str, Any]]:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no JSON: {error}") from None
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict) or not all(isinstance(entry, dict) for entry in servers.values()):

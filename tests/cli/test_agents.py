@@ -69,6 +69,8 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "mcp_servers.s: unknown key 'comand'",
         ),
         ({"a_toml": "name = "}, "a.toml: it is no TOML: Invalid value (at end of document)"),
+        ({"a_json": "[" * 100_000}, "a.json: it is nested too deeply"),
+        ({"a_json": '\ufeff{"name": "ä"}'}, "a.json: name: 'ä' must be"),
         (
             {"a_json": '{"name": "a", "retry": {"attempts": 1, "attempts": 2}}'},
             "a.json: it is no JSON: the key 'attempts' stands twice",

@@ -167,3 +167,28 @@ async def test_a_model_may_cut_a_character_in_two_or_write_half_of_one(tmp_path:
         drafts = [event.text async for event in run.stream() if event.type == "text"]
         assert (await run.result(timeout_s=10)).output == "".join(drafts) == "sun \U0001f31e and a\ufffdb"
         assert check_trace(await load_trace(log, run.run_id)) == []
+
+
+async def test_what_is_nested_too_deeply_is_refused_or_told_to_the_model(script: Script) -> None:
+    @tool(effect="pure")
+    async def take(x: Any) -> str:
+        """Take something."""
+        return "taken"
+
+    deep = '{"x":' * 2_000 + "1" + "}" * 2_000
+    asks = {"tool_calls": [{"id": "c", "name": "take", "arguments": deep}]}
+    agent = Agent("helper", model=script(asks, {"text": ["done"]}), tools=[take])
+    async with Runtime.open("memory://") as runtime:
+        with pytest.raises(ConfigError, match="metadata must be a JSON object"):
+            await runtime.start(agent, "question", metadata={"deep": _nested(2_000)})
+        run = await runtime.start(agent, "question")
+        assert (await run.result(timeout_s=10)).output == "done"
+        (result,) = [event async for event in run.stream(detailed=True) if event.type == "tool_result"]
+    assert (result.success, result.error) == (False, "the arguments are not a JSON object")
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"x": value}
+    return value
