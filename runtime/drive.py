@@ -73,7 +73,7 @@ logger = logging.getLogger("foldlog.drive")
 
 Ending = Literal["over", "parked", "fenced", "released"]
 FOLLOW_AFTER_S = 0.05
-"""A run that is done sooner never follows its own log: nobody could have told it anything in time."""
+"""A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
 STOP_GRACE_S = 10.0
 LOOK_AGAIN_S = 1.0
 """How long a driver that is stopped from outside looks what the log says of its run."""
@@ -587,7 +587,10 @@ class Driver:
     # --- the tail of the log, and the end -------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        await self.clock.sleep(FOLLOW_AFTER_S)
+        known = -1
+        while self.state.head.position != known:
+            known = self.state.head.position
+            await self.clock.sleep(FOLLOW_AFTER_S)
         async for stored in self.host.log.events.follow(self.journal.subject, self.state.head.position):
             if stored.position > self.state.head.position:
                 self.told(stored.position)
