@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,12 +20,14 @@ import platformdirs
 from ...eventlog.errors import ConfigError
 from ...runtime.knowledge import KnowledgeItem, KnowledgeUnavailable
 from .pieces import pieces_of
+from .words import match_of, spaced
 
 APPLICATION_ID = 0x666F6C64
 """What marks the file as ours: "fold"."""
-LAYOUT = 1
+LAYOUT = 2
+LAYOUT_BEFORE = 1
+"""The same pieces, with an index that did not tell words apart in scripts without spaces."""
 LOCK_WAIT_S = 5.0
-QUERY_WORDS_MAX = 64
 ID_DIGITS = 16
 
 _SCHEMA = """
@@ -38,19 +39,26 @@ CREATE INDEX pieces_by_source ON pieces (namespace, source);
 CREATE VIRTUAL TABLE words USING fts5 (
     text, content = 'pieces', content_rowid = 'number', tokenize = 'porter unicode61 remove_diacritics 2'
 );
+"""
+_TRIGGERS = """
 CREATE TRIGGER piece_added AFTER INSERT ON pieces BEGIN
-    INSERT INTO words (rowid, text) VALUES (new.number, new.text);
+    INSERT INTO words (rowid, text) VALUES (new.number, spaced(new.text));
 END;
 CREATE TRIGGER piece_removed AFTER DELETE ON pieces BEGIN
-    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text);
+    INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, spaced(old.text));
 END;
+"""
+_INDEX_ANEW = """
+DROP TRIGGER piece_added;
+DROP TRIGGER piece_removed;
+INSERT INTO words (words) VALUES ('delete-all');
+INSERT INTO words (rowid, text) SELECT number, spaced(text) FROM pieces;
 """
 # In SQLite's words a lower bm25 is better; pieces that fit equally well come in the order of their ids.
 _SEARCH = """
 SELECT p.id, p.text, p.source, -bm25(words) AS score FROM words JOIN pieces AS p ON p.number = words.rowid
 WHERE words MATCH ? AND p.namespace = ? ORDER BY score DESC, p.id LIMIT ?
 """
-_WORD = re.compile(r"\w+")
 _NOT_OURS = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 Mode = Literal["DEFERRED", "IMMEDIATE"]
 T = TypeVar("T")
@@ -76,10 +84,9 @@ class SqliteKnowledge:
 
     async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
         """Pieces that hold at least one of the query's words, in any form, the best first."""
-        words = list(dict.fromkeys(_WORD.findall(query.lower())))[:QUERY_WORDS_MAX]
-        if not words or limit <= 0:
+        match = match_of(query)
+        if not match or limit <= 0:
             return ()
-        match = " OR ".join(f'"{word}"' for word in words)
         return await self._read(
             lambda db: [
                 KnowledgeItem(id=id_, text=text, source=source, score=score)
@@ -163,6 +170,7 @@ def _open(file: Path) -> sqlite3.Connection:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
     db = sqlite3.connect(file, timeout=LOCK_WAIT_S, isolation_level=None)
+    db.create_function("spaced", 1, spaced, deterministic=True)
     try:
         _lay_out(db, file)
     except BaseException:
@@ -179,10 +187,10 @@ def _lay_out(db: sqlite3.Connection, file: Path) -> None:
         marks = _marks(db)
         (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables == 0:
-            for statement in _statements(_SCHEMA):
-                db.execute(statement)
+            _make(db, _SCHEMA + _TRIGGERS)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {LAYOUT}")
+        elif marks == (APPLICATION_ID, LAYOUT_BEFORE):
+            _make(db, _INDEX_ANEW + _TRIGGERS)
         elif marks[0] != APPLICATION_ID:
             raise ConfigError(
                 f"{file} is a database of another program; set FOLDLOG_KNOWLEDGE to another file"
@@ -192,6 +200,12 @@ def _lay_out(db: sqlite3.Connection, file: Path) -> None:
                 f"{file} has layout {marks[1]}, this release reads {LAYOUT}: use the release that wrote it, or "
                 "set FOLDLOG_KNOWLEDGE to another file"
             )
+
+
+def _make(db: sqlite3.Connection, script: str) -> None:
+    for statement in _statements(script):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -64,6 +64,39 @@ async def test_the_best_match_comes_first_and_words_match_in_every_form(file: Pa
     assert texts(await knowledge.search("lunch", 5)) == []
 
 
+@pytest.mark.parametrize("query", ["首都", "日本の首都はどこですか", "東京タワー", "capital首都?"])
+async def test_scripts_without_spaces_are_found_by_any_part_of_what_they_say(file: Path, query: str):
+    knowledge = SqliteKnowledge(file=file)
+    for text in ("東京は日本の首都です。", "猫は魚が好きです。", "Oslo is cold."):
+        await knowledge.add(text, source="notes")
+    assert (await knowledge.search(query, 1))[0].text == "東京は日本の首都です。"
+    assert texts(await knowledge.search("猫", 5)) == ["猫は魚が好きです。"]
+    assert texts(await knowledge.search("牛肉", 5)) == []
+    assert await knowledge.remove(source="notes") == 3
+    assert texts(await knowledge.search("首都 cold", 5)) == []
+
+
+async def test_an_index_of_an_earlier_release_is_made_anew_with_all_its_pieces(file: Path):
+    knowledge = SqliteKnowledge(file=file)
+    await knowledge.add("東京は日本の首都です。", source="a")
+    await knowledge.add("Deploys happen on Tuesday.", source="b")
+    with sqlite3.connect(file) as db:
+        db.executescript(
+            """
+            DROP TRIGGER piece_added; DROP TRIGGER piece_removed;
+            CREATE TRIGGER piece_added AFTER INSERT ON pieces BEGIN SELECT 1; END;
+            CREATE TRIGGER piece_removed AFTER DELETE ON pieces BEGIN SELECT 1; END;
+            INSERT INTO words (words) VALUES ('rebuild');
+            PRAGMA user_version = 1;
+            """
+        )
+    db.close()
+    assert texts(await knowledge.search("首都", 5)) == ["東京は日本の首都です。"]
+    assert texts(await knowledge.search("deploy", 5)) == ["Deploys happen on Tuesday."]
+    assert await knowledge.remove(source="a") == 1
+    assert texts(await knowledge.search("首都 deploy", 5)) == ["Deploys happen on Tuesday."]
+
+
 async def test_pieces_that_fit_equally_well_keep_one_order_however_they_were_added(tmp_path: Path):
     same = [f"word {letter}" for letter in "abcdefgh"]
     orders = []
@@ -206,7 +239,7 @@ async def test_a_full_disk_is_told_as_one_and_nothing_is_half_added(
             lambda db: db.executescript(
                 f"CREATE TABLE x (y); PRAGMA application_id = {store.APPLICATION_ID}; PRAGMA user_version = 9"
             ),
-            "has layout 9, this release reads 1",
+            "has layout 9, this release reads 2",
         ),
     ],
 )
