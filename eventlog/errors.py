@@ -54,18 +54,25 @@ class AgentConfigError(ConfigError):
 class FlowError(AgentConfigError):
     """The text of a swarm's flow is wrong; the message shows the line, with a caret below the place.
 
-    Attributes: `reason`, `text`, `line`, `column` (both from 1).
+    Attributes: `reason`, `text`, `line`, `column` (both from 1, of the text), `key` (where the text stands).
     """
 
-    def __init__(self, reason: str, text: str, place: int) -> None:
+    def __init__(self, reason: str, text: str, place: int, key: str = "flow") -> None:
         before = text[:place]
         begin = before.rfind("\n") + 1
         shown = text[begin:].partition("\n")[0].rstrip()
-        self.reason, self.text = reason, text
+        self.reason, self.text, self.key = reason, text, key
         self.line, self.column = before.count("\n") + 1, place - begin + 1
+        self._place = place
         below = "".join(character if character == "\t" else " " for character in before[begin:])
         where = f"line {self.line}, column {self.column}: {reason}"
-        super().__init__(f"flow, {where}\n    {shown}\n    {below}^", [ConfigProblem("flow", where)])
+        super().__init__(
+            f"{key}, {where}\n    {shown}\n    {below}^", [ConfigProblem(key, f"{key}: {where}")]
+        )
+
+    def within(self, key: str) -> FlowError:
+        """The same error, told by whoever has the swarm at `key`."""
+        return FlowError(self.reason, self.text, self._place, f"{key}.{self.key}")
 
 
 class NotRegistered(ConfigError):

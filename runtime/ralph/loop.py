@@ -256,8 +256,8 @@ def _read(config: RalphConfig) -> Runnable[Any]:
     try:
         kind, key = checked_kind(config.runnable.kind), "runnable.config"
         return runnable_of(kind, config.runnable.config)
-    except FlowError:  # which shows its own place
-        raise
+    except FlowError as error:
+        raise error.within(key) from None
     except AgentConfigError as error:
         told = within(key, error)
         raise AgentConfigError(f"loop {config.name!r}: {told}", told.problems) from None

@@ -178,8 +178,8 @@ def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
         config.fail(f"{key}: {reprlib.repr(table)} must be a table")
     try:
         return runnable_of_table(table)
-    except FlowError:  # which shows its own place
-        raise
+    except FlowError as error:
+        raise error.within(key) from None
     except AgentConfigError as error:
         told = within(key, error)
         raise AgentConfigError(f"swarm {config.name!r}: {told}", told.problems) from None

@@ -8,6 +8,7 @@ import pytest
 from foldlog.eventlog.errors import AgentConfigError, FlowError
 from foldlog.replay.swarm_strategies import flows
 from foldlog.runtime import Agent, tool
+from foldlog.runtime.kinds import runnable_of_table
 from foldlog.runtime.ralph import RalphLoop
 from foldlog.runtime.swarm import Swarm, format_flow, names_in
 from hypothesis import assume, given
@@ -154,6 +155,20 @@ def test_a_flow_that_is_wrong_points_into_its_text() -> None:
         Swarm([A], "a >> b")
     with pytest.raises(FlowError, match="expected a name"):
         Swarm([A])
+
+
+def test_a_flow_of_a_swarm_within_is_told_by_its_whole_key() -> None:
+    inner = {"kind": "swarm", "name": "inner", "flow": "a >>", "agents": [{"name": "a"}]}
+    table = {"name": "outer", "flow": "inner", "agents": [inner]}
+    loop = {"kind": "ralph", "name": "loop", "runnable": {"kind": "swarm", "config": table}}
+    with pytest.raises(FlowError) as caught:
+        runnable_of_table(loop)
+    (problem,) = caught.value.problems
+    assert problem.key == caught.value.key == "runnable.config.agents.0.flow"
+    assert problem.message == (
+        "runnable.config.agents.0.flow: line 1, column 5: expected a name, '(' or '{', but the flow ends"
+    )
+    assert str(caught.value).splitlines()[1:] == ["    a >>", "        ^"]
 
 
 def test_a_predicate_that_is_a_function_is_given_to_the_object_and_stored_by_its_name() -> None:
