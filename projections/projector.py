@@ -226,7 +226,7 @@ class RunIndex(Projector):
         found = await self.ask(lambda: self._runs_with_approvals(pending, run_id))
         approvals = [approval for row in found for approval in row.approvals]
         wanted = [a for a in approvals if pending is None or (a.decision is None) == pending]
-        return sorted(wanted, key=lambda a: (a.requested_at, a.run_id, a.approval_id))
+        return sorted(wanted, key=lambda a: (a.requested_at, a.run_id))  # and as they were asked for
 
     def _runs_with_approvals(self, pending: bool | None, run_id: str | None) -> list[RunApprovals]:
         if run_id is not None:

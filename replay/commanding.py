@@ -89,7 +89,7 @@ from ..runtime.planning import STEP as PLANNER_STEP
 from ..runtime.timeouts import scope_of
 
 EXECUTOR_FAILURES = frozenset(
-    {"config_error", "fatal", "not_registered", "payload_too_large", "tool_source_unavailable"}
+    {"config_error", "fatal", "not_registered", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
 )
 """Errors that the executor reports and no fact of the run explains."""
 

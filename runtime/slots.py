@@ -23,11 +23,12 @@ from ..eventlog.ports import Log, Timer, Wakeup
 from ..projections.pending import PendingSlot
 from ..projections.run_state import RunState
 from ..projections.slots import Who, next_in_line, stands_in_line, with_taken, with_waiting, without
-from .commands import Claim, Release
+from .commands import Claim, PreparationFailed, Release
 from .decide import take
 from .journal import REFUSALS_MAX, STALE_READ_S, Journal, following
 from .owed import wakeup_for
 from .register import read_register, register_write
+from .slot_cycles import Search
 from .turn import Turn
 from .waking import family_of
 
@@ -39,6 +40,8 @@ CONFLICTS_MAX = 64
 FRESH_CONFLICTS = 3
 LOOK_AFTER_LEASES = 3
 """A run that stands in line is looked after once in so many leases."""
+CYCLE_LEASES = 2
+"""After so many leases without a change it is looked whether those who wait do so for each other."""
 SLOT_TIMER = "slot"
 
 Taking = Literal["taken", "waits", "full", "stale"]
@@ -163,14 +166,34 @@ class Slots:
 
         A slot that stays free for a lease's time is not waited for by those before.
         """
-        out_of_turn = False
+        out_of_turn, quiet = False, 0
         while not self._journal.state.over and (self._call or self._journal.state.owner is None):
             if await self.take(out_of_turn=out_of_turn) == "taken":
                 return True
             out_of_turn = not await self._change()
+            quiet = quiet + 1 if out_of_turn else 0
             if out_of_turn:
                 await self.look_after()
+            if quiet >= CYCLE_LEASES and not self._call:
+                await self._give_way()
         return False
+
+    async def _give_way(self) -> None:
+        """Fail the run if it waits, in the end, for itself, and was submitted last of all that do."""
+
+        async def read(name: str) -> SlotsUpdated:
+            return (await _read(self._log, name))[1]
+
+        state, search = self._journal.state, Search(self._log, slots_name, read)
+        if await search.moves(self._name) or max(search.waiting).run != state.run:
+            return
+        agents = ", ".join(sorted({each.slots.partition(":")[2] for each in search.waiting}))
+        why = f"all slots of agent {state.agent!r} have runs that wait, as this one does, for slots of each other"
+        turn = Turn(state, self._journal.rules, self._log.clock.now())
+        take(turn, Claim(self._host.worker, self._host.lease_s))
+        remedy = "raise their concurrency.runs_max, or break the circle"
+        take(turn, PreparationFailed(error_type="slot_cycle", message=f"{why} ({agents}): {remedy}"))
+        await self._journal.store(turn.events, epoch=state.epoch)
 
     async def look_later(self) -> None:
         """Have somebody look after the run that stands in line."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import Event, RunCancelled
+from foldlog.eventlog import Error, Event, RunCancelled
 from foldlog.eventlog.names import slots_subject
 from foldlog.projections.pending import PendingSlot
 from foldlog.runtime import Agent, RunHandle, tool
@@ -203,3 +203,31 @@ async def test_a_slot_whose_holder_is_gone_is_given_on(place: Place, script: Scr
     if place.executor == "durable":
         await place.add_worker("late", lease_s=1.0)
         assert (await dead.result(timeout_s=20)).output == "did a"
+
+
+async def test_of_runs_that_wait_for_the_slots_of_each_other_one_gives_way(
+    cheap: Place, script: Script
+) -> None:
+    limit = {"runs_max": 1}
+    there = asyncio.Barrier(2)
+
+    @tool(effect="pure")
+    async def meet() -> str:
+        """Wait until both have their slots."""
+        await there.wait()
+        return "met"
+
+    def one(name: str, other: str) -> Agent[Any]:
+        asks = calls(call(other, "c2", input="be asked"))
+        scenes = [when("be asked", says("asked")), when("begin", calls(call("meet")), asks, says(name))]
+        return Agent(name, model=script(scenes=scenes), tools=[meet.spec.name, other], concurrency=limit)
+
+    first, second = one("first", "second"), one("second", "first")
+    await cheap.open(first, second, workers=2, lease_s=1.0, tools=[meet, first.as_tool(), second.as_tool()])
+    runs = [await cheap.start(each, "begin") for each in (first, second)]
+    outputs = [(await run.result(timeout_s=30)).output for run in runs]
+    assert outputs == ["first", "second"]
+    errors = [
+        event.error_type for run in runs for event in await cheap.events(run) if isinstance(event, Error)
+    ]
+    assert errors == ["slot_cycle"]
