@@ -71,6 +71,7 @@ from .snapshots import snapshot_setting
 from .stream import stream_run
 from .submission import submitted_event
 from .turn import Turn
+from .used import Used, used_by
 from .waking import ancestors, family_of
 
 if TYPE_CHECKING:
@@ -678,6 +679,15 @@ class RunHandle(Generic[OutputT]):
     async def state(self) -> RunState:
         """The run's state as the log has it now."""
         return (await self._journal()).state
+
+    async def status(self) -> str:
+        """How the run stands: queued, running, paused, completed, error or cancelled. Raises `RunNotFound`."""
+        return (await self.state()).status
+
+    async def usage(self) -> Used:
+        """Tokens and cost of the run and all below it so far, as `RunResult` has them. Raises `RunNotFound`."""
+        subject = (await self._journal()).subject
+        return await used_by(self._runtime.log, subject)
 
     async def history(self) -> list[Message]:
         """The messages that the model has seen and said so far, in order."""

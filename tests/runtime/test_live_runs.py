@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, Log, RunFinished, ToolsRefreshFailed
+from foldlog.eventlog import ConfigError, Log, RunFinished, RunNotFound, ToolsRefreshFailed
 from foldlog.replay import load_trace
-from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -111,3 +111,25 @@ async def test_whoever_looks_at_a_live_run_sees_what_it_waits_for(place: Place, 
     await run.result(timeout_s=20)
     ended = await run.pending()
     assert (ended.status, ended.calls, ended.approvals, ended.messages) == ("completed", (), (), ())
+
+
+async def test_usage_of_a_live_run_is_that_of_all_below_it_and_in_the_end_that_of_its_result(
+    place: Place, script: Script
+) -> None:
+    gate = Gate()
+    worker = Agent("worker", model=script(calls(call("wait", "w1")), says("worked")), tools=[gate.tool])
+    line = Swarm([worker], "worker", name="line")
+    lead = Agent(
+        "lead", model=script(calls(call("line", "l1", input="go")), says("done")), tools=[line.as_tool()]
+    )
+    await place.open(lead, worker, line)
+    run = await place.start(lead)
+    await gate.entered.wait()
+    assert (await run.status(), (await run.usage()).usage.total_tokens) == ("running", 10)
+    gate.opened.set()
+    result = await run.result(timeout_s=20)
+    used = await run.usage()
+    assert (await run.status(), used.usage, used.cost_usd) == ("completed", result.usage, result.cost_usd)
+    assert used.usage.total_tokens == 20
+    with pytest.raises(RunNotFound):
+        await place.runtime.get_run("nobody").usage()
