@@ -24,7 +24,7 @@ from ..projections.run_state import RunState
 from . import approving, budgeting, features, knowing, remembering, timeouts
 from .call_slots import CallSlots
 from .calls import call_of, tool_of
-from .cancelling import is_being_cancelled
+from .cancelling import is_being_cancelled, to_its_end
 from .children import ChildRuns
 from .commands import (
     Claim,
@@ -75,8 +75,8 @@ Ending = Literal["over", "parked", "fenced", "released"]
 FOLLOW_AFTER_S = 0.05
 """A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
 STOP_GRACE_S = 10.0
-LOOK_AGAIN_S = 1.0
-"""How long a driver that is stopped from outside looks what the log says of its run."""
+LOOK_AGAIN_S = 5.0
+"""How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -277,8 +277,8 @@ class Driver:
                     raise
                 except Exception as error:  # noqa: BLE001 - see there
                     await self._end_by_bug(error)
-        finally:
-            await self._stop()
+        finally:  # who hears of a cancel is soon cancelled by its parent, too, which has heard of it as well
+            await to_its_end(self._stop())
         return ending
 
     def _ending(self) -> Ending | None:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
-from foldlog.eventlog import Log, RunCancelled, RunConflict, RunFailed, RunFinished, RunNotFound
+from anyio import wait_all_tasks_blocked
+from foldlog.eventlog import (
+    Log,
+    RunCancelled,
+    RunConflict,
+    RunFailed,
+    RunFinished,
+    RunNotFound,
+    Selector,
+    Stored,
+    Subject,
+    decode,
+)
 from foldlog.runtime import Agent, Custom, Retryable, Runtime, ToolContext, ToolFailed, tool
 
 from .conftest import Place, call, calls, names, says
@@ -533,6 +545,53 @@ async def test_cancelling_a_parent_cancels_its_child_first(place: Place, script:
         await run.result(timeout_s=10)
     ends = [e.agent_path for e in await place.events(run) if e.type == "status" and e.status == "cancelled"]
     assert ends == ["outer/inner", "outer"]
+
+
+async def test_a_child_that_hears_of_the_cancel_before_its_parent_says_what_became_of_its_call(
+    cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, told, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def hold() -> str:
+        """Hold on, for a while even when told to let go."""
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.set()
+            await gate.wait()
+        return ""
+
+    inner = Agent("inner", model=script(calls(call("hold")), says("x")), tools=[hold])
+
+    @tool(effect="pure")
+    async def delegate(ctx: ToolContext) -> str:
+        """Delegate."""
+        return await ctx.run(inner, "sub question")
+
+    outer = Agent("outer", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+    follow = cheap.log.events.follow
+
+    async def hearing_late(selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        async for stored in follow(selector, after):
+            if isinstance(selector, Subject) and selector.id == selector.root:
+                await told.wait()
+            yield stored
+
+    monkeypatch.setattr(cheap.log.events, "follow", hearing_late)
+    await cheap.open(outer, inner)
+    run = await cheap.start(outer)
+    await entered.wait()
+    child = cheap.runtime.get_run(next(iter((await run.state()).open_children)))
+    await run.cancel("all of it")
+    await told.wait()
+    await wait_all_tasks_blocked()  # the parent has ended, too, as far as it can
+    gate.set()
+    async with asyncio.timeout(10):
+        async for stored in cheap.log.events.follow(await cheap.runtime.locate(child.run_id)):
+            if any(event.type == "late_outcome" for event in decode(stored.data).events):
+                break
 
 
 async def test_cancelling_a_child_leaves_its_parent_running(place: Place, script: Script) -> None:
