@@ -29,7 +29,6 @@ from foldlog.replay.simulation.scenarios import lane, pure, unsafe
 from foldlog.replay.simulation.scenarios import retry as parked_retry
 from foldlog.runtime import calls as calls_module
 from foldlog.runtime import drive, durable, family, heart, local
-from foldlog.runtime import turn as turn_module
 from foldlog.runtime.children import ChildRuns
 from foldlog.runtime.drive import Driver
 from foldlog.runtime.durable import DurableExecutor, Worker
@@ -465,16 +464,14 @@ async def claimed_behind_the_lost_ack(world: World) -> None:
 
 
 def park_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    real = fold.apply
+    real = fold.FOLDS[Parked]
 
-    def apply(state: Any, event: Any, at: float) -> None:
+    def park(state: Any, event: Any) -> None:
         owner = state.owner
-        real(state, event, at)
-        if isinstance(event, Parked):
-            state.owner = owner
+        real(state, event)
+        state.owner = owner
 
-    for module in (fold, turn_module, drive):
-        patch.setattr(module, "apply", apply)
+    patch.setitem(fold.FOLDS, Parked, park)
 
 
 @row("12", "worker goes on in its epoch after its own park", "4", "P5", park_keeps_the_epoch)
