@@ -212,7 +212,7 @@ def test_the_published_schema_is_a_valid_closed_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"].endswith("2020-12/schema")
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == set(AgentConfig.model_fields)
+    assert set(schema["properties"]) == {*AgentConfig.model_fields, "kind"}
 
 
 def test_defaults_are_those_of_the_contract() -> None:
