@@ -9,6 +9,8 @@ of a changed file has an ending, whether it had one or not.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -61,29 +63,52 @@ def updated(content: str, chunks: Sequence[Chunk], path: str) -> str:
     """The content with the chunks applied. Raises `PatchMismatch` that names `path` and what is not found."""
     lines, endings = _split(content)
     replacements: list[Replacement] = []
-    after = 0
+    after, sought = 0, Lines(lines)
     for chunk in chunks:
-        after, found = _placed(lines, chunk, after, path)
+        after, found = _placed(sought, chunk, after, path)
         replacements += found
     return _replaced(lines, endings, sorted(replacements, key=lambda each: each.start))
 
 
-def seek(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
-    """Where the wanted lines stand, at `start` or behind; `start` itself if none are wanted."""
-    if not wanted:
-        return start
-    for form in PASSES:
-        forms = [form(line) for line in wanted]
-        for at in range(start, len(lines) - len(forms) + 1):
-            if all(form(lines[at + n]) == each for n, each in enumerate(forms)):
-                return at
-    return None
+class Lines:
+    """The lines of a file, each form of which is made once, however many chunks look for their places."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._made: list[tuple[list[str], dict[str, list[int]]]] = []
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def seek(self, wanted: Sequence[str], start: int) -> int | None:
+        """Where the wanted lines stand, at `start` or behind; `start` itself if none are wanted."""
+        if not wanted:
+            return start
+        for number, form in enumerate(PASSES):
+            forms, places = self._form(number)
+            looked_for = [form(line) for line in wanted]
+            firsts = places.get(looked_for[0], [])
+            for index in range(bisect_left(firsts, start), len(firsts)):
+                at = firsts[index]
+                if forms[at : at + len(looked_for)] == looked_for:
+                    return at
+        return None
+
+    def _form(self, number: int) -> tuple[list[str], dict[str, list[int]]]:
+        """The lines as a pass sees them, and where each of them stands."""
+        if number == len(self._made):
+            forms = [PASSES[number](line) for line in self._lines]
+            places = defaultdict[str, list[int]](list)
+            for at, line in enumerate(forms):
+                places[line].append(at)
+            self._made.append((forms, places))
+        return self._made[number]
 
 
-def _placed(lines: Sequence[str], chunk: Chunk, start: int, path: str) -> tuple[int, list[Replacement]]:
+def _placed(lines: Lines, chunk: Chunk, start: int, path: str) -> tuple[int, list[Replacement]]:
     """The replacements of a chunk that stands at `start` or behind, and the line behind it."""
     for context in chunk.contexts:
-        at = seek(lines, [context], start)
+        at = lines.seek([context], start)
         if at is None:
             raise PatchMismatch(f"Failed to find context '{context}' in {path}")
         start = at + 1
@@ -100,9 +125,9 @@ def _placed(lines: Sequence[str], chunk: Chunk, start: int, path: str) -> tuple[
     return behind, _replacements(parts, at)
 
 
-def _seek_chunk(lines: Sequence[str], wanted: Sequence[str], start: int, *, at_end: bool) -> int | None:
+def _seek_chunk(lines: Lines, wanted: Sequence[str], start: int, *, at_end: bool) -> int | None:
     """At the end of a file only its last lines are looked at."""
-    return seek(lines, wanted, max(start, len(lines) - len(wanted)) if at_end else start)
+    return lines.seek(wanted, max(start, len(lines) - len(wanted)) if at_end else start)
 
 
 def _old(lines: Sequence[Line]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from foldlog.adapters.builtin.patch_language import (
     UpdateFile,
     parse,
 )
-from foldlog.adapters.builtin.patch_matching import PatchMismatch, seek, updated
+from foldlog.adapters.builtin.patch_matching import Lines, PatchMismatch, updated
 from foldlog.adapters.builtin.patching import PatchFailed, apply, check
 from foldlog.adapters.builtin.workspace import Workspace
 from foldlog.runtime import ToolFailed
@@ -364,7 +365,22 @@ SOUGHT: dict[str, tuple[list[str], list[str], int, int | None]] = {
 def test_lines_are_found_in_four_passes(
     lines: list[str], wanted: list[str], start: int, at: int | None
 ) -> None:
-    assert seek(lines, wanted, start) == at
+    assert Lines(lines).seek(wanted, start) == at
+
+
+def test_many_chunks_of_a_long_file_cost_one_look_at_each_line() -> None:
+    looks = Counter[str]()
+
+    class Line(str):
+        __slots__ = ()
+
+        def strip(self, characters: str | None = None) -> str:
+            looks[str(self)] += 1
+            return super().strip(characters)
+
+    lines = Lines([Line(f"\t{number}") for number in range(1000)])
+    assert [lines.seek([f" {number}"], 0) for number in range(999, -1, -1)] == list(range(999, -1, -1))
+    assert set(looks.values()) == {1}
 
 
 UPDATED: dict[str, tuple[str, str, str]] = {
