@@ -484,6 +484,8 @@ class PlannerToolReturned(Event, frozen=True, kw_only=True, tag="planner_tool_re
     success: bool
     result: Json = None
     error: str | None = None
+    offloaded_artifact_id: str | None = None
+    """Where the text of a result lies that the planner is shown in part."""
 
 
 class PlanMade(Event, frozen=True, kw_only=True, tag="plan_made"):

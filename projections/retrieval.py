@@ -12,6 +12,8 @@ from ..eventlog.events import ToolSpec
 
 RETRIEVE = "retrieve_artifact"
 SOURCE = "context"
+OFFLOADED = "offloaded_artifact_id"
+"""What the metadata of a result that is shown in part calls its text."""
 LIMIT_MAX = 16_000
 """How many characters are read at most at once."""
 
@@ -48,4 +50,4 @@ def of_others(tool_name: str, source: str, injected: Mapping[str, str]) -> Mappi
 
 def is_offloaded(metadata: Mapping[str, Any]) -> bool:
     """Whether a tool result with this metadata is shown in part."""
-    return isinstance(metadata.get("offloaded_artifact_id"), str)
+    return isinstance(metadata.get(OFFLOADED), str)

@@ -366,8 +366,7 @@ async def _offload(archive: Archive, log: Log) -> None:
     for stored in archive.stored:
         if b"offloaded_artifact_id" in stored.data:
             for event in await restore(decode(stored.data).events, log.artifacts):
-                if isinstance(event, ToolResult) and offloading.is_offloaded(event):
-                    await offloading.store(event, log.artifacts)
+                await offloading.store(event, log.artifacts)
 
 
 async def _append(log: Log, write: CommitWrite) -> int:

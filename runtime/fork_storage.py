@@ -72,9 +72,8 @@ async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> 
     """Put what results of an archive refer to where the fork's log finds it."""
     for shared in opening.values() if artifacts else ():
         for event in shared.turn.events:
+            await offloading.store(event, log.artifacts)
             if isinstance(event, ToolResult):
-                if offloading.is_offloaded(event):
-                    await offloading.store(event, log.artifacts)
                 for reference in event.metadata.get("evidence", ()):
                     if reference["id"] in artifacts:
                         await log.artifacts.put(artifacts[reference["id"]])

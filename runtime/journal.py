@@ -261,7 +261,7 @@ class Journal:
     async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         """The events as they are stored, with their large values put aside."""
         for event in events:
-            if isinstance(event, ToolResult) and offloading.is_offloaded(event):
+            if offloading.is_offloaded(event):
                 await self._persist(functools.partial(offloading.store, event, self.log.artifacts))
         if not has_large(events):
             return events

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..eventlog.events import Context, ToolSpec
+from ..eventlog.events import Context, Event, PlannerToolReturned, ToolResult, ToolSpec
 from ..eventlog.ports import Artifacts
 from ..projections.call_texts import answer_text, result_text
 from ..projections.messages import sha256_hex
-from ..projections.retrieval import LIMIT_MAX, RETRIEVE, SOURCE, retrieval_spec
+from ..projections.retrieval import LIMIT_MAX, OFFLOADED, RETRIEVE, SOURCE, retrieval_spec
 from ..projections.run_state import RunState
 from .rules import OFFLOAD_TOLD, Rules
 from .toolport import Tool, ToolContextPort, ToolFailed
-
-if TYPE_CHECKING:
-    from ..eventlog.events import ToolResult
 
 SOONER = 8
 """Into a long conversation, results are offloaded at so small a part of the usual size."""
@@ -32,9 +29,11 @@ def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -
     return sha256_hex(data) if len(data) > context.artifact_bytes_min // (SOONER if sooner else 1) else None
 
 
-def is_offloaded(event: ToolResult) -> bool:
-    """Whether the model is to see only the head and the tail of the result."""
-    return "offloaded_artifact_id" in event.metadata
+def is_offloaded(event: Event) -> bool:
+    """Whether the event is a result of which a model is to see only the head and the tail."""
+    if isinstance(event, PlannerToolReturned):
+        return event.offloaded_artifact_id is not None
+    return isinstance(event, ToolResult) and OFFLOADED in event.metadata
 
 
 def told(state: RunState) -> Context | None:
@@ -58,9 +57,10 @@ def told(state: RunState) -> Context | None:
     )
 
 
-async def store(event: ToolResult, artifacts: Artifacts) -> None:
-    """Put the text of an offloaded result where it is read from. Raises `LogUnavailable`."""
-    await artifacts.put(result_text(event.result).encode(errors="replace"))
+async def store(event: Event, artifacts: Artifacts) -> None:
+    """Put the text of a result, if it is offloaded, where it is read from. Raises `LogUnavailable`."""
+    if isinstance(event, ToolResult | PlannerToolReturned) and is_offloaded(event):
+        await artifacts.put(result_text(event.result).encode(errors="replace"))
 
 
 class Retrieval:

@@ -13,9 +13,10 @@ from . import asking
 from .calls import call_problem, free_id, has_distinct_ids, startable, written
 from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
+from .offloading import artifact_id
 from .policy import verdict_on
 from .request import PLANNER
-from .rules import Rules
+from .rules import PLANNER_OFFLOADS, Rules
 from .turn import Turn
 
 ROUNDS_MAX = 5
@@ -138,8 +139,15 @@ def _returned(
     result: object = None,
     error: str | None = None,
 ) -> None:
+    state = turn.state
+    offloads = success and state.submitted is not None and state.submitted.rules >= PLANNER_OFFLOADS
     turn.add(
         PlannerToolReturned(
-            tool_call_id=call.id, tool_name=call.name, success=success, result=result, error=error
+            tool_call_id=call.id,
+            tool_name=call.name,
+            success=success,
+            result=result,
+            error=error,
+            offloaded_artifact_id=artifact_id(state, turn.rules, call.name, result) if offloads else None,
         )
     )

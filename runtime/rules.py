@@ -32,7 +32,9 @@ DEDUPLICATED = 5
 """From these rules on, a result that a fork takes over is marked `deduplicated`."""
 NESTING_BOUND = 6
 """From these rules on, arguments that are nested too deeply are no arguments."""
-RULES_NOW = 6
+PLANNER_OFFLOADS = 7
+"""From these rules on, the planner, too, is shown large results in part."""
+RULES_NOW = 7
 """The rules of runs that are submitted now."""
 
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600.0

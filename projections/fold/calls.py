@@ -60,7 +60,7 @@ def return_result(state: RunState, event: ToolResult) -> None:
     call = in_call(state, event.tool_call_id)
     call.result, call.started, call.orphaned = event, 0, False
     _keep_todos(state, call, event)
-    _offer_retrieval(state, event)
+    offer_retrieval(state, event)
     if "recorded_from" in event.metadata:
         state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
 
@@ -150,7 +150,7 @@ def _raise_ceiling(spent: SpentState, ceiling: object, answer: dict[str, Any] | 
         spent.raised[str(ceiling)] = amount
 
 
-def _offer_retrieval(state: RunState, event: ToolResult) -> None:
+def offer_retrieval(state: RunState, event: ToolResult) -> None:
     """A model that sees a part of a result can read on, whether or not it could from the beginning."""
     if not is_offloaded(event.metadata) or RETRIEVE in state.tools:
         return

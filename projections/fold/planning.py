@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ...eventlog.events import PlanMade, PlannerReplied, PlannerToolReturned, ToolResult
 from ..call_texts import answers, asking
+from ..retrieval import OFFLOADED
 from ..run_state import CallState, ModelCallState, PlanningState, RunState
+from .calls import offer_retrieval
 from .conversation import tell_system
 from .counting import count_usage
 
@@ -36,9 +38,15 @@ def planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
     call = planning.calls.get(event.tool_call_id or "")
     if call is None:
         return
+    artifact = event.offloaded_artifact_id
     call.result = ToolResult(
-        tool_name=event.tool_name, success=event.success, result=event.result, error=event.error
+        tool_name=event.tool_name,
+        success=event.success,
+        result=event.result,
+        error=event.error,
+        metadata={} if artifact is None else {OFFLOADED: artifact},
     )
+    offer_retrieval(state, call.result)
     if all(each.result is not None for each in planning.calls.values()):
         planning.messages += answers(planning.calls.values())
         planning.calls = {}

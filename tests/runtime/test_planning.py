@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from foldlog.eventlog import RunFailed
 from foldlog.replay import load_trace, rerun
+from foldlog.replay.recording import Recording
 from foldlog.runtime import Agent, ToolContext, tool
 
 from .conftest import Place, Turn, call, calls, names, says
@@ -76,6 +78,36 @@ async def test_a_plan_is_made_with_tools_and_only_the_plan_is_seen(
     assert (answers["a"].result, answers["b"].error) == ("found x", "not available while planning")
     (row,) = await place.runtime.list_runs()
     assert row.usage == result.usage
+
+
+async def test_a_planner_is_shown_large_results_in_part_and_can_read_on(
+    place: Place, script: Script, tmp_path: Path
+) -> None:
+    text = "".join(f"{number:06d} " for number in range(20_000))
+    artifact = hashlib.sha256(text.encode()).hexdigest()
+
+    @tool(effect="pure")
+    async def survey() -> str:
+        """Look at everything."""
+        return text
+
+    reads = call("retrieve_artifact", "b", id=artifact, offset=70_000, limit=6)
+    plans = planner(tmp_path, calls(call("survey", "a")), calls(reads), says("1. Go on."))
+    agent = Agent(
+        "helper", model=script(says("done")), tools=[survey], planning_enabled=True, planning_model=plans
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=10)
+    trace = await load_trace(place.log, run.run_id)
+    answers = {e.tool_call_id: e for e in trace.events if e.type == "planner_tool_returned"}
+    assert (answers["a"].result, answers["a"].offloaded_artifact_id) == (text, artifact)
+    assert answers["b"].result == "010000\n[characters 70000 to 70006 of 140000]"
+    assert await place.log.artifacts.get(artifact) == text.encode()
+    recorded = Recording(trace).runs[run.run_id].answers
+    shown = recorded[1].prompt.messages[-1].content
+    assert len(shown) < 4_000
+    assert f'retrieve_artifact(id="{artifact}", offset=2000) reads on' in shown
 
 
 async def test_an_empty_plan_changes_nothing(place: Place, script: Script, tmp_path: Path) -> None:
