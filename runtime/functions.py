@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -33,19 +33,29 @@ async def call_function(function: Callable[..., Any], /, *arguments: Any, **keyw
     Raises what it raises; what is no `Exception`, and does not end a task or a process, as a `RuntimeError`.
     A thread is abandoned by a cancellation, which cannot stop it.
     """
-    run = functools.partial(function, *arguments, **keywords)
-    try:
-        if INLINE.get() or _is_async(function):
-            result = run()
-        else:
-            result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
-        return await result if inspect.isawaitable(result) else result
-    except _KNOWN:
-        raise
-    except BaseException as error:
-        if INLINE.get():  # a process of a simulation dies so
+    return await caller_of(function)(*arguments, **keywords)
+
+
+def caller_of(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """What calls the function so, for one that is called often: what kind it is of is looked at once."""
+    is_async = _is_async(function)
+
+    async def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            if is_async or INLINE.get():
+                result = function(*arguments, **keywords)
+            else:
+                run = functools.partial(function, *arguments, **keywords)
+                result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+            return await result if inspect.isawaitable(result) else result
+        except _KNOWN:
             raise
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if INLINE.get():  # a process of a simulation dies so
+                raise
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    return call
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

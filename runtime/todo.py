@@ -10,7 +10,7 @@ from typing import Any
 
 from ..eventlog.events import Effect, ToolSpec
 from ..projections.run_state import TODO_SOURCE, RunState
-from .toolport import Tool, ToolContextPort, ToolFailed, ToolOfRun
+from .toolport import Tool, ToolContextPort, ToolFailed, is_of_run
 
 _TEXT = {"type": "string", "description": "what is to be done"}
 _ID = {"type": "string", "description": "the id that add_todo gave"}
@@ -72,4 +72,4 @@ TODO_TOOLS: dict[str, Tool] = {
 
 def of_run(tools: Mapping[str, Tool], state: Callable[[], RunState]) -> dict[str, Tool]:
     """The tools of a run, those among them bound to it that look at the run which calls them."""
-    return {name: tool.of(state) if isinstance(tool, ToolOfRun) else tool for name, tool in tools.items()}
+    return {name: tool.of(state) if is_of_run(tool) else tool for name, tool in tools.items()}

@@ -7,7 +7,7 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard
 
 import msgspec
 
@@ -113,7 +113,6 @@ class ToolContextPort(Protocol):
         ...
 
 
-@runtime_checkable
 class ToolOfRun(Protocol):
     """A tool that looks at the state of the run which calls it. For tools of the runtime."""
 
@@ -136,6 +135,11 @@ class Tool(Protocol):
         Cancelling the task stops the call and all it started. Progress reported before it returns is settled.
         """
         ...
+
+
+def is_of_run(tool: Tool) -> TypeGuard[ToolOfRun]:
+    """Whether a tool looks at its run: what `isinstance` finds out of a protocol, at a tenth of its time."""
+    return hasattr(tool, "of")
 
 
 class ToolSource(Protocol):

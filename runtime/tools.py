@@ -29,7 +29,7 @@ from ..eventlog.names import check_name
 from ..projections.retrieval import SOURCE as RETRIEVAL
 from ..projections.retrieval import of_others
 from .docstrings import read_docstring
-from .functions import call_function
+from .functions import caller_of
 from .json_values import NotJson, as_json
 from .toolport import InvalidArguments, ToolContextPort, ToolFailed
 
@@ -56,6 +56,7 @@ class PythonTool(Generic[P, R]):
         self.spec = spec
         self.starts: Runnable[Any] | None = None
         self._arguments = arguments
+        self._call = caller_of(function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function: nothing is validated, converted or injected."""
@@ -73,7 +74,7 @@ class PythonTool(Generic[P, R]):
         keywords = self._arguments.validate(arguments)
         if self._arguments.context is not None:
             keywords[self._arguments.context] = context
-        result = await call_function(typing.cast("Callable[..., Any]", self.function), **keywords)
+        result = await self._call(**keywords)
         try:
             return as_json(result)
         except NotJson as error:
