@@ -98,7 +98,17 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
     state = turn.state
     if state.over or not state.exists:
         return
-    match command:
+    match command:  # the most frequent first
+        case ToolReturned(step=planning.STEP):
+            planning.returned(turn, command)
+        case ToolReturned():
+            calls.returned(turn, command)
+        case ModelReplied(phase="planner"):
+            planning.replied(turn, command)
+        case ModelReplied(phase="summary" | "compaction"):
+            compaction.replied(turn, command)
+        case ModelReplied():
+            steps.model_replied(turn, command)
         case Claim():
             turn.add(Claimed(worker=command.worker, epoch=state.epoch + 1, lease_s=command.lease_s))
         case Release():
@@ -120,22 +130,12 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             refreshing.failed(turn, command)
         case PreparationFailed():
             turn.fail(command.error_type, command.message, recoverable=False, step=None)
-        case ModelReplied(phase="planner"):
-            planning.replied(turn, command)
-        case ModelReplied(phase="summary" | "compaction"):
-            compaction.replied(turn, command)
-        case ModelReplied():
-            steps.model_replied(turn, command)
         case ModelCallFailed():
             asking.failed(turn, command)
         case ToolEmitted():
             calls.emitted(turn, command)
-        case ToolReturned(step=planning.STEP):
-            planning.returned(turn, command)
         case MemoMade():
             calls.memoized(turn, command)
-        case ToolReturned():
-            calls.returned(turn, command)
         case ToolAsked():
             calls.asked(turn, command)
         case ChildSpawned(call_id=None):

@@ -79,6 +79,9 @@ LOOK_AGAIN_S = 5.0
 """How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
 
 
+_OF_A_STEP = (CallModel, CallTool, Expire)
+
+
 class Host(msgspec.Struct, kw_only=True):
     """The process that drives: its log, its registry, its name, and how long its leases hold."""
 
@@ -410,13 +413,11 @@ class Driver:
             return
         self._tidy_step = step
         for effect, task in [*self._tasks.items()]:
-            if (
-                isinstance(effect, ExpireApproval)
-                or (isinstance(effect, CallModel | CallTool | Expire) and effect.step < step)
-            ) and effect not in wanted:
+            over = isinstance(effect, _OF_A_STEP) and effect.step < step
+            if (over or isinstance(effect, ExpireApproval)) and effect not in wanted:
                 if task.done():
                     del self._tasks[effect]
-                elif isinstance(effect, Expire | ExpireApproval):
+                elif isinstance(effect, (Expire, ExpireApproval)):
                     task.cancel()
 
     async def _perform(self, effect: Effect) -> None:
@@ -510,7 +511,8 @@ class Driver:
         if self._tools is None:
             with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
                 await self.tools()  # before the check: nothing may be awaited between it and the start
-        await self._slots.wait(call.id)
+        if spec is not None and spec.slot is not None:
+            await self._slots.wait(call.id)
         breaker = tool_breaker_of(self, call)
         if breaker is not None and (refused := await breaker.admit()) is not None:
             self.post(refused_call(effect, refused, self.clock.now()))
@@ -557,10 +559,15 @@ class Driver:
         self.told(state.head.position)
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
 
+    @property
+    def tools_at_hand(self) -> Mapping[str, Tool] | None:
+        """The run's tools, if nothing has to be waited for."""
+        return None if self._opening.locked() else self._tools
+
     async def tools(self) -> Mapping[str, Tool]:
         """The run's tools in this process; connects to its tool servers at the first call."""
-        if self._tools is not None and not self._opening.locked():
-            return self._tools
+        if self.tools_at_hand is not None:
+            return self.tools_at_hand
         async with self._opening:
             if self._tools is None:
                 self._source, self._tools = await self._opened(self.state.mcp_servers)
@@ -598,7 +605,7 @@ class Driver:
     async def _stop(self) -> None:
         """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
         unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
-        tasks = [*self._tasks.values(), *self._services]
+        tasks = [task for task in (*self._tasks.values(), *self._services) if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -72,7 +72,8 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     finally:
         context.close(cancelled=cancelled or status == "timed_out")
         driver.children.leave(call.id)
-    await driver.children.settle(call.id)
+    if driver.children.owes(call.id):
+        await driver.children.settle(call.id)
     if context.question is not None and status != "timed_out":  # what came of it is not the call's result
         return ToolAsked(
             step=effect.step,
@@ -109,7 +110,7 @@ def _status_of(failure: ToolFailed) -> ToolStatus:
 async def _called(
     driver: Driver, name: str, arguments: Mapping[str, Any], context: ToolContext, veil: Veil
 ) -> Any:
-    tool = (await driver.tools()).get(name)
+    tool = (driver.tools_at_hand or await driver.tools()).get(name)
     if tool is None:
         raise ToolFailed(f"the tool {name!r} is not available in the process that runs the agent now")
     return _sound_result(tool, await tool.call(await veil.lift(arguments), context))
