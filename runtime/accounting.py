@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,12 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def account(
-    registry: Registry, model: str, request: ModelRequest, finished: Finished, written: str
+    registry: Registry, model: str, request: ModelRequest, finished: Finished, written: Callable[[], str]
 ) -> Account:
-    """The account of a call of `provider:model` that answered with `written`. Never raises: the answer is paid for."""
+    """The account of a call of `provider:model` that wrote `written()`. Never raises: the answer is paid for."""
     usage, source = finished.usage, _source_of(finished)
     if usage is None:
-        usage = _counted(request, written, _counter(registry, model))
+        usage = _counted(request, written(), _counter(registry, model))
     stated = _stated(finished.cost_usd)
     return Account(usage, source, _cost_usd(registry, model, usage) if stated is None else stated)
 
@@ -47,8 +48,10 @@ def _source_of(finished: Finished) -> UsageSource:
 
 def _stated(cost_usd: str | None) -> str | None:
     """What the provider says that the call cost; null if that is no amount."""
+    if not cost_usd:
+        return None
     try:
-        amount = Decimal(cost_usd or "nan")
+        amount = Decimal(cost_usd)
     except ArithmeticError:
         return None
     return usd_text(amount) if amount.is_finite() and amount >= 0 else None

@@ -108,10 +108,6 @@ class ChildRuns:
             elif not running.cancelled():
                 running.exception()  # the tool may not have asked how it ended
 
-    def owes(self, call_id: str) -> bool:
-        """Whether a call that is over has something to settle."""
-        return call_id in self._unsure or call_id in self._driver.state.open_children.values()
-
     async def settle(self, call_id: str) -> None:
         """No child outlives its call (R7): end those that are still open, and say so."""
         if call_id in self._unsure:  # what is under way comes to its end first

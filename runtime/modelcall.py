@@ -73,7 +73,6 @@ class _Answer:
             text = text[:-1]
         return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
-    @property
     def written(self) -> str:
         """All that the model wrote, in one text."""
         calls = (f"{call.name}{call.arguments}" for call in self.calls.values())

@@ -72,8 +72,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     finally:
         context.close(cancelled=cancelled or status == "timed_out")
         driver.children.leave(call.id)
-    if driver.children.owes(call.id):
-        await driver.children.settle(call.id)
+    await driver.children.settle(call.id)
     if context.question is not None and status != "timed_out":  # what came of it is not the call's result
         return ToolAsked(
             step=effect.step,
