@@ -33,6 +33,7 @@ class Layout:
         self.snapshots = f"FL_{namespace}{SNAPSHOTS_SUFFIX}"
         self.died = f"died.{namespace}".encode()
         self.subject = lru_cache(maxsize=16_384)(self._subject)
+        self.parse = lru_cache(maxsize=1024)(self._parse)
         self.draft = lru_cache(maxsize=1024)(self._draft)
 
     def shard(self, shard: int) -> str:
@@ -61,7 +62,7 @@ class Layout:
             case Shard(shard):
                 return f"{self.prefix(shard)}.run.>".encode()
 
-    def parse(self, shard: int, subject: bytes) -> Subject:
+    def _parse(self, shard: int, subject: bytes) -> Subject:
         """The subject of the log that lies on a subject of NATS. Raises `ValueError` for anything else."""
         return parse_subject_token(shard, subject.decode().partition(f"{self.prefix(shard)}.")[2])
 
