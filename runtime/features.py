@@ -9,6 +9,7 @@ from ..eventlog.errors import ConfigError
 from .rules import Rules
 
 if TYPE_CHECKING:
+    from .models import ModelProvider
     from .registry import Registry
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -27,9 +28,9 @@ def check(registry: Registry, config: Mapping[str, Any], rules: Rules) -> None:
 
 
 def problems(registry: Registry, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:
-    """All that the providers of the agent's models lack. Raises `ConfigError` for an unknown provider."""
+    """All that the providers of the agent's models lack. Raises `ConfigError` for an unknown one, with its key."""
     for model in dict.fromkeys(rules.models):
-        lacks = getattr(registry.provider(model)[0], "lacks", ())
+        lacks = getattr(_provider(registry, config, model), "lacks", ())
         for feature, keys in FEATURES.items():
             asking = [key for key in keys if _asks(config.get(key))]
             if feature in lacks and asking:
@@ -37,6 +38,14 @@ def problems(registry: Registry, config: Mapping[str, Any], rules: Rules) -> Ite
                     f"the provider of {model!r} lacks {feature!r}, which {' and '.join(asking)} of agent "
                     f"{config.get('name')!r} asks for: choose another model, or leave it out"
                 )
+
+
+def _provider(registry: Registry, config: Mapping[str, Any], model: str) -> ModelProvider:
+    try:
+        return registry.provider(model)[0]
+    except ConfigError as error:
+        keys = [key for key in ("model", "planning_model") if config.get(key) == model]
+        raise ConfigError(f"agent {config.get('name')!r}: {(*keys, 'fallback_models')[0]}: {error}") from None
 
 
 def _asks(value: object) -> bool:
