@@ -263,7 +263,8 @@ class DraftPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Drafts(Protocol):
     """At most once, in order per writer, kept a short while for late readers.
 
-    Pieces that continue one another may arrive as one: the first of them, with the text of all.
+    Pieces that continue one another may arrive as one: the first of them, with the text of all. A long one may arrive
+    in parts that continue one another.
     """
 
     async def publish(self, root: str, piece: DraftPiece) -> None:

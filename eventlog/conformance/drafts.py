@@ -42,6 +42,25 @@ class DraftsSuite(Suite):
             published = await self.publish(log, root, *range(300))
             assert await self.characters(pieces, 300) == published
 
+    async def test_a_piece_of_any_length_arrives_whole_or_in_parts_that_continue_one_another(
+        self, log: Log
+    ) -> None:
+        root = new_name("run")
+        whole = msgspec.structs.replace(piece_of(root, 7), text="\x00é" * 600_000)
+        nameless = msgspec.structs.replace(piece_of(root), channel="tool_calls", tool_name="n" * 2_000_000)
+        last = piece_of(new_name("run"), 3, "last")
+        async with log.drafts.follow(root) as pieces:
+            for piece in (whole, nameless, last):
+                await log.drafts.publish(root, piece)
+            arrived = list[DraftPiece]()
+            while not arrived or arrived[-1] != last:
+                arrived += await self.take(pieces, 1)
+        parts = [piece for piece in arrived if piece.channel == "text" and piece.run == root]
+        assert "".join(part.text for part in parts) == whole.text
+        assert [part.offset for part in parts] == [
+            7 + sum(len(p.text) for p in parts[:at]) for at in range(len(parts))
+        ]
+
     async def test_a_piece_arrives_with_all_that_it_says(self, log: Log) -> None:
         root = new_name("run")
         full = DraftPiece(

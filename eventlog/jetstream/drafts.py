@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
@@ -23,6 +23,8 @@ from .wire import Refused, Wire
 JOINED_MAX = 32
 """How many pieces are joined: while more are made ready, what there is may be on its way."""
 JOINED_CHARS_MAX = 16 * 1024
+PIECE_CHARS_MAX = 64 * 1024
+"""A character takes up to six bytes, and a message a megabyte."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(DraftPiece)
@@ -39,6 +41,10 @@ class JetStreamDrafts:
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
         """Send a piece to whoever follows. Raises `LogUnavailable` while there is no connection: the piece is lost."""
+        for part in _parts(piece):
+            self._publish(root, part)
+
+    def _publish(self, root: str, piece: DraftPiece) -> None:
         if self._in_turn:
             if not self._held.takes(root, piece):
                 self._send_held()
@@ -58,8 +64,11 @@ class JetStreamDrafts:
             self._send(held.root, held.joined())
 
     def _send(self, root: str, piece: DraftPiece) -> None:
+        data = _ENCODER.encode(piece)
+        if len(data) > self._wire.payload_bytes_max:  # of its name: the server would hang up
+            return
         unhurried = piece.channel == "tool_calls"  # nobody reads along; text leaves at once
-        self._wire.publish(self._layout.draft(root, piece.run), _ENCODER.encode(piece), unhurried=unhurried)
+        self._wire.publish(self._layout.draft(root, piece.run), data, unhurried=unhurried)
         if not unhurried:
             self._wire.flush()
 
@@ -88,6 +97,16 @@ class JetStreamDrafts:
         """
         with contextlib.suppress(Refused):
             await store(self._wire, self._layout.drafts_mark, b"", _NEVER)
+
+
+def _parts(piece: DraftPiece) -> Iterator[DraftPiece]:
+    """The piece in as many as it takes for each to fit into a message."""
+    if len(piece.text) <= PIECE_CHARS_MAX:
+        yield piece
+        return
+    for start in range(0, len(piece.text), PIECE_CHARS_MAX):
+        text = piece.text[start : start + PIECE_CHARS_MAX]
+        yield msgspec.structs.replace(piece, text=text, offset=piece.offset + start)
 
 
 class _Held:
