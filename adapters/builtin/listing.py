@@ -8,16 +8,19 @@ from typing import Final
 from .workspace import Entry, Workspace, WorkspaceError, shown
 
 ENTRIES_MAX: Final = 200
+ENTRIES_TOP: Final = 5_000
+"""However many are asked for."""
 
 _SUFFIXES: Final = {"file": "", "directory": "/", "link": "@", "other": "?"}
 
 
 def list_entries(workspace: Workspace, path: str, depth: int, limit: int) -> str:
-    """The paths below a directory, to `depth` levels, at most `limit`, one a line, sorted.
+    """The paths below a directory, to `depth` levels, at most `limit` (and `ENTRIES_TOP`), one a line, sorted.
 
     A directory ends in `/`, a symbolic link in `@`, what is no file in `?`. Raises `WorkspaceError`; a directory
     below that cannot be read is marked.
     """
+    limit = min(limit, ENTRIES_TOP)
     found: list[tuple[str, ...]] = []
     marks: dict[tuple[str, ...], str] = {}
     todo: deque[tuple[tuple[str, ...], list[Entry]]] = deque([((), workspace.entries(path))])
@@ -36,5 +39,6 @@ def list_entries(workspace: Workspace, path: str, depth: int, limit: int) -> str
     if not found:
         lines.append("[the directory is empty]")
     if len(found) > limit:
-        lines.append(f"[more than {limit} entries: list a directory below, or raise limit]")
+        raising = "" if limit == ENTRIES_TOP else ", or raise limit"
+        lines.append(f"[more than {limit} entries: list a directory below{raising}]")
     return "\n".join(lines)

@@ -4,10 +4,10 @@ Python's `re` takes exponential time for a pattern like `(a+)+b`, holds the inte
 in a worker it would silence the heartbeats. So the pattern of a model runs here. Standard library only, since the file
 is run by its path. The alarm rings also when the process that waits is gone.
 
-Standard input: a line of JSON `{"pattern", "lines_max", "timeout_s"}`, then for each file its size in bytes on a line,
-and its bytes. Standard output: a line of JSON `[file, line, text]` for each matching line (counted from 0 and from 1),
-written at once; it ends with the input, or behind `lines_max` lines. A string instead says what is wrong with the
-pattern.
+Standard input: a line of JSON `{"pattern", "lines_max", "characters_max", "timeout_s"}`, then for each file its size in
+bytes on a line, and its bytes. Standard output: a line of JSON `[file, line, text, more]` for each matching line
+(counted from 0 and from 1; `more` is how many characters it has besides `text`), written at once; it ends with the
+input, or behind `lines_max` lines. A string instead says what is wrong with the pattern.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def main() -> None:
     except (re.error, OverflowError, RecursionError) as error:
         sys.stdout.write(json.dumps(str(error)) + "\n")
         return
-    left = task["lines_max"]
+    left, most = task["lines_max"], task["characters_max"]
     for file, content in enumerate(_contents(source)):
         for number, line in enumerate(
             content.decode(errors="replace").removesuffix("\n").split("\n"), start=1
         ):
             text = line.removesuffix("\r")
             if matching(text):
-                sys.stdout.write(json.dumps([file, number, text]) + "\n")
+                found = [file, number, text[:most], max(0, len(text) - most)]
+                sys.stdout.write(json.dumps(found) + "\n")
                 sys.stdout.flush()
                 left -= 1
                 if not left:

@@ -27,8 +27,12 @@ def read_lines(workspace: Workspace, path: str, offset: int, limit: int) -> str:
 
 def cut(line: str, characters_max: int = LINE_CHARACTERS_MAX) -> str:
     """The line, or its beginning and how much more there is."""
-    more = len(line) - characters_max
-    return line if more <= 0 else f"{line[:characters_max]} [{more:,} more characters]"
+    return marked(line[:characters_max], len(line) - characters_max)
+
+
+def marked(line: str, more: int) -> str:
+    """The line, with a mark if there are more characters of it."""
+    return line if more <= 0 else f"{line} [{more:,} more characters]"
 
 
 def _fitting(lines: list[str], first: int) -> list[str]:

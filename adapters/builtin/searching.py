@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import IO, Final
 
 from ...runtime.toolport import ToolFailed
-from .reading import cut
+from .reading import marked
 from .workspace import Workspace, WorkspaceError, shown
 
 MATCHES_MAX: Final = 100
+MATCHES_TOP: Final = 5_000
+"""However many are asked for."""
 SEARCH_S_MAX: Final = 20.0
 LINE_CHARACTERS_MAX: Final = 300
 SKIPPED: Final = frozenset({".cache", ".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
@@ -34,12 +36,13 @@ def search(
     limit: int,
     timeout_s: float = SEARCH_S_MAX,
 ) -> str:
-    """`path:line: text` of at most `limit` matching lines, in the order of paths.
+    """`path:line: text` of at most `limit` matching lines (and `MATCHES_TOP`), in the order of paths.
 
     `include` are shell patterns for a file's name or its path below `path`; none means all files. Binary files and what
     cannot be read is left out and counted. After `timeout_s` what was found is returned, with a mark. Raises
     `ToolFailed` for a wrong pattern, `WorkspaceError` for the path.
     """
+    limit = min(limit, MATCHES_TOP)
     files = _Files(workspace, path, include)
     with tempfile.TemporaryFile() as found:
         timed_out = _match(files, pattern, limit + 1, found, timeout_s)
@@ -48,8 +51,8 @@ def search(
     if matches and isinstance(matches[0], str):
         raise ToolFailed(f"the pattern {pattern!r} is no regular expression of Python: {matches[0]}")
     lines = [
-        f"{shown(files.sent[file])}:{number}: {cut(text, LINE_CHARACTERS_MAX)}"
-        for file, number, text in matches[:limit]
+        f"{shown(files.sent[file])}:{number}: {marked(text, more)}"
+        for file, number, text, more in matches[:limit]
     ]
     if len(matches) > limit:
         lines.append(f"[more than {limit} matches: narrow the pattern, path or include]")
@@ -62,7 +65,14 @@ def search(
 
 def _match(files: _Files, pattern: str, lines_max: int, found: IO[bytes], timeout_s: float) -> bool:
     """Send the files to a matcher, whose answers go to `found`; True if its time was over."""
-    task = json.dumps({"pattern": pattern, "lines_max": lines_max, "timeout_s": timeout_s})
+    task = json.dumps(
+        {
+            "pattern": pattern,
+            "lines_max": lines_max,
+            "characters_max": LINE_CHARACTERS_MAX,
+            "timeout_s": timeout_s,
+        }
+    )
     with subprocess.Popen(
         _MATCHER, stdin=subprocess.PIPE, stdout=found, stderr=subprocess.DEVNULL
     ) as matcher:

@@ -175,6 +175,20 @@ async def test_of_too_many_entries_the_nearest_are_shown(tree: Path, tools: Tool
     assert "[" not in await tools("list_dir", limit=5)
 
 
+async def test_however_many_are_asked_for_an_answer_has_its_bounds(
+    tree: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.adapters.builtin.listing.ENTRIES_TOP", 2)
+    monkeypatch.setattr("foldlog.adapters.builtin.searching.MATCHES_TOP", 2)
+    (tree / "a.txt").write_text("x\n" * 9)
+    assert await tools("list_dir", limit=10**9) == (
+        "a.txt\nb/\n[more than 2 entries: list a directory below]"
+    )
+    assert await tools("grep_files", pattern="x", limit=10**9) == (
+        "a.txt:1: x\na.txt:2: x\n[more than 2 matches: narrow the pattern, path or include]"
+    )
+
+
 async def test_an_empty_directory_says_so(root: Path, tools: Tools) -> None:
     assert await tools("list_dir") == "[the directory is empty]"
 
