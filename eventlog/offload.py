@@ -31,6 +31,7 @@ from .events import (
     PlanMade,
     PlannerReplied,
     PlannerToolReturned,
+    Prepared,
     Reasoning,
     ResultRecorded,
     StoredEvent,
@@ -61,6 +62,7 @@ _FIELDS: dict[type[Event], str] = {
 OFFLOADED: tuple[type[Event], ...] = tuple(_FIELDS)
 """The events that have such a field."""
 _TEXTS: dict[type[Event], dict[str, Any]] = {
+    Prepared: {"tools": []},
     Text: {"text": ""},
     Reasoning: {"text": ""},
     ToolCall: {"arguments": {}, "raw_arguments": None, "injected_args": {}},

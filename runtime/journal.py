@@ -399,7 +399,9 @@ def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
         if sum(sizes[:cut]) <= limit and isinstance(events[cut - 1], CUT_BEHIND):
             return [events[:cut], *split(events[cut:])]
     largest = max(range(len(events)), key=sizes.__getitem__)
-    raise PayloadTooLarge(f"an event of type {events[largest].type!r}", sizes[largest], limit)
+    if sizes[largest] > limit:
+        raise PayloadTooLarge(f"an event of type {events[largest].type!r}", sizes[largest], limit)
+    raise PayloadTooLarge(f"what belongs together with {events[largest].type!r}", sum(sizes), limit)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------

@@ -290,6 +290,23 @@ async def test_whatever_a_model_says_over_the_limit_is_stored_beside_the_log(
     assert max(sizes) <= COMMIT_BYTES_MAX
 
 
+async def test_an_input_that_leaves_no_room_for_the_tools_is_taken(place: Place, script: Script) -> None:
+    tools = [tool(_named(f"tool_{number}"), description="d" * 2_000) for number in range(60)]
+    agent = Agent("helper", model=script(says("read")), tools=tools)
+    await place.open(agent)
+    run = await place.start(agent, "q" * 850_000)
+    assert (await run.result(timeout_s=20)).output == "read"
+    assert len((await run.state()).tools) == 60
+
+
+def _named(name: str) -> Callable[[], str]:
+    def called() -> str:
+        return ""
+
+    called.__name__ = name
+    return called
+
+
 async def test_messages_that_are_too_large_together_reach_the_model_with_one_step(
     place: Place, script: Script
 ) -> None:

@@ -19,12 +19,14 @@ from foldlog.eventlog import (
     OutputMade,
     PlanMade,
     PlannerReplied,
+    Prepared,
     Reasoning,
     SummaryMade,
     Text,
     TokenUsage,
     ToolCall,
     ToolResult,
+    ToolSpec,
     Usage,
     restore,
     spill,
@@ -165,6 +167,7 @@ def said(size: int) -> list[Event]:
         ChildReturned(child_run="r", output="o" * size),
         OutputMade(output="o" * size),
         MessageInjected(content="i" * size),
+        Prepared(tools=[ToolSpec(name="t", description="d" * size, parameters={})], model="m"),
         Text(step=1, text="t" * size, agent="inner", agent_path="outer/inner"),
     ]
 
@@ -174,7 +177,7 @@ async def test_as_many_events_as_must_go_are_put_aside_and_come_back_where_they_
     events, artifacts = said(size), MemoryLog().artifacts
     kept = await put_aside(events, 20_000, artifacts)
     assert sum(len(msgspec.json.encode(event)) for event in kept) <= 20_000
-    assert [isinstance(event, Offloaded) for event in kept].count(True) == (0 if size == 10 else 10)
+    assert [isinstance(event, Offloaded) for event in kept].count(True) == (0 if size == 10 else 11)
     assert has_references(kept) == (size == 10_000)
     assert list(await restore(kept, artifacts)) == events
     outlines = [outline_of(event) for event in kept]
