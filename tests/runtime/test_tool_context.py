@@ -8,9 +8,10 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
-from foldlog.eventlog import ChildStarted, Custom, Log, McpProgress, Text, ToolResult
+from foldlog.eventlog import ChildStarted, Clock, Custom, Log, McpProgress, Text, ToolResult
 from foldlog.replay import canonical, compare, load_trace, rerun
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
+from foldlog.runtime.call_time import CallTime
 
 from tests.runtime.conftest import Place, call, calls, names, says
 
@@ -338,12 +339,22 @@ async def test_an_attempt_that_is_over_can_do_nothing_more_and_says_so(cheap: Pl
             await late()
 
 
-@pytest.mark.parametrize("timeout_s", [None, 0.2])
+@pytest.mark.parametrize("timeout_s", [None, 3600.0])
 async def test_a_sync_tool_can_see_that_nobody_waits_for_it_any_more(
-    place: Place, script: Script, timeout_s: float | None
+    place: Place, script: Script, timeout_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, ended = threading.Event(), threading.Event()
     contexts: list[ToolContext] = []
+    limits: list[CallTime] = []
+
+    class Limit(CallTime):
+        """Can be made to end once the tool has begun: a call that is out of time before has no thread."""
+
+        def __init__(self, seconds: float | None, clock: Clock) -> None:
+            super().__init__(seconds, clock)
+            limits.append(self)
+
+    monkeypatch.setattr("foldlog.runtime.toolcall.CallTime", Limit)
 
     @tool(effect="pure", timeout_s=timeout_s)
     def stubborn(context: ToolContext) -> str:
@@ -362,6 +373,7 @@ async def test_a_sync_tool_can_see_that_nobody_waits_for_it_any_more(
     if timeout_s is None:
         assert await run.cancel() == "cancelled"
     else:
+        limits[0].move(asyncio.get_running_loop().time())
         assert (await run.result(timeout_s=10)).output == "done"
     assert await asyncio.to_thread(ended.wait, 10)
     assert contexts[0].dropped == 1
