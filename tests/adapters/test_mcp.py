@@ -78,10 +78,10 @@ def http_server(kind: str = "http", port: int = 0, **env: str) -> Iterator[tuple
 
 
 @pytest.fixture(scope="module", params=["stdio", "http", "legacy-http"])
-def entry(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def entry(request: pytest.FixtureRequest, mcp_server: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A server of each kind. Those over HTTP live as long as the module, the others as long as the factory."""
     if request.param == "stdio":
-        yield STDIO
+        yield mcp_server
     else:
         with http_server(request.param) as (url, _):
             yield {"url": url}
@@ -213,12 +213,14 @@ async def test_headers_go_with_every_request(fresh: McpToolSource, monkeypatch: 
 
 
 @pytest.mark.parametrize("key", ["tools", "exclude", "effects"])
-async def test_a_tool_named_in_the_configuration_has_to_be_offered(factory: McpToolSource, key: str):
+async def test_a_tool_named_in_the_configuration_has_to_be_offered(
+    factory: McpToolSource, key: str, mcp_server: dict[str, Any]
+):
     named = {"tools": ["serch"], "exclude": ["serch"], "effects": {"serch": "pure"}}[key]
     with pytest.raises(
         ConfigError, match=f"mcp_servers.srv.{key}: .* no tool 'serch'; the nearest is 'search'"
     ):
-        await factory.open({"srv": STDIO | {key: named}})
+        await factory.open({"srv": mcp_server | {key: named}})
 
 
 # --- names and specifications -----------------------------------------------------------------------------------------
@@ -242,9 +244,11 @@ def test_tool_names_are_legal_short_distinct_and_independent_of_the_order():
     assert tool_names(tools[::-1]) == names
 
 
-async def test_a_tool_is_specified_by_its_server_and_the_configuration(factory: McpToolSource):
+async def test_a_tool_is_specified_by_its_server_and_the_configuration(
+    factory: McpToolSource, mcp_server: dict[str, Any]
+):
     async with opened(
-        factory, STDIO | {"effects": {"search": "pure", "delete": "unsafe"}, "timeout_s": 7}
+        factory, mcp_server | {"effects": {"search": "pure", "delete": "unsafe"}, "timeout_s": 7}
     ) as plain:
         assert plain.tools["mcp__srv__search"].spec == ToolSpec(
             name="mcp__srv__search",
@@ -262,7 +266,7 @@ async def test_a_tool_is_specified_by_its_server_and_the_configuration(factory: 
             source="mcp:srv",
         )
     async with opened(
-        factory, STDIO | {"trust_annotations": True, "effects": {"delete": "unsafe"}}
+        factory, mcp_server | {"trust_annotations": True, "effects": {"delete": "unsafe"}}
     ) as trusting:
         specs = {name.removeprefix("mcp__srv__"): tool.spec for name, tool in trusting.tools.items()}
         assert {name: specs[name].effect for name in ("weather", "forget", "delete", "boom")} == {
@@ -296,8 +300,8 @@ async def test_tools_are_chosen_by_the_names_that_a_model_sees_too(fresh: McpToo
         assert list(source.tools) == [f"mcp__srv__{shown[0]}", "mcp__srv__c_d"]
 
 
-async def test_several_servers_give_one_set_of_tools(factory: McpToolSource):
-    source = await factory.open({"one": STDIO, "two": raw()})
+async def test_several_servers_give_one_set_of_tools(factory: McpToolSource, mcp_server: dict[str, Any]):
+    source = await factory.open({"one": mcp_server, "two": raw()})
     assert await source.tools["mcp__one__search"].call({"query": "x"}, Recorder()) == "found x"
     assert await source.tools["mcp__two__stray"].call({}, Recorder()) == "done"
     await source.aclose()
@@ -478,9 +482,9 @@ async def test_open_call_and_close_may_come_from_different_tasks(fresh: McpToolS
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "unsafe"])
 async def test_a_server_that_dies_in_a_call_means_what_the_effect_says_and_is_started_again(
-    fresh: McpToolSource, effect: str
+    fresh: McpToolSource, effect: str, mcp_server: dict[str, Any]
 ):
-    async with opened(fresh, STDIO | {"effects": {"exit_now": effect}}) as source:
+    async with opened(fresh, mcp_server | {"effects": {"exit_now": effect}}) as source:
         before = await number(source, "pid")
         error = await failure(source, "exit_now")
         assert "exit code 7; the connection was lost during the call and its outcome is unknown" in str(error)
@@ -669,13 +673,15 @@ async def test_a_server_that_stands_still_holds_up_neither_a_cancellation_nor_th
         await fresh.aclose()
 
 
-async def test_equal_entries_share_a_server_and_others_do_not(fresh: McpToolSource):
-    first, second = await fresh.open({"srv": STDIO}), await fresh.open({"srv": STDIO})
-    other = await fresh.open({"srv": STDIO | {"env": {"A": "b"}}})
+async def test_equal_entries_share_a_server_and_others_do_not(
+    fresh: McpToolSource, mcp_server: dict[str, Any]
+):
+    first, second = await fresh.open({"srv": mcp_server}), await fresh.open({"srv": mcp_server})
+    other = await fresh.open({"srv": mcp_server | {"env": {"A": "b"}}})
     assert await number(first, "pid") == await number(second, "pid") != await number(other, "pid")
     await first.aclose()
     await first.aclose()
-    third = await fresh.open({"srv": STDIO})
+    third = await fresh.open({"srv": mcp_server})
     assert await number(second, "pid") == await number(third, "pid")
 
 
@@ -758,9 +764,11 @@ async def test_a_question_of_a_server_ends_the_attempt_and_the_next_one_carries_
 
 
 @pytest.mark.parametrize(("effect", "key"), [("unsafe", KEY), ("idempotent", KEY), ("idempotent", "")])
-async def test_an_answer_reaches_a_server_that_was_restarted_meanwhile(effect: str, key: str):
+async def test_an_answer_reaches_a_server_that_was_restarted_meanwhile(
+    effect: str, key: str, mcp_server: dict[str, Any]
+):
     context = Recorder()
-    entry = {**STDIO, "env": {"FAKE_MCP_KEY": key}, "effects": {"confirmed": effect}}
+    entry = {**mcp_server, "env": {"FAKE_MCP_KEY": key}, "effects": {"confirmed": effect}}
     for asks in (True, False):
         factory = McpToolSource(idle_s=0)
         async with opened(factory, entry) as source:
@@ -773,11 +781,11 @@ async def test_an_answer_reaches_a_server_that_was_restarted_meanwhile(effect: s
     assert len(context.asked) == 1
 
 
-async def test_a_server_that_lost_its_state_is_not_called_anew_for_an_unsafe_tool():
+async def test_a_server_that_lost_its_state_is_not_called_anew_for_an_unsafe_tool(mcp_server: dict[str, Any]):
     context = Recorder()
     for asks in (True, False):
         factory = McpToolSource(idle_s=0)
-        async with opened(factory, STDIO) as source:
+        async with opened(factory, mcp_server) as source:
             if asks:
                 context.answers[await question(source, context)] = YES
             else:

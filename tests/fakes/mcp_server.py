@@ -179,7 +179,7 @@ def serve_http(port: int, *, legacy: bool) -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
-if __name__ == "__main__":
+def main() -> None:
     match sys.argv[1:]:
         case ["stdio"]:
             sdk_server().run("stdio")
@@ -189,3 +189,7 @@ if __name__ == "__main__":
             serve_http(int(port), legacy=True)
         case _:
             sys.exit("usage: mcp_server.py stdio | http PORT | legacy-http PORT")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""`foldlog` for tests: another process is forked for it, which has its arguments, streams, surroundings and signals.
+"""A command for tests: another process is forked for it, which has its arguments, streams, surroundings and signals.
 
 Installed beside the server's socket as an executable. What it is killed by, SIGKILL too, ends the other one.
 """
@@ -14,10 +14,16 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def main() -> None:
-    order = {"argv": sys.argv[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109 - no pathlib: quick
+    directory, name = os.path.split(__file__)
+    order = {
+        "name": name,
+        "argv": sys.argv[1:],
+        "cwd": os.getcwd(),  # noqa: PTH109 - no pathlib: quick
+        "environ": dict(os.environ),
+    }
     sent = json.dumps(order).encode()
     with socket.socket(socket.AF_UNIX) as server:
-        server.connect(f"{os.path.dirname(__file__)}/socket")  # noqa: PTH120
+        server.connect(f"{directory}/socket")
         socket.send_fds(server, [len(sent).to_bytes(4, "big")], [0, 1, 2])
         server.sendall(sent)
         with server.makefile("rb") as answers:

@@ -1,4 +1,4 @@
-"""A directory with a `foldlog` that starts at once, for the PATH of tests that call many commands."""
+"""A directory with commands that start at once: `foldlog`, and the MCP server of the tests as `mcp_server`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def commands() -> Iterator[Path]:
     """The directory; its commands die with the context."""
     with tempfile.TemporaryDirectory(prefix="foldlog-") as name:  # pytest's own are too long for a socket
         directory = Path(name)
-        client = directory / "foldlog"
-        client.write_text(f"#!{sys.executable} -ISE\n{HERE.joinpath('client.py').read_text()}")
-        client.chmod(0o755)
+        for command in ("foldlog", "mcp_server"):
+            client = directory / command
+            client.write_text(f"#!{sys.executable} -ISE\n{HERE.joinpath('client.py').read_text()}")
+            client.chmod(0o755)
         with subprocess.Popen(
             [sys.executable, "-P", HERE / "server.py", directory / "socket"],
             stdin=subprocess.PIPE,

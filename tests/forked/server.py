@@ -1,4 +1,4 @@
-"""Forks `foldlog` commands that need no time to start, since all that they import is imported already.
+"""Forks commands that need no time to start, since all that they import is imported already: `foldlog`, `mcp_server`.
 
 `python server.py SOCKET` says `ready`, and serves the clients beside it until its input ends. A command is a real
 process with the client's streams, directory and environment; it dies when its client does.
@@ -12,6 +12,7 @@ import json
 import os
 import pkgutil
 import random
+import runpy
 import selectors
 import signal
 import socket
@@ -19,7 +20,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import typer.main
@@ -45,19 +48,21 @@ MODULES = (
 )
 
 
-def load() -> None:
-    """Import what a command might."""
+def load() -> dict[str, Callable[[], None]]:
+    """Import what a command might; the commands by name."""
     package = sys.modules[root.__package__]
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in MODULES:
         importlib.import_module(name)
+    fake = runpy.run_path(str(Path(__file__).parents[1] / "fakes" / "mcp_server.py"))
     command = typer.main.get_command(root.app)
     typer.main.get_command = lambda _: command  # made once, not by each
     assert threading.active_count() == 1, "a thread would be missing in what is forked"
     gc.collect()
     gc.freeze()
+    return {"foldlog": root.main, "mcp_server": fake["main"]}
 
 
 class Server:
@@ -153,7 +158,7 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
     time.tzset()
     random.seed()
     tempfile.tempdir = None
-    command = os.path.join(os.path.dirname(sys.executable), "foldlog")  # noqa: PTH118, PTH120
+    command = os.path.join(os.path.dirname(sys.executable), order["name"])  # noqa: PTH118, PTH120
     sys.argv = [command, *order["argv"]]
     sys.path.insert(0, os.path.dirname(command))  # noqa: PTH120
     sys.stdin = text(0, "rb", "strict")
@@ -170,25 +175,29 @@ def text(stream: int, mode: str, errors: str) -> io.TextIOWrapper:
     )
 
 
-def carry_out() -> None:
+def carry_out(command: Callable[[], None]) -> None:
     """Run the command and end as the interpreter does, without taking everything apart first."""
+    code = 0
     try:
-        root.main()
+        command()
     except SystemExit as end:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(int(end.code or 0))
+        if isinstance(end.code, str):
+            raise
+        code = end.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main() -> None:
-    load()
+    commands = load()
     server = Server(sys.argv[1])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    if server.serve() is not None:
-        carry_out()
+    if (order := server.serve()) is not None:
+        carry_out(commands[order["name"]])
 
 
 if __name__ == "__main__":

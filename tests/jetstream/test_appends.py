@@ -1,7 +1,7 @@
 """Appends that queue leave as one batch, and nobody's append is worse off for it: conflicts, lost answers, deaths."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -34,21 +34,8 @@ MANY = 40
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[EphemeralServer]:
-    async with EphemeralServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def log(server: EphemeralServer) -> AsyncIterator[JetStreamLog]:
-    async with opened(server.url, shards=1) as log:
-        yield log
-
-
-@pytest.fixture
-async def gate(server: EphemeralServer) -> AsyncIterator[Gate]:
-    async with Gate(server.port) as gate:
-        yield gate
+def shards() -> int:
+    return 1
 
 
 async def all_at_once(log: JetStreamLog, appends: Sequence[Sequence[Write]]) -> list[object]:

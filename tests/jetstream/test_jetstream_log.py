@@ -60,24 +60,6 @@ opened = JetStreamLog.open
 LAYOUT = Layout("default")
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[EphemeralServer]:
-    async with EphemeralServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def log(server: EphemeralServer) -> AsyncIterator[JetStreamLog]:
-    async with opened(server.url, shards=2) as log:
-        yield log
-
-
-@pytest.fixture
-async def gate(server: EphemeralServer) -> AsyncIterator[Gate]:
-    async with Gate(server.port) as gate:
-        yield gate
-
-
 # ---- outages
 
 

@@ -25,18 +25,6 @@ from foldlog.eventlog.jetstream.wire import Done, Wire
 opened = JetStreamLog.open
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[EphemeralServer]:
-    async with EphemeralServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def log(server: EphemeralServer) -> AsyncIterator[JetStreamLog]:
-    async with opened(server.url, shards=2) as log:
-        yield log
-
-
 # ---- the protocol
 
 

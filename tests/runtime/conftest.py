@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -21,14 +22,23 @@ from foldlog.runtime.journal import Journal
 from foldlog.runtime.runnable import Runnable
 
 Turn = dict[str, Any]
+_NUMBERS = itertools.count(1)
 SNAPSHOT_EVENTS = 5
 """So few that every test loads runs from snapshots."""
 USAGE = {"input_tokens": 3, "output_tokens": 2}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def server(anyio_backend: str) -> AsyncIterator[EphemeralServer]:
+    """Shared by the tests of a module, each in a namespace of its own."""
+    async with EphemeralServer() as server:
+        yield server
+        server.kill()  # a clean end takes a tenth of a second for each namespace
 
 
 @pytest.fixture
@@ -167,14 +177,14 @@ class Place:
 
 
 @pytest.fixture(params=["memory", "jetstream"])
-async def log(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[Log]:
+async def log(request: pytest.FixtureRequest, server: EphemeralServer) -> AsyncIterator[Log]:
     """A log of either kind."""
     if request.param == "memory":
         yield MemoryLog()
         return
     from foldlog.eventlog.jetstream import JetStreamLog
 
-    async with EphemeralServer() as server, JetStreamLog.open(server.url) as opened:
+    async with JetStreamLog.open(server.url, namespace=f"test-{next(_NUMBERS)}") as opened:
         yield opened
 
 

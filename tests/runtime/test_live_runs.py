@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
 from tests.runtime.conftest import Place, call, calls, says
 
 Script = Callable[..., str]
-SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
-ENTRY: dict[str, Any] = {"command": sys.executable, "args": [SERVER, "stdio"]}
 
 
 class Gate:
@@ -37,7 +34,7 @@ class Gate:
 
 
 async def test_a_server_added_to_a_live_run_gives_its_tools_to_the_next_step(
-    place: Place, script: Script
+    place: Place, script: Script, mcp_server: dict[str, Any]
 ) -> None:
     gate = Gate()
     model = script(calls(call("wait")), calls(call("mcp__late__search", q="x")), says("found"))
@@ -45,7 +42,7 @@ async def test_a_server_added_to_a_live_run_gives_its_tools_to_the_next_step(
     await place.open(agent)
     run = await place.start(agent)
     await gate.entered.wait()
-    await run.refresh_tools({"late": ENTRY}, by="ada")
+    await run.refresh_tools({"late": mcp_server}, by="ada")
     assert (await run.pending()).refresh is not None
     gate.opened.set()
     assert (await run.result(timeout_s=30)).output == "found"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,10 +187,11 @@ async def test_whatever_a_tool_makes_of_the_end_of_its_attempt_the_question_stan
         assert (await run.history())[2].content == "accept"
 
 
-async def test_a_question_of_an_mcp_server_is_an_approval_with_a_form(script: Script) -> None:
+async def test_a_question_of_an_mcp_server_is_an_approval_with_a_form(
+    script: Script, mcp_server: dict[str, Any]
+) -> None:
     """Every process, and the server, are gone between the question and the answer."""
-    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
-    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "env": {"FAKE_MCP_KEY": "k" * 32}}
+    entry = {**mcp_server, "env": {"FAKE_MCP_KEY": "k" * 32}}
     model = script(calls(call("mcp__srv__confirmed")), says("done"))
     agent = Agent("careful", model=model, mcp_servers={"srv": entry})
     log = MemoryLog()
@@ -212,10 +211,11 @@ async def test_a_question_of_an_mcp_server_is_an_approval_with_a_form(script: Sc
         assert (await later.get_run(run.run_id).history())[2].content == "True"
 
 
-async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(script: Script) -> None:
+async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(
+    script: Script, mcp_server: dict[str, Any]
+) -> None:
     """Its rounds run in tasks of their own, so that they can be stored; the end of time reaches them all the same."""
-    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
-    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "timeout_s": 1.0}
+    entry = {**mcp_server, "timeout_s": 1.0}
     turns = [
         calls(call("mcp__srv__slow", "a")),
         calls(call("mcp__srv__wait_until_slow_is_cancelled", "b")),
@@ -270,10 +270,11 @@ async def test_what_a_tool_shows_around_its_questions_and_parts_is_stored_once_a
     assert compare(await load_trace(place.log, run.run_id), again).equal
 
 
-async def test_progress_of_every_round_of_an_mcp_call_is_stored(script: Script) -> None:
+async def test_progress_of_every_round_of_an_mcp_call_is_stored(
+    script: Script, mcp_server: dict[str, Any]
+) -> None:
     """The SDK's server resolves what it asks for in each round anew, and says so each time."""
-    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
-    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "env": {"FAKE_MCP_KEY": "k" * 32}}
+    entry = {**mcp_server, "env": {"FAKE_MCP_KEY": "k" * 32}}
     model = script(calls(call("mcp__srv__reported")), says("done"))
     agent = Agent("careful", model=model, mcp_servers={"srv": entry})
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,10 +184,11 @@ async def test_who_takes_the_call_over_finds_the_children_it_started(place: Plac
     assert len([e for e in events if isinstance(e, ChildStarted)]) == 2
 
 
-async def test_a_sub_agent_has_no_mcp_tool_that_its_parent_must_ask_for(script: Script) -> None:
+async def test_a_sub_agent_has_no_mcp_tool_that_its_parent_must_ask_for(
+    script: Script, mcp_server: dict[str, Any]
+) -> None:
     """It would run there unasked. Servers are shared, whichever of their tools each of the agents has."""
-    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
-    entry = {"command": sys.executable, "args": [str(fake), "stdio"], "tools": ["pid", "boom", "lines"]}
+    entry = {**mcp_server, "tools": ["pid", "boom", "lines"]}
     jobs = [{"task": "all"}, {"task": "some", "tool_names": ["mcp__srv__pid"]}]
     ask = calls(call("mcp__srv__pid"), call("mcp__srv__boom", "c2"))
     model = script(
@@ -243,9 +242,10 @@ async def test_a_sub_agent_that_its_budget_stopped_has_no_answer_and_fails_no_si
     assert answered == {"job": 1, "status": "completed", "output": {"n": 1}}
 
 
-async def test_sub_agents_have_the_servers_that_were_added_to_the_run(script: Script) -> None:
-    fake = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
-    late = {"late": {"command": sys.executable, "args": [str(fake), "stdio"], "tools": ["pid"]}}
+async def test_sub_agents_have_the_servers_that_were_added_to_the_run(
+    script: Script, mcp_server: dict[str, Any]
+) -> None:
+    late = {"late": {**mcp_server, "tools": ["pid"]}}
     began, proceed = asyncio.Event(), asyncio.Event()
 
     @tool(effect="pure")
