@@ -93,12 +93,13 @@ class CommitWrite(msgspec.Struct, frozen=True):
     """Append `data` (one encoded commit) to `subject`, whose last position must be `expected`.
 
     Commits of one subject in one append follow one another in the order given; all name the position that the subject
-    has before the append.
+    has before the append. One that `ends` its run is what those wait for who follow `to_end`.
     """
 
     subject: Subject
     expected: At
     data: bytes
+    ends: bool = False
 
 
 class WakeWrite(msgspec.Struct, frozen=True):
@@ -156,10 +157,11 @@ class EventLog(Protocol):
         """The subject of a run of which only the id is known; None if the shard has no such run."""
         ...
 
-    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+    def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         """Every commit behind `after`, stored or still to come, once and in order, until the iterator is closed.
 
-        Survives outages of the log: it waits and goes on where it was, without a gap.
+        Survives outages of the log: it waits and goes on where it was, without a gap. `to_end`: commits may come late,
+        together with the one that `ends` the run; who waits for that alone is not woken by each.
         """
         ...
 

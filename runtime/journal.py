@@ -282,7 +282,8 @@ class Journal:
             events=tuple(events),
         )
         data, digest = seal(commit)
-        return Writing(CommitWrite(self.subject, At(state.head.position), data), commit, digest)
+        ends = bool(events) and is_terminal(events[-1])
+        return Writing(CommitWrite(self.subject, At(state.head.position), data, ends), commit, digest)
 
     def _fresh(self) -> str:
         """The id of an append: one for the journal, which dice take their time for, and a number."""
@@ -362,9 +363,11 @@ class Journal:
 
 
 @contextlib.asynccontextmanager
-async def following(log: Log, selector: Selector, after: int) -> AsyncIterator[AsyncIterator[Stored]]:
+async def following(
+    log: Log, selector: Selector, after: int, *, to_end: bool = False
+) -> AsyncIterator[AsyncIterator[Stored]]:
     """`EventLog.follow`, closed for certain when the context is left."""
-    commits = log.events.follow(selector, after)
+    commits = log.events.follow(selector, after, to_end=to_end)
     try:
         yield commits
     finally:

@@ -775,7 +775,7 @@ class RunHandle(Generic[OutputT]):
 
 
 async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
-    async with following(log, subject, outcome.head.position) as commits:
+    async with following(log, subject, outcome.head.position, to_end=True) as commits:
         async for stored in commits:
             fold_stored(outcome, stored)
             if outcome.terminal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from anyio import create_task_group
 
@@ -271,6 +272,16 @@ class EventLogSuite(Suite):
             for _ in range(3):
                 await run.append()
             assert await self.take(commits, 3) == run.stored[3:]
+
+    async def test_who_follows_to_the_end_has_everything_when_the_run_ends(self, log: Log) -> None:
+        run = run_in(log)
+        await run.append()
+        async with closing(log.events.follow(run.subject, to_end=True)) as commits:
+            assert await self.take(commits, 1) == run.stored
+            for _ in range(3):
+                await run.append()
+            await run.store(msgspec.structs.replace(run.write(), ends=True))
+            assert await self.take(commits, 4) == run.stored[1:]
 
     async def test_follow_waits_for_a_subject_that_does_not_exist_yet(self, log: Log) -> None:
         run = run_in(log)

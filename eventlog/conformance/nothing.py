@@ -46,7 +46,7 @@ class _NoEvents:
     async def find(self, shard: int, run: str) -> Subject | None:
         return None
 
-    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+    def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         return _none()
 
 

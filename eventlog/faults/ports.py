@@ -86,8 +86,8 @@ class FaultyEvents:
 
         return await self._core.call("events.find", find)
 
-    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        return FaultyStream(self._core, "events.follow", self._inner.follow(selector, after))
+    def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
+        return FaultyStream(self._core, "events.follow", self._inner.follow(selector, after, to_end=to_end))
 
 
 class FaultyWakeups:

@@ -74,7 +74,15 @@ class JetStreamEvents:
         except Unanswered as error:
             raise _unsure(error) from error
         self._witness.saw(shard, max(positions))
+        self._tell_ends(writes, positions)
         return positions
+
+    def _tell_ends(self, writes: tuple[Write, ...], positions: tuple[int, ...]) -> None:
+        """Who does not hear it looks for himself, in some seconds."""
+        for write, position in zip(writes, positions, strict=True):
+            if isinstance(write, CommitWrite) and write.ends:
+                with contextlib.suppress(LogUnavailable):
+                    self._wire.publish(self._layout.over(write.subject), b"%d" % position)
 
     async def _store(self, appends: Appends, writes: tuple[Write, ...]) -> tuple[int, ...]:
         """Timers go last and apart: a wake-up copies its schedule's batch headers, and the last ones are whole."""
@@ -188,13 +196,13 @@ class JetStreamEvents:
         )
         return self._stored(shard, page.messages[0]).subject if page.messages else None
 
-    def follow(self, selector: Selector, after: int = 0) -> Follower:
+    def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> Follower:
         """Every commit behind `after`, stored or still to come, once and in order, until the iterator is closed.
 
-        It waits while the log is away. Raises `LogCorrupted` where a commit is lost, and `ConfigError` if the server
-        denies following.
+        With `to_end` those of a run may come late, together with its end. It waits while the log is away. Raises
+        `LogCorrupted` where a commit is lost, and `ConfigError` if the server denies following.
         """
-        return Follower(self._wire, self._layout, self, selector, after)
+        return Follower(self._wire, self._layout, self, selector, after, to_end=to_end)
 
     def _stored(self, shard: int, message: Message) -> Stored:
         return Stored(self._layout.parse(shard, message.subject), message.position, message.data)

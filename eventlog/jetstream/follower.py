@@ -3,6 +3,9 @@
 Republished messages come at most once. A follower therefore reads from where it stands when it begins, after the
 connection broke, when it fell behind, when a message names a predecessor that it has not seen, and when nothing came
 for a while. It knows by position what it has, so nothing is yielded twice.
+
+Who waits for the end of a run need not be woken by each of its commits: instead of them he hears at which position it
+ended, and reads.
 """
 
 from __future__ import annotations
@@ -92,8 +95,11 @@ class Follower:
         source: Source,
         selector: Selector,
         after: int,
+        *,
+        to_end: bool = False,
     ) -> None:
         self._wire, self._layout, self._source, self._selector = wire, layout, source, selector
+        self._to_end = to_end and isinstance(selector, Subject) and selector.kind == "run"
         self._floor = after
         self._above: dict[Subject, int] = {}
         self._ready: deque[Stored] = deque()
@@ -142,18 +148,23 @@ class Follower:
         elif self._inbox.stale:
             await self._catch_up()
         elif self._inbox.items:
-            await self._take_live()
+            await (self._take_end() if self._to_end else self._take_live())
         else:
             await self._inbox.wait(IDLE_S if self._republished else POLL_S)
             self._inbox.stale |= not self._inbox.items
 
     async def _begin(self) -> None:
-        subject, inbox = b"live." + self._layout.selected(self._selector), self._inbox
-        sid = await self._wire.subscribe(subject, inbox.take) if self._republished else None
+        inbox = self._inbox
+        sid = await self._wire.subscribe(self._heard_on(), inbox.take) if self._republished else None
         self._wire.on_down.add(inbox.doubt)
         loop = asyncio.get_running_loop()
         self._end = weakref.finalize(self, _end, loop, self._wire, sid, inbox.doubt)
         self._end.atexit = False
+
+    def _heard_on(self) -> bytes:
+        if self._to_end and isinstance(self._selector, Subject):
+            return self._layout.over(self._selector)
+        return b"live." + self._layout.selected(self._selector)
 
     async def _catch_up(self) -> None:
         """Read one page behind the floor."""
@@ -183,6 +194,15 @@ class Follower:
             self._accept(live.stored)
         if self._in_cluster and asyncio.get_running_loop().time() > self._read_at + IDLE_S:
             self._inbox.stale = True
+
+    async def _take_end(self) -> None:
+        """Read as far as it was told, unless that is in vain."""
+        if self._floor < int(self._inbox.items[0][2]) and (wait_s := next(self._waits, None)) is not None:
+            await asyncio.sleep(wait_s)
+            self._inbox.stale = True
+            return
+        self._inbox.items.popleft()
+        self._waits = iter(HOLE_WAITS_S)
 
     def _parse(self, subject: bytes, header: bytes, data: bytes) -> _Live:
         selector = self._selector

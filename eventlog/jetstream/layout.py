@@ -62,6 +62,11 @@ class Layout:
             case Shard(shard):
                 return f"{self.prefix(shard)}.run.>".encode()
 
+    def over(self, subject: Subject) -> bytes:
+        """Where it is said that a run has ended."""
+        self.subject(subject)  # checks the names
+        return f"live.{self.prefix(subject.shard)}.over.{subject.root}.{subject.id}".encode()
+
     def _parse(self, shard: int, subject: bytes) -> Subject:
         """The subject of the log that lies on a subject of NATS. Raises `ValueError` for anything else."""
         return parse_subject_token(shard, subject.decode().partition(f"{self.prefix(shard)}.")[2])

@@ -107,7 +107,7 @@ class MemoryEvents:
         await checkpoint()
         return self._runs.get((shard, run))
 
-    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+    def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         """Every commit behind `after`, stored or still to come, once and in order."""
         commits, arrivals = self._commits[selector], self._arrivals[selector]
         index = _index_behind(commits, after)

@@ -94,9 +94,9 @@ class _Events:
         """As the port."""
         return await self._inner.find(shard, run)
 
-    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+    def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         """As the port."""
-        return self._inner.follow(selector, after)
+        return self._inner.follow(selector, after, to_end=to_end)
 
 
 class Process:

@@ -352,6 +352,34 @@ async def test_a_last_commit_that_is_lost_on_the_way_is_found_in_the_silence(
         assert await take(commits, 1) == run.stored[1:]
 
 
+async def test_who_waits_for_the_end_of_a_run_is_woken_by_that_alone(log: JetStreamLog) -> None:
+    run = run_in(log)
+    async with closing(log.events.follow(run.subject, to_end=True)) as commits:
+        await run.append()
+        assert await take(commits, 1) == run.stored
+        waiting = asyncio.ensure_future(take(commits, 3))
+        await asyncio.sleep(0)
+        for _ in range(2):
+            await run.append()
+        await log._wire.barrier()
+        assert not commits._inbox.items
+        assert not waiting.done()
+        await run.store(msgspec.structs.replace(run.write(), ends=True))
+        assert await waiting == run.stored[1:]
+
+
+async def test_an_end_that_nobody_told_is_found_in_the_silence(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "IDLE_S", 0.05)
+    run = run_in(log)
+    async with closing(log.events.follow(run.subject, to_end=True)) as commits:
+        await run.append()
+        assert await take(commits, 1) == run.stored
+        await run.append()
+        assert await take(commits, 1) == run.stored[1:]
+
+
 async def test_a_follower_that_falls_behind_reads_what_was_dropped(
     log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
