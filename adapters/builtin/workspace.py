@@ -47,6 +47,8 @@ _DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O
 _READ: Final = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 )
+_PERMISSIONS: Final = 0o777
+"""What a written file keeps of its mode: as after any write, no set-user-ID and no set-group-ID."""
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -220,7 +222,7 @@ class _Place(msgspec.Struct, frozen=True):
         mode = self.mode()
         if mode is not None and not os.access(self.name, os.W_OK, dir_fd=self.directory):
             raise PermissionError(EACCES, os.strerror(EACCES))
-        return None if mode is None else stat.S_IMODE(mode)
+        return None if mode is None else mode & _PERMISSIONS
 
 
 class _Walk:

@@ -383,6 +383,13 @@ def test_a_write_makes_parents_and_keeps_the_mode_of_a_file(ws: Workspace) -> No
     assert names_in(ws.root) == ["a.txt", "new", "sub"]
 
 
+def test_a_written_file_runs_with_nobodys_rights(ws: Workspace) -> None:
+    (ws.root / "tool").touch()
+    (ws.root / "tool").chmod(0o6755)
+    ws.write("tool", b"new")
+    assert stat.S_IMODE((ws.root / "tool").stat().st_mode) == 0o755
+
+
 def test_a_new_file_gets_the_mode_of_the_umask(ws: Workspace) -> None:
     before = os.umask(0o027)
     try:
