@@ -14,7 +14,7 @@ from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
 from foldlog.projections import call_texts
 from foldlog.replay import Divergence, Trace, export, read_archive, replay, state_at, trace_of
-from foldlog.runtime import Agent, Registry, Runtime, asking, request, steps, tool
+from foldlog.runtime import Agent, Registry, Runtime, asking, request, rules, steps, tool
 from foldlog.runtime import calls as calls_module
 from foldlog.runtime.turn import Turn
 
@@ -89,7 +89,7 @@ def test_a_longer_backoff_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_expiry_of_approvals_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "APPROVAL_EXPIRY_S", 3600.0)
+    monkeypatch.setattr(rules, "APPROVAL_TIMEOUT_S", 3600.0)
     assert diverged(only("approvals")).fields == ("expires_at",)
 
 
