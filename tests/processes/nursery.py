@@ -67,9 +67,9 @@ class ReadyWorker(Worker):
 
     ready: str
 
-    async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
+    async def _receive(self, deliveries: AsyncIterator[Delivery], stopping: asyncio.Task[Any]) -> None:
         (workshop.directory() / f"{self.ready}.ready").touch()
-        await super()._receive(deliveries)
+        await super()._receive(deliveries, stopping)
 
 
 async def work(order: dict[str, Any]) -> None:
