@@ -82,6 +82,8 @@ class ToolContext:
         self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
         self.idempotency_key = call.idempotency_key
         self.dropped = 0
+        self.differed = 0
+        """How many events of an attempt that is made again were not what is stored of the first, which stands."""
         self.emitted = 0
         """How many events this attempt has emitted, those that are dropped aside."""
         self._emit, self._run_child, self._emit_progress = emit, run_child, call.emit_progress

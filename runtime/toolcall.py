@@ -21,6 +21,7 @@ from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
 from .json_values import NotJson, as_json, bounded, seconds_of, sound
 from .planning import NOT_AVAILABLE
+from .retelling import count_others
 from .secrets import Veil
 from .toolport import Asked, ChildFailed, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
 from .tools import PythonTool
@@ -36,7 +37,8 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     """Perform one attempt. Never raises but for cancellation: every failure is a command."""
     clock, spec = driver.clock, driver.state.tools[call.name]
     veil = Veil(driver.host.registry.secrets, call.name)
-    context = _context(driver, effect, call, veil)
+    again: dict[int, Event] = {}
+    context = _context(driver, effect, call, veil, again)
     arguments = effective_arguments(driver.state, call)
     started_at = clock.now()
     status: ToolStatus = "error"
@@ -73,6 +75,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         context.close(cancelled=cancelled or status == "timed_out")
         driver.children.leave(call.id)
     await driver.children.settle(call.id)
+    context.differed = await count_others(driver, call.id, again)
     if context.question is not None and status != "timed_out":  # what came of it is not the call's result
         return ToolAsked(
             step=effect.step,
@@ -167,13 +170,18 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _context(driver: Driver, effect: CallTool, call: CallState, veil: Veil) -> ToolContext:
+def _context(
+    driver: Driver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
+) -> ToolContext:
+    """`again` gets the events that the attempt emits and that are stored already, by their ordinals."""
     state, loop = driver.state, asyncio.get_running_loop()
-    ordinal = 0
+    ordinal, stored = 0, call.emitted
 
     def post(event: Event) -> None:
         nonlocal ordinal
         hidden = veil.hide_event(event)
+        if ordinal < stored:
+            again[ordinal] = hidden
         driver.post(ToolEmitted(step=effect.step, call_id=call.id, ordinal=ordinal, event=hidden))
         ordinal += 1
 

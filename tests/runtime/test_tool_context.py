@@ -16,6 +16,7 @@ from foldlog.runtime.call_time import CallTime
 from tests.runtime.conftest import Place, call, calls, names, says
 
 Script = Callable[..., str]
+FAST = {"base_s": 0.01}
 
 
 async def test_a_named_part_of_a_call_is_done_once_whoever_runs_the_call(
@@ -151,6 +152,35 @@ async def test_who_takes_a_call_over_leaves_out_all_that_a_part_did_which_is_don
     assert [e.name for e in events if isinstance(e, ChildStarted)] == ["first", "second"]
     stored = [sha256(data).hexdigest() for data in (b"a source", b"a note")]
     assert [ref["id"] for ref in result.metadata["evidence"]] == stored
+
+
+async def test_what_a_call_tells_otherwise_when_it_runs_again_is_counted_and_the_first_telling_stands(
+    place: Place, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    contexts: list[ToolContext] = []
+
+    @tool(effect="pure", max_attempts=2)
+    async def tells(context: ToolContext) -> str:
+        contexts.append(context)
+        context.progress(1, 3)
+        context.emit(Custom("attempt", len(contexts)))
+        context.emit(Text(text="hm", agent="inner"))
+        if len(contexts) == 1:
+            raise ToolFailed("again")
+        context.progress(3, 3)
+        return "told"
+
+    agent = Agent("teller", model=script(calls(call("tells")), says("done")), tools=[tells], retry=FAST)
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=20)
+    told = [e for e in await place.events(run) if e.tool_call_id == "c1"]
+    assert [e.data for e in told if isinstance(e, Custom)] == [1]
+    assert [e.progress for e in told if isinstance(e, McpProgress)] == [1, 3]
+    assert [context.differed for context in contexts] == [0, 1]
+    (said,) = [r.getMessage() for r in caplog.records if "differ from those stored" in r.getMessage()]
+    assert said.startswith(f"run {run.run_id}, call c1: 1 event(s)")
+    assert said.endswith("the first is number 1")
 
 
 async def test_what_is_too_large_for_the_log_fails_the_call_and_not_the_run(
