@@ -60,7 +60,7 @@ class FlowError(AgentConfigError):
     def __init__(self, reason: str, text: str, place: int, key: str = "flow") -> None:
         before = text[:place]
         begin = before.rfind("\n") + 1
-        shown = text[begin:].partition("\n")[0].rstrip()
+        shown = text[begin:].partition("\n")[0].rstrip().encode(errors="replace").decode()
         self.reason, self.text, self.key = reason, text, key
         self.line, self.column = before.count("\n") + 1, place - begin + 1
         self._place = place

@@ -229,6 +229,10 @@ class Agent(Generic[OutputT]):
             raise AgentConfigError(f"{where} failed: {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
             raise AgentConfigError(f"{where} returned {type(text).__name__}, not text")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise AgentConfigError(f"{where} returned text that is not valid Unicode") from None
         return text
 
     def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent[Any]:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
-from pydantic import ConfigDict, Field, StrictFloat, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
 from ...eventlog.errors import AgentConfigError
-from ..agent_config import explain, problems_of, within
+from ..agent_config import Text, explain, problems_of, within
 
 StopType = Literal[
     "completion",
@@ -30,7 +30,7 @@ class Stop(pydantic.BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    completion: StrictStr = ""
+    completion: Text = ""
     """A text that the output contains when the work is done."""
     max_iterations: Annotated[StrictInt, Field(ge=0)] = 10
     timeout_s: Annotated[StrictFloat, Field(ge=0)] = 0.0

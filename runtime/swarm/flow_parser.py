@@ -30,6 +30,7 @@ NESTING_MAX = 32
 WORDS = frozenset({"contains", "else", "false", "not", "null", "pass", "true", "until"})
 """No agent of a flow can have one of these names."""
 
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
 _BLANK = re.compile(r"\s*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -49,6 +50,8 @@ def parse_flow(text: str, names: Collection[str], tests: Collection[str] | None 
     position of what is no flow, names no agent, or stands twice (behind itself: a cycle). That an agent has no place in
     the flow is for the caller to say.
     """
+    if (surrogate := _SURROGATE.search(text)) is not None:
+        raise FlowError("a character that is not valid Unicode", text, surrogate.start())
     return _Parser(text, names, tests).whole()
 
 

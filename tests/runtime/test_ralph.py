@@ -277,6 +277,7 @@ def test_a_configuration_comes_back_as_it_was() -> None:
         ),
         (lambda: RalphLoop(Agent("a"), stop=3), "'loop': stop: must be a table, not 3"),  # type: ignore[arg-type]
         (lambda: Stop(max_iterations=-3), "stop: max_iterations: .*not -3"),
+        (lambda: Stop(completion="\ud800"), "stop: completion: .*not valid Unicode"),
         (lambda: RalphLoop(Agent("a"), scorers={"quality": 3}), "scorers.quality: 3 is no function"),  # type: ignore[dict-item]
         (lambda: RalphLoop(Agent("a"), scorers=3), "scorers: must be functions by name"),  # type: ignore[arg-type]
         (lambda: RalphLoop(Agent("a"), reflect="more"), "reflect: 'more' is no function"),  # type: ignore[arg-type]

@@ -222,6 +222,8 @@ def test_instructions_that_fail_are_an_error_of_the_configuration() -> None:
         Agent("a", instructions=lambda run: str(run["nothing"])).submission_config()
     with pytest.raises(AgentConfigError, match="returned int, not text"):
         Agent("a", instructions=lambda _: 3).submission_config()  # type: ignore[arg-type,return-value]
+    with pytest.raises(AgentConfigError, match="returned text that is not valid Unicode"):
+        Agent("a", instructions=lambda _: "\ud800").submission_config()
 
 
 def test_what_a_run_stores_is_the_configuration() -> None:

@@ -157,6 +157,14 @@ def test_a_flow_that_is_wrong_points_into_its_text() -> None:
         Swarm([A])
 
 
+@pytest.mark.parametrize("flow", ["a >> \ud800", 'a >> {"\ud800": b, else: pass}'])
+def test_a_flow_that_is_no_unicode_is_an_error_that_can_be_printed(flow: str) -> None:
+    with pytest.raises(FlowError, match="a character that is not valid Unicode") as caught:
+        Swarm([A, B], flow)
+    assert str(caught.value).encode().endswith(b"^")
+    assert caught.value.column == flow.index("\ud800") + 1
+
+
 def test_a_flow_of_a_swarm_within_is_told_by_its_whole_key() -> None:
     inner = {"kind": "swarm", "name": "inner", "flow": "a >>", "agents": [{"name": "a"}]}
     table = {"name": "outer", "flow": "inner", "agents": [inner]}
