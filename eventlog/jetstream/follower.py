@@ -22,6 +22,7 @@ from ..errors import LogCorrupted, LogUnavailable
 from ..ports import Selector, Stored, Subject
 from . import headers
 from .layout import Layout
+from .link import Handler
 from .mailbox import Mailbox
 from .wire import Wire
 
@@ -78,6 +79,16 @@ class _Inbox(Mailbox[tuple[bytes, bytes, bytes]]):
     def doubt(self) -> None:
         self.stale = True
         self.wake()
+
+    def mourner(self, selector: Selector) -> Handler:
+        """Doubts when whoever drove this run died: maybe before saying that it had ended."""
+        run = selector.id.encode() if isinstance(selector, Subject) else b""
+
+        def hear(_subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
+            if run in data:
+                self.doubt()
+
+        return hear
 
 
 class Follower:
@@ -155,10 +166,12 @@ class Follower:
 
     async def _begin(self) -> None:
         inbox = self._inbox
-        sid = await self._wire.subscribe(self._heard_on(), inbox.take) if self._republished else None
+        sids = [await self._wire.subscribe(self._heard_on(), inbox.take)] if self._republished else []
+        if self._to_end:
+            sids.append(self._wire.subscribe_now(self._layout.died, inbox.mourner(self._selector)))
         self._wire.on_down.add(inbox.doubt)
         loop = asyncio.get_running_loop()
-        self._end = weakref.finalize(self, _end, loop, self._wire, sid, inbox.doubt)
+        self._end = weakref.finalize(self, _end, loop, self._wire, sids, inbox.doubt)
         self._end.atexit = False
 
     def _heard_on(self) -> bytes:
@@ -228,13 +241,13 @@ class Follower:
             self._floor = stored.position
 
 
-def _end(loop: asyncio.AbstractEventLoop, wire: Wire, sid: int | None, listener: Callable[[], None]) -> None:
+def _end(loop: asyncio.AbstractEventLoop, wire: Wire, sids: list[int], listener: Callable[[], None]) -> None:
     """End a follower's subscription, also when it was forgotten and is collected by whatever thread."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(_end_now, wire, sid, listener)
+        loop.call_soon_threadsafe(_end_now, wire, sids, listener)
 
 
-def _end_now(wire: Wire, sid: int | None, listener: Callable[[], None]) -> None:
+def _end_now(wire: Wire, sids: list[int], listener: Callable[[], None]) -> None:
     wire.on_down.discard(listener)
-    if sid is not None:
+    for sid in sids:
         wire.unsubscribe(sid)
