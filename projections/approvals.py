@@ -16,6 +16,7 @@ from ..eventlog.events import (
     TokenRevoked,
     is_terminal,
 )
+from ..eventlog.offload import outline_of
 from .projection import Value
 
 
@@ -23,7 +24,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     """One approval. `decision` is null while somebody still has to decide; times are Unix seconds.
 
     `revoked`: the run ended before anybody decided. `edited_arguments` are those of the decision, if it changed them.
-    `tokens` counts the resume tokens that were issued for it and not revoked; expired ones count.
+    `tokens` counts the resume tokens that were issued for it and not revoked; expired ones count. `aside`: the
+    arguments are too large for the list, which has none; the state of the run has them.
     """
 
     approval_id: str
@@ -47,6 +49,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     note: str = ""
     tokens: int = 0
+    aside: bool = False
 
 
 class RunApprovals(msgspec.Struct, frozen=True):
@@ -59,7 +62,7 @@ class Approvals:
     """The fold behind the list of approvals."""
 
     name = "approvals"
-    version = 3
+    version = 4
     row = RunApprovals
     columns = ("pending",)
 
@@ -78,8 +81,9 @@ class Approvals:
 
 
 def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded) -> tuple[ApprovalRow, ...]:
-    if isinstance(event, ApprovalRequested):
-        return *approvals, _requested(event, recorded)
+    told = outline_of(event)
+    if isinstance(told, ApprovalRequested):
+        return *approvals, _requested(told, recorded, aside=told is not event)
     if isinstance(event, ApprovalResolved):
         changes = {
             "decision": event.decision,
@@ -104,7 +108,7 @@ def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded
     return _decided(approvals, None, revoked) if is_terminal(event) else approvals
 
 
-def _requested(event: ApprovalRequested, recorded: Recorded) -> ApprovalRow:
+def _requested(event: ApprovalRequested, recorded: Recorded, *, aside: bool) -> ApprovalRow:
     commit = recorded.commit
     return ApprovalRow(
         approval_id=event.approval_id,
@@ -121,6 +125,7 @@ def _requested(event: ApprovalRequested, recorded: Recorded) -> ApprovalRow:
         expires_at=event.expires_at,
         reason=event.reason,
         injected_args=event.injected_args,
+        aside=aside,
     )
 
 

@@ -25,6 +25,8 @@ from .turn import Turn
 if TYPE_CHECKING:
     from .registry import Registry
 
+RAISE_MAX = 10**15
+"""More would be as good as no ceiling; this many of anything is counted exactly."""
 KIND = "budget"
 
 
@@ -162,7 +164,8 @@ def check_raise(arguments: dict[str, object] | None) -> None:
         or not _positive(amount)
     ):
         raise ApprovalError(
-            'a budget is raised by an amount: approve with arguments={"raise": AMOUNT}, or reject to end the run'
+            'a budget is raised by an amount: approve with arguments={"raise": AMOUNT}, more than 0 and at most '
+            f"{RAISE_MAX:,}, or reject to end the run"
         )
 
 
@@ -171,7 +174,7 @@ def _positive(amount: float | str) -> bool:
         number = Decimal(str(amount))
     except ArithmeticError:
         return False
-    return number.is_finite() and number > 0
+    return number.is_finite() and 0 < number <= RAISE_MAX
 
 
 # --- what is left -----------------------------------------------------------------------------------------------------

@@ -267,6 +267,10 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
     screen = Screen(settings)
     async with opened(settings) as runtime:
         row = await _find(runtime, approval_id)
+        if row.aside:
+            state = await runtime.get_run(row.run_id).state()
+            asked = state.approvals[approval_id].request
+            row = msgspec.structs.replace(row, arguments=asked.arguments, injected_args=asked.injected_args)
     if json:
         screen.json(msgspec.to_builtins(row))
         return OK
@@ -302,6 +306,8 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
 
 def _about(row: ApprovalRow) -> str:
     """What it is about, in a line."""
+    if row.aside:
+        return f"too large to list: foldlog approvals show {row.approval_id}"
     from ...eventlog.events import QUESTION
     from .escaping import one_line, shown
 

@@ -260,6 +260,38 @@ async def test_an_approval_times_out_though_a_call_beside_it_still_runs(place: P
     assert (await run.result(timeout_s=20)).output == "done"
 
 
+async def test_approvals_are_listed_as_they_were_asked_for_however_large_they_are(
+    cheap: Place, script: Script
+) -> None:
+    """What is too large for a commit lies beside the log; the list has the approval all the same."""
+    services = ["é" * 300_000, "web", "ü" * 300_000]
+    ran: list[str] = []
+
+    @tool
+    async def deploy(service: str) -> str:
+        """Deploy."""
+        ran.append(service)
+        return "deployed"
+
+    asks = [call("deploy", f"c{number}", service=service) for number, service in enumerate(services)]
+    agent = Agent("ops", model=script(calls(*asks), says("done")), tools=[deploy], hitl_tools=["deploy"])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    await asked(run, 3)
+    index = await cheap.runtime.index()
+    rows = await index.approvals()
+    assert [row.tool_call_id for row in rows] == ["c0", "c1", "c2"]
+    assert {row.tool_name for row in rows} == {"deploy"}
+    assert [row.arguments for row in rows if not row.aside] == [{"service": "web"}]
+    for row in rows:
+        request = (await run.state()).approvals[row.approval_id].request
+        assert request.arguments["service"] == services[int(row.tool_call_id[1:])]
+        await run.resolve(row.approval_id, "approved")
+    await run.result(timeout_s=20)
+    assert sorted(ran) == sorted(services)
+    assert [row.decision for row in await index.approvals(None)] == ["approved"] * 3
+
+
 # --- resume tokens ----------------------------------------------------------------------------------------------------
 
 

@@ -468,7 +468,7 @@ def test_a_pause_goes_before_everything_else_at_a_boundary() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [None, {}, {"raise": 0}, {"raise": -1}, {"raise": True}, {"raise": "x"}]
+    "arguments", [None, {}, {"raise": 0}, {"raise": -1}, {"raise": True}, {"raise": "x"}, {"raise": "1e400"}]
 )
 def test_a_budget_is_raised_by_an_amount_and_nothing_else(arguments: dict[str, object] | None) -> None:
     with pytest.raises(ApprovalError, match="raise"):
