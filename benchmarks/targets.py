@@ -156,7 +156,7 @@ TARGETS = (
             unit="s",
             values=_found("recovery", recovery.NEXT_CALL, death.name),
             why_not=(
-                "most of it is on purpose: the server waits 10 ms before it counts a closed connection as gone, and "
+                "most of it is on purpose: the server waits 5 ms before it counts a closed connection as gone, and "
                 "whoever hears of it looks again after 20 ms, so that a worker that only reconnects keeps its runs."
             ),
             peer="Restate 0.37 s, DBOS 1.05 s, Temporal 1.6 to 60 s",

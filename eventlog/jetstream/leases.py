@@ -29,7 +29,7 @@ from .wire import Done, NoResponders, Wire
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-GONE_AFTER_S = 0.01
+GONE_AFTER_S = 0.005
 """How long a worker's connection may be gone before the server tells of it."""
 SECOND_LOOK_S = 0.02
 """How long after that whoever hears it looks once more: a worker that was only cut off is back by then."""
