@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
-from ..eventlog.events import ChildReturned, StoredEvent
+from ..eventlog.events import ChildReturned, StoredEvent, Submitted
 from ..eventlog.names import child_run_id, run_subject
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import sha256_hex
@@ -40,6 +40,8 @@ class Beginning(msgspec.Struct, frozen=True):
     runnable: Runnable
     text: str
     messages: Sequence[Mapping[str, Any]] = ()
+    submitted: Submitted | None = None
+    """How it is submitted, its place aside, where that was found out before."""
 
 
 class ChildRuns:
@@ -127,8 +129,18 @@ class ChildRuns:
             await self._give_up(journal, below=self._driver.guard.slots_below)
             await self._say(_ended(journal), None)
 
+    def beginning(self, call_id: str, ordinal: int, runnable: Runnable, text: str) -> Beginning:
+        """What the `ordinal`-th child of a call begins with. Raises `ConfigError`, `PayloadTooLarge`.
+
+        One that cannot begin is not counted: those behind it would wait for it for ever.
+        """
+        call = self._driver.state.calls.get(call_id)
+        if call is not None and ordinal < len(call.children):
+            return Beginning(runnable, text)
+        return Beginning(runnable, text, submitted=submitted_event(runnable, text, executor=CHILD))
+
     async def run_in_call(
-        self, call_id: str, ordinal: int, runnable: Runnable, text: str, announced: Callable[[], None]
+        self, call_id: str, ordinal: int, start: Beginning, announced: Callable[[], None]
     ) -> Journal:
         """Run the `ordinal`-th child of a call to its end. `announced` is called once the log is told of it."""
         state = self._driver.state
@@ -137,10 +149,10 @@ class ChildRuns:
             call_id=call_id,
             ordinal=ordinal,
             child_run=known[0] if known else child_run_id(state.run, call_id, ordinal),
-            name=runnable.name,
-            kind=runnable.kind,
+            name=start.runnable.name,
+            kind=start.runnable.kind,
         )
-        return await self._run(spawned, Beginning(runnable, text), announced, exists=bool(known))
+        return await self._run(spawned, start, announced, exists=bool(known))
 
     async def _run(
         self, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None], *, exists: bool
@@ -167,9 +179,10 @@ class ChildRuns:
         state, runnable = self._driver.state, start.runnable
         assert state.submitted is not None  # noqa: S101 - a run that is driven has begun
         parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
-        submitted = submitted_event(
-            runnable, start.text, executor=CHILD, messages=start.messages, parent=parent
+        submitted = start.submitted or submitted_event(
+            runnable, start.text, executor=CHILD, messages=start.messages
         )
+        submitted = msgspec.structs.replace(submitted, parent=parent)
         if parent.fork_model is not None:
             submitted = with_model(submitted, parent.fork_model)
         turn = open_turn(child.journal, submitted, f"{state.path}/{runnable.name}")
@@ -177,8 +190,8 @@ class ChildRuns:
         turn.add(*recorded)
         if slots_of(child.host, child.journal) is None:
             child.claim_within(turn)
-        write = child.journal.write(turn.events, epoch=child.epoch).write
-        saying = self._driver.tell(spawned, write)
+        writing = await child.journal.write_in_one(turn.events, epoch=child.epoch)
+        saying = self._driver.tell(spawned, writing.write)
         announced()
         await self._until_stored(saying, spawned.call_id)
         await child.journal.load(short=True)
@@ -300,8 +313,14 @@ class CallChildren:
 
     def run(self, runnable: Runnable, text: str) -> Awaitable[str]:
         """Start the next child, or find it; its output."""
-        self._turns.append(asyncio.Event())
-        running = asyncio.ensure_future(self._in_turn(len(self._turns) - 1, runnable, text))
+        ordinal = len(self._turns)
+        try:
+            start = self._runs.beginning(self._call_id, ordinal, runnable, text)
+        except (ConfigError, PayloadTooLarge) as error:
+            running = asyncio.ensure_future(_fail(error))
+        else:
+            self._turns.append(asyncio.Event())
+            running = asyncio.ensure_future(self._in_turn(ordinal, start))
         self._runs.start(self._call_id, running)
         return running
 
@@ -312,15 +331,19 @@ class CallChildren:
             turn.set()
             self._turns.append(turn)
 
-    async def _in_turn(self, ordinal: int, runnable: Runnable, text: str) -> str:
+    async def _in_turn(self, ordinal: int, start: Beginning) -> str:
         turns = self._turns
         try:
             if ordinal:
                 await turns[ordinal - 1].wait()
-            journal = await self._runs.run_in_call(self._call_id, ordinal, runnable, text, turns[ordinal].set)
+            journal = await self._runs.run_in_call(self._call_id, ordinal, start, turns[ordinal].set)
             return _output(journal)
         finally:
             turns[ordinal].set()
+
+
+async def _fail(error: Exception) -> str:
+    raise error
 
 
 def _ended(journal: Journal) -> ChildEnded:

@@ -229,9 +229,10 @@ class Journal:
         False: somebody else was first, and `state` is what the log says now: decide again (and look first whether
         there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
         """
+        at = self.log.clock.now()  # what is put aside takes its time, and was decided before
         try:
             spilled = await self.spilled(events)
-            writing = self.write(spilled, epoch=epoch, append=append)
+            writing = self.write(spilled, epoch=epoch, append=append, at=at)
             fits = len(writing.write.data) <= COMMIT_BYTES_MAX
             groups = [spilled] if fits else await self._groups(spilled)
         except PayloadTooLarge:
@@ -239,10 +240,10 @@ class Journal:
             raise
         if len(groups) == 1:
             if groups[0] is not spilled:
-                writing = self.write(groups[0], epoch=epoch, append=append)
+                writing = self.write(groups[0], epoch=epoch, append=append, at=at)
             return await self._store_one(writing, extra, append)
         for number, group in enumerate(groups, 1):
-            writing = self.write(group, epoch=epoch)
+            writing = self.write(group, epoch=epoch, at=at)
             if not await self._store_one(writing, extra if number == len(groups) else (), None):
                 return False
         return True
@@ -258,6 +259,15 @@ class Journal:
             limit, artifacts = COMMIT_BYTES_MAX - ENVELOPE_BYTES, self.log.artifacts
             return split(await self._persist(lambda: put_aside(events, limit, artifacts)))
 
+    async def write_in_one(self, events: Sequence[StoredEvent], *, epoch: int) -> Writing:
+        """As `write`, with what is too large for one commit put aside."""
+        writing = self.write(events, epoch=epoch)
+        if len(writing.write.data) <= COMMIT_BYTES_MAX:
+            return writing
+        limit, artifacts = COMMIT_BYTES_MAX - ENVELOPE_BYTES, self.log.artifacts
+        aside = await self._persist(lambda: put_aside(events, limit, artifacts))
+        return self.write(aside, epoch=epoch, at=writing.commit.at)
+
     async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         """The events as they are stored, with their large values put aside."""
         for event in events:
@@ -267,8 +277,18 @@ class Journal:
             return events
         return await self._persist(lambda: spill(events, self.log.artifacts))
 
-    def write(self, events: Sequence[StoredEvent], *, epoch: int, append: str | None = None) -> Writing:
-        """The write that would store these events behind the known head, for a batch over several subjects."""
+    def write(
+        self,
+        events: Sequence[StoredEvent],
+        *,
+        epoch: int,
+        append: str | None = None,
+        at: float | None = None,
+    ) -> Writing:
+        """The write that would store these events behind the known head, for a batch over several subjects.
+
+        `at` is when they were decided (Unix seconds); null is now.
+        """
         state = self.state
         commit = Commit(
             run=self.subject.id,
@@ -277,7 +297,7 @@ class Journal:
             append=append or self._fresh(),
             prev=state.head.digest,
             epoch=epoch,
-            at=self.log.clock.now(),
+            at=self.log.clock.now() if at is None else at,
             path=state.path,
             events=tuple(events),
         )

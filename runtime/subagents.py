@@ -17,7 +17,7 @@ import msgspec
 import pydantic
 from pydantic import Field
 
-from ..eventlog.errors import AgentConfigError
+from ..eventlog.errors import AgentConfigError, PayloadTooLarge
 from ..eventlog.events import ToolSpec
 from ..projections.run_state import RunState
 from .agent import Agent
@@ -165,7 +165,7 @@ async def _report(number: int, run: Awaitable[str], job: Job) -> dict[str, Any]:
     """One child's failure fails no sibling."""
     try:
         output = _read(await run, job)
-    except ToolFailed as failure:
+    except (ToolFailed, PayloadTooLarge) as failure:
         status = failure.status if isinstance(failure, ChildFailed) else "error"
         return {"job": number, "status": status, "error": str(failure)}
     return {"job": number, "status": "completed", "output": output}

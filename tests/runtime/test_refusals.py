@@ -22,7 +22,7 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
-from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, tool
+from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, tool
 from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
 
 from .conftest import Place, call, calls, says
@@ -297,6 +297,30 @@ async def test_an_input_that_leaves_no_room_for_the_tools_is_taken(place: Place,
     run = await place.start(agent, "q" * 850_000)
     assert (await run.result(timeout_s=20)).output == "read"
     assert len((await run.state()).tools) == 60
+
+
+async def test_an_input_that_leaves_no_room_for_the_tools_of_a_child_is_taken_and_a_larger_one_fails_alone(
+    place: Place, script: Script
+) -> None:
+    tools = [tool(_named(f"tool_{number}"), description="d" * 2_000) for number in range(60)]
+    inner = Agent("inner", model=script(says("read")), tools=tools)
+
+    @tool(effect="pure")
+    async def ask(size: int, context: ToolContext) -> str:
+        """Run the inner agent."""
+        return str(await context.run(inner, "q" * size))
+
+    agent = Agent(
+        "helper",
+        model=script(calls(call("ask", "a", size=850_000), call("ask", "b", size=1_000_000)), says("done")),
+        tools=[ask],
+    )
+    await place.open(agent, inner)
+    run = await place.start(agent)
+    await run.result(timeout_s=20)
+    results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
+    assert results["a"].result == "read"
+    assert "more than the 905,216" in results["b"].error
 
 
 def _named(name: str) -> Callable[[], str]:

@@ -10,7 +10,7 @@ import pytest
 from foldlog.eventlog import ChildFinished, ChildStarted, Log, ToolResult
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import compare, load_trace, rerun
-from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
 
 from tests.runtime.conftest import Place, call, calls, says, when
 
@@ -214,6 +214,50 @@ async def test_a_sub_agent_has_no_mcp_tool_that_its_parent_must_ask_for(
     ended = [e for e in events if isinstance(e, ToolResult) and e.tool_name.startswith("mcp")]
     assert [str(e.error)[:30] for e in ended if not e.success] == ["unknown tool 'mcp__srv__boom';"] * 2
     assert len({str(e.result) for e in ended if e.success}) == 1
+
+
+async def test_a_child_that_cannot_begin_is_told_to_its_tool_and_those_behind_it_do_not_wait_for_it(
+    place: Place, script: Script
+) -> None:
+    def told(run: Any) -> str:
+        raise ValueError("nobody knows")
+
+    inner = Agent("inner", model=script(says("ready")))
+    lost = Agent("lost", model=script(says("never")), instructions=told)
+
+    @tool(effect="pure")
+    async def ask(context: ToolContext) -> list[str]:
+        """Run some agents."""
+        problems: list[str] = []
+        for agent, text in ((lost, "x"), (inner, "q" * 1_000_000)):
+            try:
+                await context.run(agent, text)
+            except Exception as problem:  # noqa: BLE001 - of any kind
+                problems.append(type(problem).__name__)
+        return [*problems, await context.run(inner, "go"), await context.run(inner, "again")]
+
+    lead = Agent("lead", model=script(calls(call("ask")), says("done")), tools=[ask])
+    await place.open(lead, inner)
+    run = await place.start(lead)
+    assert (await run.result(timeout_s=20)).output == "done"
+    (result,) = results(await place.events(run), run.run_id)
+    assert result.result == ["AgentConfigError", "PayloadTooLarge", "ready", "ready"]
+
+
+async def test_a_job_that_is_too_large_fails_no_sibling(place: Place, script: Script) -> None:
+    jobs = [{"task": "x" * 1_000_000}, {"task": "small"}]
+    model = script(
+        calls(call("parallel_subagents", jobs=jobs)), says("done"), scenes=[when("small", says("ok"))]
+    )
+    agent = Agent("lead", model=model, allow_parallel_subagents=True)
+    await place.open(agent)
+    run = await place.start(agent)
+    await run.result(timeout_s=20)
+    (result,) = results(await place.events(run), run.run_id)
+    first, second = result.result
+    assert (first["job"], first["status"]) == (0, "error")
+    assert "more than the 905,216" in first["error"]
+    assert second == {"job": 1, "status": "completed", "output": "ok"}
 
 
 async def test_a_sub_agent_that_its_budget_stopped_has_no_answer_and_fails_no_sibling(
