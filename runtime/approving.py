@@ -166,6 +166,8 @@ def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved)
 
 def expiry(state: RunState) -> ExpireApproval | None:
     """Which approval expires first, while somebody drives the run; of one that is parked, timers in the log tell."""
+    if not state.approvals:
+        return None
     requests = [approval.request for approval in state.pending_approvals]
     ends = [(each.expires_at, each.approval_id) for each in requests if each.expires_at is not None]
     return ExpireApproval(at=min(ends)[0], approval_id=min(ends)[1]) if ends else None

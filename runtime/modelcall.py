@@ -28,6 +28,9 @@ IDLE_TOLERANCE = 0.01
 """An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
 
 
+_NOTHING_YET = CallRequest(id="", name="", arguments="")
+
+
 class _Answer:
     """What has arrived of an answer."""
 
@@ -53,7 +56,7 @@ class _Answer:
                 return ("reasoning", 0, text, "") if text else None
             case CallDelta():
                 text = self._whole("tool_calls", delta.index, delta.arguments)
-                before = self.calls.get(delta.index) or CallRequest(id="", name="", arguments="")
+                before = self.calls.get(delta.index, _NOTHING_YET)
                 call = CallRequest(
                     id=before.id or sound(delta.id),
                     name=before.name + sound(delta.name),

@@ -58,7 +58,8 @@ class Veil:
 
         Raises `ToolFailed` for a name that the tool may not use, and for a value that cannot be hidden.
         """
-        for name in dict.fromkeys(_names(arguments)):
+        named = _names(arguments) if _SCHEME in repr(arguments) else ()
+        for name in dict.fromkeys(named):
             self._values[name] = await self._read(name)
         for name, value in sorted(self._values.items(), key=lambda each: -len(each[1])):
             self._hidden |= dict.fromkeys(_spellings(value), f"secret://{name}")

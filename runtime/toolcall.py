@@ -27,6 +27,7 @@ from .toolport import Asked, ChildFailed, InvalidArguments, Retryable, Tool, Too
 from .tools import PythonTool
 
 if TYPE_CHECKING:
+    from .children import CallChildren
     from .drive import Driver
     from .runnable import Runnable
 
@@ -174,38 +175,7 @@ def _context(
     driver: Driver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
 ) -> ToolContext:
     """`again` gets the events that the attempt emits and that are stored already, by their ordinals."""
-    state, loop = driver.state, asyncio.get_running_loop()
-    ordinal, stored = 0, call.emitted
-
-    def post(event: Event) -> None:
-        nonlocal ordinal
-        hidden = veil.hide_event(event)
-        if ordinal < stored:
-            again[ordinal] = hidden
-        driver.post(ToolEmitted(step=effect.step, call_id=call.id, ordinal=ordinal, event=hidden))
-        ordinal += 1
-
-    def skip(events: int, started: int) -> None:
-        nonlocal ordinal
-        ordinal = max(ordinal, events)
-        children.skip(started)
-
-    def emit(event: Event) -> None:
-        try:
-            at_home = asyncio.get_running_loop() is loop
-        except RuntimeError:  # a synchronous tool, in a thread of its own
-            at_home = False
-        if at_home:
-            post(event)
-        else:
-            loop.call_soon_threadsafe(post, event)
-
-    async def remember(name: str, value: Any, stored: Sequence[ArtifactRef]) -> None:
-        evidence = tuple(msgspec.to_builtins(artifact) for artifact in stored)
-        await driver.tell(
-            MemoMade(step=effect.step, call_id=call.id, name=name, value=veil.hide(value), evidence=evidence)
-        )
-
+    state, attempt = driver.state, _Attempt(driver, effect, call, veil, again)
     facts = CallFacts(
         run_id=state.run,
         agent_path=state.path,
@@ -219,20 +189,75 @@ def _context(
         may_ask=bool(effect.step),
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
-    children = driver.children.of_call(call.id)
-
-    def run_child(runnable: Runnable[Any], text: str) -> Awaitable[str]:
-        return children.run(runnable, veil.hide_text(text))
-
     planning = not effect.step  # what a planner finds out is nobody's to see
     return ToolContext(
         facts,
-        emit=_drop if planning else emit,
-        run_child=_refuse_child if planning else run_child,
-        remember=remember,
+        emit=_drop if planning else attempt.emit,
+        run_child=_refuse_child if planning else attempt.run_child,
+        remember=attempt.remember,
         artifacts=veil.over(driver.host.log.artifacts),
-        skip=skip,
+        skip=attempt.skip,
     )
+
+
+class _Attempt:
+    """What the context of a call does in the world: of most calls, nothing."""
+
+    __slots__ = (
+        "_again",
+        "_call_id",
+        "_children",
+        "_driver",
+        "_loop",
+        "_ordinal",
+        "_step",
+        "_stored",
+        "_veil",
+    )
+
+    def __init__(
+        self, driver: Driver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
+    ) -> None:
+        self._driver, self._step, self._call_id, self._veil = driver, effect.step, call.id, veil
+        self._loop = asyncio.get_running_loop()
+        self._ordinal, self._stored, self._again = 0, call.emitted, again
+        self._children: CallChildren | None = None
+
+    def emit(self, event: Event) -> None:
+        try:
+            at_home = asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # a synchronous tool, in a thread of its own
+            at_home = False
+        if at_home:
+            self._post(event)
+        else:
+            self._loop.call_soon_threadsafe(self._post, event)
+
+    def _post(self, event: Event) -> None:
+        hidden, ordinal = self._veil.hide_event(event), self._ordinal
+        if ordinal < self._stored:
+            self._again[ordinal] = hidden
+        self._driver.post(ToolEmitted(step=self._step, call_id=self._call_id, ordinal=ordinal, event=hidden))
+        self._ordinal += 1
+
+    def skip(self, events: int, started: int) -> None:
+        self._ordinal = max(self._ordinal, events)
+        self._runs().skip(started)
+
+    async def remember(self, name: str, value: Any, stored: Sequence[ArtifactRef]) -> None:
+        evidence = tuple(msgspec.to_builtins(artifact) for artifact in stored)
+        made = self._veil.hide(value)
+        await self._driver.tell(
+            MemoMade(step=self._step, call_id=self._call_id, name=name, value=made, evidence=evidence)
+        )
+
+    def run_child(self, runnable: Runnable[Any], text: str) -> Awaitable[str]:
+        return self._runs().run(runnable, self._veil.hide_text(text))
+
+    def _runs(self) -> CallChildren:
+        if self._children is None:
+            self._children = self._driver.children.of_call(self._call_id)
+        return self._children
 
 
 def _drop(_: Event) -> None:
