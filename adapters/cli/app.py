@@ -35,7 +35,7 @@ from . import (
     tools,
     worker,
 )
-from .exits import INTERRUPTED, report
+from .exits import INTERRUPTED, leave, report
 from .settings import Settings
 
 _FLAGS = {"--quiet", "-q", "--no-color"}
@@ -199,4 +199,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character shows a question mark
-    app(prog_name="foldlog")
+    try:
+        app(prog_name="foldlog")
+    except SystemExit as ending:
+        leave(ending.code)
+        raise

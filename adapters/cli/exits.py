@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from .escaping import clean
 
 OK, NO, USAGE, NO_CONNECTION, TIMED_OUT, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 5, 130, 143
 DEBUG = "FOLDLOG_DEBUG"
+_WORKER = "AnyIO worker thread"
+_IDLE_S = 0.2
+"""Within it a thread ends that has nothing to do."""
 
 
 def report(error: BaseException) -> int:
@@ -85,3 +90,22 @@ def _silence_stdout() -> None:
     """Whoever read our output is gone; the interpreter must not fail again when it flushes at its end."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
+
+
+def leave(code: object) -> None:
+    """End the process here if a function that is not async still runs: Python would wait for it, however long.
+
+    Its call was given up, and is settled as after a crash.
+    """
+    for thread in threading.enumerate():
+        if thread.name.startswith(_WORKER):
+            thread.join(_IDLE_S)
+            if thread.is_alive():
+                _flush()
+                os._exit(code if isinstance(code, int) else NO if code else OK)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()

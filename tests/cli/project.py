@@ -5,6 +5,7 @@ from pathlib import Path
 
 MODULE = '''
 import asyncio
+import threading
 from pathlib import Path
 
 from foldlog.runtime import Agent, Registry, ToolContext, tool
@@ -25,6 +26,14 @@ async def hang(ctx: ToolContext) -> str:
     return ""
 
 
+@tool(effect="pure")
+def clog(ctx: ToolContext) -> str:
+    """Never answer, in a thread."""
+    ctx.progress(1, 2, "for ever")
+    threading.Event().wait()
+    return ""
+
+
 @tool(effect="unsafe")
 async def perilous(ctx: ToolContext) -> str:
     """Never answer, and nobody knows what was done."""
@@ -41,6 +50,7 @@ helper = agent_of("helper", lookup)
 careful = agent_of("careful", lookup, script="helper", hitl_tools=["lookup"])
 failing = agent_of("failing")
 hanging = agent_of("hanging", hang)
+clogged = agent_of("clogged", clog)
 reckless = agent_of("reckless", perilous)
 evil = agent_of("evil")
 clumsy = agent_of("clumsy", lookup)
@@ -86,6 +96,7 @@ SCRIPTS: dict[str, object] = {
     ],
     "failing": [{"error": {"type": "auth", "times": 99}}],
     "hanging": [call("hang", {}), {"text": "not reached"}],
+    "clogged": [call("clog", {}), {"text": "not reached"}],
     "reckless": [call("perilous", {}), {"text": "It is done", "usage": USAGE}],
     "stutter": [
         {

@@ -157,6 +157,15 @@ def test_sigterm_gives_a_local_run_back_and_cancels_nothing(project: Project, st
     assert (shown["status"], shown["owner"]) == ("running", None)
 
 
+def test_a_tool_that_blocks_its_thread_does_not_hold_up_the_end(project: Project, start: Start) -> None:
+    running = start("run", "project_agents:clogged", "question")
+    running.until("for ever")
+    running.interrupt()
+    ended = running.end()
+    assert ended.code == 130
+    assert "cancelled (interrupted)" in ended.err
+
+
 def test_a_run_that_nobody_drives_is_driven_on_here(project: Project) -> None:
     project.run("run", "project_agents:careful", "q", "--no-wait")
     run = project.only_run()
