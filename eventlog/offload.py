@@ -95,7 +95,7 @@ def has_large(events: Iterable[Event]) -> bool:
 def has_references(events: Iterable[Event]) -> bool:
     """Whether `restore` would change any of them."""
     for event in events:
-        if isinstance(event, Offloaded):
+        if type(event) is Offloaded:
             return True
         field = _FIELDS.get(type(event))
         if field is not None:
