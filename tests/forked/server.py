@@ -130,9 +130,10 @@ class Server:
 
     def _kill(self, client: socket.socket) -> None:
         """The client is gone; its process is still to be reaped."""
-        self._selector.unregister(client)
-        (process,) = (process for process, known in self._clients.items() if known is client)
-        os.kill(process, signal.SIGKILL)
+        for process, known in self._clients.items():
+            if known is client:  # else it was told of its process' end at this very moment
+                self._selector.unregister(client)
+                os.kill(process, signal.SIGKILL)
 
     def _end(self) -> None:
         for process in self._clients:

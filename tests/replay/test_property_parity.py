@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 Drawn = Scenario | SwarmScenario | LoopScenario | ForkScenario | FamilyForkScenario
 
 EXAMPLES = settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     database=None,
@@ -71,7 +71,7 @@ def test_thousands_of_examples_are_equal_on_both_executors(kind: str, shard: int
     seed(shard)(many(given(KINDS[kind](), faults(operations_max=OPERATIONS_MAX), picks)(prove)))()
 
 
-@settings(EXAMPLES, max_examples=30)
+@settings(EXAMPLES, max_examples=20)
 @given(traces())
 def test_a_trace_keeps_the_rules_and_ends(trace: Trace) -> None:
     assert check_trace(trace) == []
