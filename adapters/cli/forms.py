@@ -6,12 +6,21 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
+_TEXTS = {"email": "name@example.com", "date": "2026-01-31", "uri": "https://example.com"}
+"""Texts that fit their format."""
+
 
 def form_lines(form: Mapping[str, Any]) -> Iterator[str]:
     """What is asked, one by one: name, type, whether it has to be there, what it may be, what it means."""
     required = form.get("required", ())
     for name, field in _fields(form).items():
-        said = [_type(field), "required" if name in required else "optional"]
+        said = [_type(field), *_bounds(field), "required" if name in required else "optional"]
         if "default" in field:
             said.append(f"default {_json(field['default'])}")
         about = " - ".join(str(field[key]) for key in ("title", "description") if field.get(key))
@@ -45,14 +54,34 @@ def _type(field: Mapping[str, Any]) -> str:
     return str(kind) if not field.get("format") else f"{kind} ({field['format']})"
 
 
+def _bounds(field: Mapping[str, Any]) -> Iterator[str]:
+    for key, words in _BOUNDS.items():
+        if key in field:
+            yield f"{words} {_json(field[key])}"
+
+
+def _number(field: Mapping[str, Any]) -> int | float:
+    """0, or the bound that is nearest to it."""
+    least, most = (field.get(key) for key in ("minimum", "maximum"))
+    if isinstance(least, int | float) and least > 0:
+        return least
+    return most if isinstance(most, int | float) and most < 0 else 0
+
+
 def _example(field: Mapping[str, Any]) -> Any:
     if "default" in field:
         return field["default"]
     if choices := _choices(field):
         return choices[0]
-    return {"boolean": True, "integer": 0, "number": 0, "array": [], "object": {}}.get(
-        field.get("type", ""), "..."
-    )
+    examples: dict[str, Any] = {
+        "boolean": True,
+        "integer": _number(field),
+        "number": _number(field),
+        "array": [],
+        "object": {},
+    }
+    text = _TEXTS.get(field.get("format", ""), "...")
+    return examples.get(field.get("type", ""), text)
 
 
 def _json(value: Any) -> str:

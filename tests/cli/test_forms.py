@@ -36,6 +36,21 @@ def test_what_is_to_be_filled_in_has_all_that_is_required_and_fits_the_form() ->
     assert value_problem(json.loads(template), FORM) is None
 
 
+def test_an_answer_to_fill_in_is_within_the_bounds_that_are_told() -> None:
+    fields = {
+        "guests": {"type": "integer", "minimum": 1, "maximum": 8},
+        "depth": {"type": "number", "exclusiveMaximum": 0, "maximum": -2.5},
+        "mail": {"type": "string", "format": "email"},
+        "day": {"type": "string", "format": "date"},
+    }
+    form = {"type": "object", "properties": fields, "required": list(fields)}
+    assert list(form_lines(form))[:2] == [
+        "guests: integer, at least 1, at most 8, required",
+        "depth: number, at most -2.5, below 0, required",
+    ]
+    assert value_problem(json.loads(answer_template(form)), form, formats=True) is None
+
+
 @pytest.mark.parametrize(
     "form", [{}, {"properties": None}, {"properties": {"x": True}}, {"properties": {"x": {"oneOf": [7]}}}]
 )
