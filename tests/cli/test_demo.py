@@ -54,7 +54,9 @@ def test_the_demo_kills_a_worker_and_both_traces_are_equal(demo: Project) -> Non
     assert "this process" in done.err
 
 
-@pytest.mark.parametrize("moment", ["model  an HTTP server", "claimed the run"])
+@pytest.mark.parametrize(
+    "moment", ["model  an HTTP server", pytest.param("claimed the run", marks=pytest.mark.nightly)]
+)
 def test_ctrl_c_ends_the_demo_and_everything_that_it_started(demo: Project, moment: str) -> None:
     running: Running = demo.start("demo")
     running.until(moment)
