@@ -69,7 +69,7 @@ from .canonical import label_of
 from .commanding import Failed, command_of
 from .trace import Trace
 
-TURN_S_MAX = 1.0
+TURN_S_MAX = 0.25
 """How long before its commit is stamped a turn may have read the clock."""
 _TIMES = frozenset(
     {"completed_at", "due_at", "duration_ms", "execution_time_ms", "expires_at", "retry_at", "started_at"}
