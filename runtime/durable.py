@@ -413,9 +413,8 @@ async def _unless(over: asyncio.Task[Any], waiting: Awaitable[T]) -> T | None:
         await asyncio.wait({future, over}, return_when=asyncio.FIRST_COMPLETED)
         return future.result() if future.done() else None
     finally:
-        if not future.done():
-            future.cancel()
-            await asyncio.gather(future, return_exceptions=True)
+        future.cancel()
+        await asyncio.gather(future, return_exceptions=True)
 
 
 def _is_due(state: RunState, timer_id: str) -> bool:
