@@ -172,25 +172,34 @@ class Worker:
         agents = frozenset(self._host.registry.agents)
         async with self._log.leases.presence(self._host.worker), self._log.leases.deaths() as deaths:
             mourner = asyncio.create_task(self._mourn(deaths))
-            stopping = asyncio.create_task(self._stopping.wait())
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
-                    await self._receive(deliveries, stopping)
+                    await self._receive(deliveries)
                     await self._drain()
             finally:
                 mourner.cancel()
-                stopping.cancel()
-                await asyncio.gather(mourner, stopping, *self._handling, return_exceptions=True)
+                await asyncio.gather(mourner, *self._handling, return_exceptions=True)
                 await self._heart.aclose()
 
-    async def _receive(self, deliveries: AsyncIterator[Delivery], stopping: asyncio.Task[Any]) -> None:
-        while await _unless(stopping, self._room.acquire()):
-            delivery = await _unless(stopping, anext(deliveries))
+    async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
+        while await self._unless_stopping(self._room.acquire()):
+            delivery = await self._unless_stopping(anext(deliveries))
             if delivery is None:
                 return
             task = asyncio.create_task(self._handle(delivery))
             self._handling.add(task)
             task.add_done_callback(self._done)
+
+    async def _unless_stopping(self, waiting: Awaitable[T]) -> T | None:
+        """What is waited for; None, and the waiting given up, once the worker is to stop."""
+        future, stopping = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({future, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return future.result() if future.done() else None
+        finally:
+            future.cancel()
+            stopping.cancel()
+            await asyncio.gather(future, stopping, return_exceptions=True)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._handling.discard(task)
@@ -404,17 +413,6 @@ class Worker:
         except NotRegistered as error:
             return str(error)
         return None
-
-
-async def _unless(over: asyncio.Task[Any], waiting: Awaitable[T]) -> T | None:
-    """What is waited for; None, and the waiting given up, once `over` is done."""
-    future = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait({future, over}, return_when=asyncio.FIRST_COMPLETED)
-        return future.result() if future.done() else None
-    finally:
-        future.cancel()
-        await asyncio.gather(future, return_exceptions=True)
 
 
 def _is_due(state: RunState, timer_id: str) -> bool:
