@@ -75,6 +75,9 @@ Ending = Literal["over", "parked", "fenced", "released"]
 FOLLOW_AFTER_S = 0.05
 """A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
 STOP_GRACE_S = 10.0
+PROOF_S = 0.25
+"""How long the log's word holds that a run is ours: who is cut off may lose the run before the lease ends. With each
+look twice as long, for a log may be slow to answer."""
 LOOK_AGAIN_S = 5.0
 """How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
 
@@ -119,6 +122,7 @@ class Driver:
         self.epoch = 0
         self.lease_number, self.lease_deadline = 0, -math.inf
         self._proven_under, self._proven_position = 0, 0
+        self._proven_at = -math.inf
         self.guard = self
         """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (rule 19)."""
         self.slots_below = False
@@ -314,9 +318,9 @@ class Driver:
         if starts:
             turn = self.turn()
             turn.add(*starts)
-            under = self.guard.lease_in_force
+            under, since = self.guard.lease_in_force, self.clock.monotonic()
             if await self.journal.store(turn.events, epoch=self.epoch):
-                self._proven_under = under
+                self._proven_under, self._proven_at = under, since
             return
         await self._turn(await self._gather())
 
@@ -439,7 +443,8 @@ class Driver:
             case CallTool():
                 await self._call_tool(effect)
             case CallModel():
-                self.post(await call_model(self, effect))
+                if self._ending() is None:  # what was heard since it was launched may have made it needless
+                    self.post(await call_model(self, effect))
             case Prepare():
                 self.post(await self._prepare(effect))
             case LookUp():
@@ -525,28 +530,31 @@ class Driver:
         self.post(returned)
 
     async def _may_start(self) -> bool:
-        """Rule 20: an unsafe tool starts under a lease that held ever since the log showed the run to be ours.
+        """Rule 20: an unsafe tool starts under a lease that held since the log showed, just now, that the run is ours.
 
         Nothing is awaited between the last look at the clock and the start.
         """
         if self.guard.renew is None:  # nobody beats for it
             return await self._prove()
+        holds_s = PROOF_S
         while self._ending() is None:
             known = max(self.state.head.position, self._proven_position)
-            if self._proven_under == self.guard.lease_in_force > 0 and self._told_position <= known:
+            fresh = self.clock.monotonic() - self._proven_at < holds_s
+            if fresh and self._proven_under == self.guard.lease_in_force > 0 and self._told_position <= known:
                 return True
             if not await self._prove():
                 return False
+            holds_s *= 2
         return False
 
     async def _prove(self) -> bool:
         """Get the lease, then look into the log: who claims now has seen the lease, or is seen."""
         if not self.guard.lease_in_force and self.guard.renew is not None:
             await through_outages(self.clock, self.guard.renew)
-        under = self.guard.lease_in_force
+        under, since = self.guard.lease_in_force, self.clock.monotonic()
         proven = all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
         if proven:  # not before the log has said so: another call may ask meanwhile
-            self._proven_under = under
+            self._proven_under, self._proven_at = under, since
         return proven
 
     async def is_in_force(self) -> bool:

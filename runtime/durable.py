@@ -365,6 +365,11 @@ class Worker:
         return TimerDue(late[0]) if late else None
 
     async def _is_driven(self, state: RunState) -> bool:
+        """Whether somebody vouches for it; what is driven in this process is, even while it is late to say so."""
+        if any(
+            (driver.state.run, driver.epoch) == (state.run, state.epoch) for driver in self._heart.drivers
+        ):
+            return True
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
 
     async def _left_to_others(self, journal: Journal, delivery: Delivery) -> Verdict | None:

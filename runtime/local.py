@@ -190,6 +190,9 @@ class LocalExecutor:
                 causes = [due] if due is not None else []
                 if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
+                due = None  # whoever was first has settled it
+                if journal.state.owner is None and not journal.state.runnable:
+                    await self._give_up(journal)
                 continue
             due = await until_ready(journal) if not state.runnable else None
 

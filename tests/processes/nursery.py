@@ -67,9 +67,9 @@ class ReadyWorker(Worker):
 
     ready: str
 
-    async def _receive(self, deliveries: AsyncIterator[Delivery], stopping: asyncio.Task[Any]) -> None:
+    async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
         (workshop.directory() / f"{self.ready}.ready").touch()
-        await super()._receive(deliveries, stopping)
+        await super()._receive(deliveries)
 
 
 async def work(order: dict[str, Any]) -> None:

@@ -51,6 +51,14 @@ def test_a_change_that_does_not_apply_any_more_is_told_by_file(tmp_path: Path) -
     assert found.error.startswith("drive.py has this 0 times, not once")
 
 
+def test_an_unsafe_call_that_starts_on_an_old_word_of_the_log_is_found(tmp_path: Path) -> None:
+    old = "fresh = self.clock.monotonic() - self._proven_at < holds_s"
+    change = Change(file="runtime/drive.py", old=old, new="fresh = True")
+    rare = Defect(name="an-old-proof", breaks="", change=(change,), scenario="approval", seed=142)
+    (found,) = hunted([(rare, nearby(rare))], tmp_path, processes=1)
+    assert found.problems[0].startswith("P4"), found
+
+
 def test_a_copy_without_a_defect_breaks_nothing(tmp_path: Path) -> None:
     change = Change(file="runtime/drive.py", old='"""Driving one run:', new='"""Driving one run, copied:')
     defect = Defect(name="none", breaks="nothing", change=(change,))
