@@ -22,34 +22,40 @@ Script = Callable[..., str]
 
 
 class Desk:
-    """Where calls wait, and how many at most were there at once."""
+    """Where calls wait until they are let go, and how many at most were there at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open: bool = False) -> None:
         self.there: list[str] = []
         self.most = 0
         self.came: list[str] = []
-        self.gate = asyncio.Event()
-        self.arrived = asyncio.Condition()
+        self._is_open = is_open
+        self._free: set[str] = set()
+        self._moved = asyncio.Condition()
 
     @property
     def work(self) -> Any:
         @tool(effect="pure")
         async def work(what: str) -> str:
-            """Work, until the gate is opened."""
+            """Work, until it is let go."""
             self.there.append(what)
             self.came.append(what)
             self.most = max(self.most, len(self.there))
-            async with self.arrived:
-                self.arrived.notify_all()
-            await self.gate.wait()
+            async with self._moved:
+                self._moved.notify_all()
+                await self._moved.wait_for(lambda: self._is_open or what in self._free)
             self.there.remove(what)
             return what
 
         return work
 
-    async def until_there(self, count: int) -> None:
-        async with self.arrived:
-            await asyncio.wait_for(self.arrived.wait_for(lambda: len(self.there) >= count), 10)
+    async def let_go(self, *whats: str) -> None:
+        async with self._moved:
+            self._free.update(whats)
+            self._moved.notify_all()
+
+    async def until_came(self, count: int) -> None:
+        async with asyncio.timeout(30), self._moved:
+            await self._moved.wait_for(lambda: len(self.came) >= count)
 
 
 def worker(script: Script, desk: Desk, runs_max: int, texts: str = "abcdef", **fields: Any) -> Agent[Any]:
@@ -61,7 +67,7 @@ def worker(script: Script, desk: Desk, runs_max: int, texts: str = "abcdef", **f
 async def until_in_line(place: Place, run: RunHandle[Any]) -> PendingSlot:
     """What the run waits for, once it stands in line."""
     slots = slots_subject(slots_name("narrow"), place.log.events.shards)
-    async with asyncio.timeout(10), following(place.log, slots, 0) as commits:
+    async with asyncio.timeout(30), following(place.log, slots, 0) as commits:
         async for _ in commits:
             if (slot := (await run.pending()).slot) is not None:
                 return slot
@@ -73,24 +79,30 @@ async def test_no_more_runs_are_driven_at_once_and_those_in_line_go_by_their_sub
 ) -> None:
     desk = Desk()
     agent = worker(script, desk, runs_max=2)
-    await place.open(agent, workers=2)
+    await place.open(agent, workers=2, lease_s=30.0)  # who does not come within it may be passed over
     runs = [await place.start(agent, f"do {each}") for each in "ab"]
-    await desk.until_there(2)
+    await desk.until_came(2)
     runs += [await place.start(agent, f"do {each}") for each in "cd"]
     slots = [await until_in_line(place, run) for run in runs[2:]]
     assert [(slot.agent, slot.runs_max) for slot in slots] == [("narrow", 2)] * 2
     assert set(slots[0].holders) == {run.run_id for run in runs[:2]}
     assert [(await until_in_line(place, run)).place for run in runs[2:]] == [1, 2]
-    desk.gate.set()
-    assert [(await run.result(timeout_s=10)).output for run in runs] == [f"did {each}" for each in "abcd"]
+    for number, (leaves, follows) in enumerate(
+        [("a", "c"), ("b", "d")], 3
+    ):  # one slot at a time becomes free
+        await desk.let_go(leaves)
+        await desk.until_came(number)
+        assert desk.came[2:] == list("cd")[: number - 2]
+        assert follows in desk.there
+    await desk.let_go("c", "d")
+    assert [(await run.result(timeout_s=30)).output for run in runs] == [f"did {each}" for each in "abcd"]
     assert desk.most == 2
     assert desk.came[2:] == ["c", "d"]
     assert (await runs[0].pending()).slot is None
 
 
 async def test_a_run_that_waits_for_people_gives_its_slot_up(place: Place, script: Script) -> None:
-    desk = Desk()
-    desk.gate.set()
+    desk = Desk(is_open=True)
 
     @tool
     async def deploy() -> str:
@@ -111,10 +123,10 @@ async def test_a_run_that_waits_for_people_gives_its_slot_up(place: Place, scrip
     await place.open(agent)
     asking = await place.start(agent, "ask")
     other = await place.start(agent, "do")
-    assert (await other.result(timeout_s=10)).output == "did"
+    assert (await other.result(timeout_s=30)).output == "did"
     (approval,) = [e for e in await _until(asking, "approval_requested") if e.type == "approval_requested"]
     await asking.resolve(approval.approval_id, "approved")
-    assert (await asking.result(timeout_s=10)).output == "asked"
+    assert (await asking.result(timeout_s=30)).output == "asked"
 
 
 async def _until(run: RunHandle[Any], kind: str) -> list[Event]:
@@ -131,24 +143,23 @@ async def test_a_cancelled_run_leaves_its_place_to_the_next(place: Place, script
     agent = worker(script, desk, runs_max=1)
     await place.open(agent)
     first = await place.start(agent, "do a")
-    await desk.until_there(1)
+    await desk.until_came(1)
     second, third = await place.start(agent, "do b"), await place.start(agent, "do c")
     for waiting in (second, third):
         await until_in_line(place, waiting)
     assert await second.cancel("not needed") == "cancelled"
     assert await first.cancel("neither") == "cancelled"
-    desk.gate.set()
-    assert (await third.result(timeout_s=10)).output == "did c"
+    await desk.let_go("a", "b", "c")
+    assert (await third.result(timeout_s=30)).output == "did c"
     with pytest.raises(RunCancelled):
-        await second.result(timeout_s=5)
+        await second.result(timeout_s=30)
     assert [e.type for e in await place.events(second)] == ["status", "status"]
 
 
 async def test_runs_below_others_are_counted_and_a_copy_goes_with_its_original(
     place: Place, script: Script
 ) -> None:
-    desk = Desk()
-    desk.gate.set()
+    desk = Desk(is_open=True)
     scenes = [
         when("copy", calls(call("work", what="copy")), says("copied")),
         when("job", calls(call("work", what="x"), call("spawn_self", "c2", task="copy")), says("done")),
@@ -164,7 +175,7 @@ async def test_runs_below_others_are_counted_and_a_copy_goes_with_its_original(
     lead = Agent("lead", model=script(calls(*asked), says("led")), tools=[narrow.as_tool()])
     await place.open(lead, narrow)
     alone, led = await place.start(narrow, "job"), await place.start(lead)
-    assert [(await run.result(timeout_s=20)).output for run in (alone, led)] == ["done", "led"]
+    assert [(await run.result(timeout_s=30)).output for run in (alone, led)] == ["done", "led"]
     assert len(desk.came) == 8
     assert desk.came.count("copy") == 4
     assert desk.most <= 2  # of one run and its copy
@@ -175,21 +186,20 @@ async def test_whoever_goes_on_with_a_run_goes_on_with_its_slot(place: Place, sc
     agent = worker(script, desk, runs_max=1)
     await place.open(agent)
     first = await place.start(agent, "do a")
-    await desk.until_there(1)
+    await desk.until_came(1)
     second = await place.start(agent, "do b")
     await until_in_line(place, second)
     await place.hand_over(first)
     if place.executor == "local":
         await place.runtime.drive(second.run_id)
-    desk.gate.set()
-    results = [await run.result(timeout_s=20) for run in (first, second)]
+    await desk.let_go("a", "b")
+    results = [await run.result(timeout_s=30) for run in (first, second)]
     assert [result.output for result in results] == ["did a", "did b"]
 
 
 async def test_a_slot_whose_holder_is_gone_is_given_on(place: Place, script: Script) -> None:
     """Somebody took it and died before he claimed: nothing in the run's log says so."""
-    desk = Desk()
-    desk.gate.set()
+    desk = Desk(is_open=True)
     agent = worker(script, desk, runs_max=1)
     await place.open(agent, workers=0, lease_s=1.0)
     dead = await place.start(agent, "do a", executor="durable")
@@ -199,10 +209,10 @@ async def test_a_slot_whose_holder_is_gone_is_given_on(place: Place, script: Scr
     assert slots is not None
     assert await slots.take() == "taken"
     run = await place.start(agent, "do b", executor="local")
-    assert (await run.result(timeout_s=20)).output == "did b"
+    assert (await run.result(timeout_s=30)).output == "did b"
     if place.executor == "durable":
         await place.add_worker("late", lease_s=1.0)
-        assert (await dead.result(timeout_s=20)).output == "did a"
+        assert (await dead.result(timeout_s=30)).output == "did a"
 
 
 async def test_of_runs_that_wait_for_the_slots_of_each_other_one_gives_way(
