@@ -210,7 +210,7 @@ async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", r
 async def _whole(event: Offloaded, artifacts: Artifacts, where: tuple[str, int]) -> StoredEvent:
     """The event that lies beside the log."""
     whole: StoredEvent = await _read(event.artifact, artifacts, where, _STORED.decode)
-    return _in_place_of(event, whole)
+    return in_place_of(event, whole)
 
 
 def outline_of(event: E) -> E:
@@ -222,10 +222,10 @@ def outline_of(event: E) -> E:
         outline = msgspec.convert(event.outline, StoredEvent)
     if isinstance(outline, Offloaded):
         outline = Unknown(original_type=event.type, data=event.outline)
-    return cast("E", _in_place_of(event, outline))
+    return cast("E", in_place_of(event, outline))
 
 
-def _in_place_of(event: Offloaded, whole: W) -> W:
+def in_place_of(event: Event, whole: W) -> W:
     """The event, read as the one in its place was read."""
     return msgspec.structs.replace(
         whole,

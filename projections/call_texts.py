@@ -8,6 +8,7 @@ from typing import Any
 from ..eventlog.events import ToolCall, ToolResult
 from .messages import CallRequest, Message, canonical_json
 from .prompt import shortened
+from .retrieval import OFFLOADED
 from .run_state import CallState
 
 
@@ -41,7 +42,7 @@ def answer_text(result: ToolResult | None) -> str:
         return "aborted"
     if not result.success:
         return f"error: {result.error}"
-    text, offloaded = result_text(result.result), result.metadata.get("offloaded_artifact_id")
+    text, offloaded = result_text(result.result), result.metadata.get(OFFLOADED)
     return shortened(text, offloaded) if isinstance(offloaded, str) else text
 
 

@@ -21,6 +21,7 @@ from ..eventlog.events import Event, Memoized, ToolResult, Unknown, is_terminal
 from ..eventlog.names import parse_subject_token, shard_of, subject_token
 from ..eventlog.offload import references, restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
+from ..projections.retrieval import OFFLOADED
 from ..runtime import offloading
 from .trace import Trace, family_of, find_run, trace_of
 
@@ -364,7 +365,7 @@ async def _check_artifacts(archive: Archive, log: Log) -> None:
 async def _offload(archive: Archive, log: Log) -> None:
     """Put the texts of offloaded results where models read on in them."""
     for stored in archive.stored:
-        if b"offloaded_artifact_id" in stored.data:
+        if OFFLOADED.encode() in stored.data:
             for event in await restore(decode(stored.data).events, log.artifacts):
                 await offloading.store(event, log.artifacts)
 

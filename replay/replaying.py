@@ -40,7 +40,7 @@ from ..eventlog.events import (
     ToolStarted,
     Unknown,
 )
-from ..eventlog.offload import references
+from ..eventlog.offload import in_place_of, references
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.fold import apply, check_epoch
 from ..projections.run_state import RunState
@@ -179,16 +179,7 @@ def as_decided(stored: Event, read: Event) -> Event:
         ),
     ):
         return stored
-    return msgspec.structs.replace(
-        read,
-        run_id=stored.run_id,
-        root_id=stored.root_id,
-        agent=stored.agent,
-        agent_path=stored.agent_path,
-        revision=stored.revision,
-        cursor=stored.cursor,
-        at=stored.at,
-    )
+    return in_place_of(stored, read)
 
 
 class _Ahead(Sequence[Event]):

@@ -49,12 +49,15 @@ def request_approval(
     turn: Turn,
     call: CallState,
     kind: str,
-    expires_at: float | None,
     reason: str = "",
     *,
     arguments: dict[str, object] | None = None,
 ) -> None:
-    """Ask people about a call. `reason`: why, where the kind does not say it; `arguments`: if not those of the call."""
+    """Ask people about a call. `reason`: why, where the kind does not say it; `arguments`: if not those of the call.
+
+    They have the agent's `approval_timeout_s`, but for a call of unknown outcome, which only they can settle.
+    """
+    expires_at = None if kind == "unverifiable" else turn.now + turn.rules.approval_timeout_s
     ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
     approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
     turn.add(

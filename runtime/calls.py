@@ -25,7 +25,7 @@ from ..eventlog.events import (
 )
 from ..projections.call_texts import recording_key
 from ..projections.messages import CallRequest
-from ..projections.retrieval import of_others
+from ..projections.retrieval import OFFLOADED, of_others
 from ..projections.run_state import CallState, RunState
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import NESTING_MAX, parse_arguments, split_arguments
@@ -34,7 +34,7 @@ from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted
 from .effects import CallTool, Effect, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import DEDUPLICATED, DISTINCT_IDS, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s
+from .rules import DEDUPLICATED, DISTINCT_IDS, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
 from .turn import Turn
 
 
@@ -152,15 +152,14 @@ def written(turn: Turn, request: CallRequest) -> tuple[dict[str, Any], dict[str,
     """The executable arguments of a call, the injected ones, and the text of what is no JSON object."""
     tool = turn.state.tools.get(request.name)
     names = of_others(request.name, tool.source if tool is not None else "", turn.rules.injected_tool_args)
-    submitted = turn.state.submitted
-    bounded = submitted is None or submitted.rules >= NESTING_BOUND
+    bounded = keeps(turn.state.submitted, NESTING_BOUND)
     arguments, raw = parse_arguments(request.arguments, NESTING_MAX if bounded else None)
     return *split_arguments(arguments, names), raw
 
 
 def has_distinct_ids(state: RunState) -> bool:
     """Whether the run is one of those whose calls all have ids of their own."""
-    return state.submitted is None or state.submitted.rules >= DISTINCT_IDS
+    return keeps(state.submitted, DISTINCT_IDS)
 
 
 def free_id(given: str, instead: str, taken: Container[str], *, distinct: bool = True) -> str:
@@ -264,7 +263,7 @@ def asked(turn: Turn, question: ToolAsked) -> None:
         "message": question.message,
         "schema": question.form,
     }
-    request_approval(turn, call, QUESTION, turn.now + turn.rules.approval_timeout_s, arguments=arguments)
+    request_approval(turn, call, QUESTION, arguments=arguments)
     if turn.state.paused is None:
         turn.add(Status(status="paused", reason="approval"))
 
@@ -366,7 +365,7 @@ def park_orphans(turn: Turn) -> bool:
         return False
     undecided = [c for c in orphans if not _is_being_settled(turn, c)]
     for call in undecided:
-        request_approval(turn, call, "unverifiable", None)
+        request_approval(turn, call, "unverifiable")
     if undecided and turn.state.paused is None:
         turn.add(Status(status="paused", reason="unverifiable"))
     if any(turn.state.approvals[c.approval_id or ""].pending for c in orphans):
@@ -431,8 +430,7 @@ def _settle(turn: Turn, call: CallState) -> None:
 
 
 def _deduplicated(state: RunState) -> dict[str, object]:
-    marked = state.submitted is not None and state.submitted.rules >= DEDUPLICATED
-    return {"deduplicated": True} if marked else {}
+    return {"deduplicated": True} if keeps(state.submitted, DEDUPLICATED) else {}
 
 
 def _settle_as_told(turn: Turn, call: CallState, resolution: ApprovalResolved) -> None:
@@ -475,7 +473,7 @@ def _result(
                 "idempotency_key": idempotency_key(turn.state, call),
                 **approval_metadata(turn, call),
                 **({"injected_args": call.injected_args} if call.injected_args else {}),
-                **({"offloaded_artifact_id": offloaded} if offloaded else {}),
+                **({OFFLOADED: offloaded} if offloaded else {}),
                 **details,
             },
         )

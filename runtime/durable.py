@@ -366,9 +366,7 @@ class Worker:
 
     async def _is_driven(self, state: RunState) -> bool:
         """Whether somebody vouches for it; what is driven in this process is, even while it is late to say so."""
-        if any(
-            (driver.state.run, driver.epoch) == (state.run, state.epoch) for driver in self._heart.drivers
-        ):
+        if self._heart.drives(state.run, state.epoch):
             return True
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
 

@@ -15,15 +15,14 @@ from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailabl
 from ..eventlog.events import ApprovalRequested, Status, StoredEvent, Text, ToolCall, ToolResult, Usage
 from ..eventlog.names import run_subject
 from ..eventlog.offload import outline_of, put_aside, spill
-from ..eventlog.ports import COMMIT_BYTES_MAX, NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
+from ..eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
 from . import offloading
-from .journal import DECISIONS_MAX, ENVELOPE_BYTES, STALE_READ_S
+from .journal import DECISIONS_MAX, EVENTS_BYTES_MAX, STALE_READ_S
 from .owed import WATCH
 from .shared_family import Opening, in_order
 
 COMMITS_MAX = 900
 """How many commits a fork may begin with: the server stores no more in one batch."""
-GROUP_BYTES_MAX = COMMIT_BYTES_MAX - ENVELOPE_BYTES
 _TOGETHER = (ApprovalRequested, Status, Text, ToolCall, Usage)
 """Events that stand in one commit with the one before them."""
 
@@ -85,7 +84,7 @@ async def _fitting(told: Sequence[tuple[str, StoredEvent]], log: Log) -> list[tu
         (run, event)
         for run, group in groupby(told, key=lambda each: each[0])
         for piece in _pieces([event for _, event in group])
-        for event in await put_aside(piece, GROUP_BYTES_MAX, log.artifacts)
+        for event in await put_aside(piece, EVENTS_BYTES_MAX, log.artifacts)
     ]
 
 
@@ -124,11 +123,11 @@ def _groups(events: Sequence[StoredEvent]) -> Iterator[Sequence[StoredEvent]]:
     size = 0
     for piece in _pieces(events):
         weight = sum(len(msgspec.json.encode(event)) + 1 for event in piece)
-        if weight > GROUP_BYTES_MAX:
+        if weight > EVENTS_BYTES_MAX:
             raise PayloadTooLarge(
-                f"a model's reply with its approvals ({piece[0].type!r}, ...)", weight, GROUP_BYTES_MAX
+                f"a model's reply with its approvals ({piece[0].type!r}, ...)", weight, EVENTS_BYTES_MAX
             )
-        if group and size + weight > GROUP_BYTES_MAX:
+        if group and size + weight > EVENTS_BYTES_MAX:
             yield group
             group, size = [], 0
         group.extend(piece)

@@ -40,6 +40,10 @@ class Heart:
         """The drives that are running."""
         return [beating.driver for beating in self._beating.values()]
 
+    def drives(self, run: str, epoch: int) -> bool:
+        """Whether a drive under this claim is running; of two deliveries of one wake-up only one may win it."""
+        return any((driver.state.run, driver.epoch) == (run, epoch) for driver in self.drivers)
+
     @contextlib.asynccontextmanager
     async def beat_for(self, driver: Driver, token: str = "") -> AsyncIterator[None]:
         """Vouch for the drive while the context is open."""
@@ -54,7 +58,7 @@ class Heart:
         finally:
             del self._beating[id(driver)]
             driver.renew = None
-            if not any(_is_same_claim(driver, other) for other in self.drivers):
+            if not self.drives(driver.state.run, driver.epoch):
                 self._later(lambda: self._host.log.leases.end(self._lease(beating)))
 
     async def aclose(self) -> None:
@@ -117,8 +121,3 @@ class Heart:
         task = asyncio.create_task(say())
         self._said.add(task)
         task.add_done_callback(self._said.discard)
-
-
-def _is_same_claim(one: Driver, other: Driver) -> bool:
-    """Whether they share a lease: of two deliveries of one wake-up one loses the claim, and the other goes on."""
-    return (one.state.run, one.epoch) == (other.state.run, other.epoch)

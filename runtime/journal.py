@@ -256,17 +256,17 @@ class Journal:
         try:
             return split(events)
         except PayloadTooLarge:
-            limit, artifacts = COMMIT_BYTES_MAX - ENVELOPE_BYTES, self.log.artifacts
-            return split(await self._persist(lambda: put_aside(events, limit, artifacts)))
+            return split(await self._put_aside(events))
 
     async def write_in_one(self, events: Sequence[StoredEvent], *, epoch: int) -> Writing:
         """As `write`, with what is too large for one commit put aside."""
         writing = self.write(events, epoch=epoch)
         if len(writing.write.data) <= COMMIT_BYTES_MAX:
             return writing
-        limit, artifacts = COMMIT_BYTES_MAX - ENVELOPE_BYTES, self.log.artifacts
-        aside = await self._persist(lambda: put_aside(events, limit, artifacts))
-        return self.write(aside, epoch=epoch, at=writing.commit.at)
+        return self.write(await self._put_aside(events), epoch=epoch, at=writing.commit.at)
+
+    async def _put_aside(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        return await self._persist(lambda: put_aside(events, EVENTS_BYTES_MAX, self.log.artifacts))
 
     async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         """The events as they are stored, with their large values put aside."""
@@ -406,15 +406,15 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
     return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
 
 
-ENVELOPE_BYTES = 2048
-"""What is left of a commit for all that stands around its events."""
+EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048
+"""What the events of a commit may take; the rest is for all that stands around them."""
 CUT_BEHIND = (ToolResult, McpProgress, Custom, ChildFinished)
 """Events behind which a turn may be cut: whoever goes on decides the rest anew."""
 
 
 def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
     """Cut events into commits that fit, at borders that no rule needs atomic. Raises `PayloadTooLarge`."""
-    limit = COMMIT_BYTES_MAX - ENVELOPE_BYTES
+    limit = EVENTS_BYTES_MAX
     sizes = [len(msgspec.json.encode(event)) + 1 for event in events]
     if sum(sizes) <= limit:
         return [events]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..eventlog.events import KnowledgeFound, Submitted
 from ..projections.run_state import RunState
 from .commands import KnowledgeRead
-from .rules import KNOWLEDGE_LAST
+from .rules import KNOWLEDGE_LAST, keeps
 from .turn import Turn
 
 
@@ -18,7 +18,7 @@ def is_asked_for(submitted: Submitted | None) -> bool:
 
 def comes_last(submitted: Submitted | None) -> bool:
     """Whether it is looked up behind the cuts; in runs of earlier releases with all else that is read."""
-    return submitted is not None and submitted.rules >= KNOWLEDGE_LAST
+    return keeps(submitted, KNOWLEDGE_LAST)
 
 
 def is_due(state: RunState) -> bool:

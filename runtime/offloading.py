@@ -11,7 +11,7 @@ from ..projections.call_texts import answer_text, result_text
 from ..projections.messages import sha256_hex
 from ..projections.retrieval import LIMIT_MAX, OFFLOADED, RETRIEVE, SOURCE, retrieval_spec
 from ..projections.run_state import RunState
-from .rules import OFFLOAD_TOLD, Rules
+from .rules import OFFLOAD_TOLD, Rules, keeps
 from .toolport import Tool, ToolContextPort, ToolFailed
 
 SOONER = 8
@@ -38,7 +38,7 @@ def is_offloaded(event: Event) -> bool:
 
 def told(state: RunState) -> Context | None:
     """What is said of a step that ends, if the model is to see only parts of some of its results."""
-    if state.submitted is None or state.submitted.rules < OFFLOAD_TOLD:
+    if not keeps(state.submitted, OFFLOAD_TOLD):
         return None
     results = [call.result for call in state.calls.values() if call.result is not None]
     large = [result for result in results if is_offloaded(result)]
@@ -50,7 +50,7 @@ def told(state: RunState) -> Context | None:
         before_count=count,
         after_count=count,
         details={
-            "artifacts": [result.metadata["offloaded_artifact_id"] for result in large],
+            "artifacts": [result.metadata[OFFLOADED] for result in large],
             "characters_before": sum(len(result_text(result.result)) for result in large),
             "characters_after": sum(len(answer_text(result)) for result in large),
         },

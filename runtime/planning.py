@@ -16,7 +16,7 @@ from .effects import CallTool, Effect
 from .offloading import artifact_id
 from .policy import verdict_on
 from .request import PLANNER
-from .rules import PLANNER_OFFLOADS, Rules
+from .rules import PLANNER_OFFLOADS, Rules, keeps
 from .turn import Turn
 
 ROUNDS_MAX = 5
@@ -140,7 +140,7 @@ def _returned(
     error: str | None = None,
 ) -> None:
     state = turn.state
-    offloads = success and state.submitted is not None and state.submitted.rules >= PLANNER_OFFLOADS
+    offloads = success and keeps(state.submitted, PLANNER_OFFLOADS)
     turn.add(
         PlannerToolReturned(
             tool_call_id=call.id,

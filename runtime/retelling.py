@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..eventlog.commits import ORIGIN, head_of, verify
+from ..eventlog.commits import ORIGIN, verified
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import Custom, Event, McpProgress
 from .journal import restored
@@ -45,10 +45,8 @@ async def count_others(driver: Driver, call_id: str, told: Mapping[int, Event]) 
 
 async def _stored(driver: Driver, call_id: str) -> list[Event]:
     """What the call has told, in its order."""
-    log, head, found = driver.host.log, ORIGIN, list[Event]()
-    async for each in log.events.read(driver.journal.subject):
-        recorded = verify(each, head)
-        head = head_of(recorded)
+    log, found = driver.host.log, list[Event]()
+    async for recorded in verified(log.events.read(driver.journal.subject), ORIGIN):
         events = (await restored(recorded, log)).commit.events
         found += [
             event

@@ -37,6 +37,12 @@ PLANNER_OFFLOADS = 7
 RULES_NOW = 7
 """The rules of runs that are submitted now."""
 
+
+def keeps(submitted: Submitted | None, rules: int) -> bool:
+    """Whether a run was submitted under these rules or later ones; one that is being made here goes by all of them."""
+    return submitted is None or submitted.rules >= rules
+
+
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600.0
 RETRYABLE_ATTEMPTS = 3
 """Attempts of a pure or idempotent tool that raises `Retryable` without declaring `max_attempts`."""

@@ -672,7 +672,6 @@ class RunHandle(Generic[OutputT]):
 
     async def _answer(self, answer: Resolve) -> ApprovalResolved:
         journal = await self._journal_with(answer.approval_id)
-        check_answer(journal.state, journal.rules, answer, self._runtime.log.clock.now())
         await self._tell(answer, journal=journal)
         return check_answered(journal.state, answer)
 

@@ -280,7 +280,7 @@ class _Copy:
             return
         asks = approval_needed(turn, call, self._finished)
         if asks is not None:
-            request_approval(turn, call, asks.kind, turn.now + turn.rules.approval_timeout_s, asks.reason)
+            request_approval(turn, call, asks.kind, asks.reason)
 
 
 def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:

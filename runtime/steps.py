@@ -76,7 +76,7 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
         called(turn, request)
     approvals = [(c, asks) for c in state.calls.values() if (asks := approval_needed(turn, c)) is not None]
     for call, asks in approvals:
-        request_approval(turn, call, asks.kind, turn.now + turn.rules.approval_timeout_s, asks.reason)
+        request_approval(turn, call, asks.kind, asks.reason)
     if approvals:
         turn.add(Status(status="paused", reason="approval"))
 

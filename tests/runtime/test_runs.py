@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from anyio import wait_all_tasks_blocked
@@ -494,6 +495,15 @@ async def test_a_tools_own_events_are_stored_within_its_call(place: Place, scrip
     )
 
 
+def _delegating(inner: Agent[Any], script: Script) -> Agent[Any]:
+    @tool(effect="pure")
+    async def delegate(ctx: ToolContext) -> str:
+        """Delegate."""
+        return await ctx.run(inner, "sub question")
+
+    return Agent("outer", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+
+
 async def test_a_tool_runs_a_child_agent_whose_events_stand_within_the_call(
     place: Place, script: Script
 ) -> None:
@@ -501,12 +511,7 @@ async def test_a_tool_runs_a_child_agent_whose_events_stand_within_the_call(
         "inner", model=script(calls(call("search", query="deep")), says("inner answer")), tools=[search]
     )
 
-    @tool(effect="pure")
-    async def delegate(ctx: ToolContext) -> str:
-        """Delegate."""
-        return await ctx.run(inner, "sub question")
-
-    outer = Agent("outer", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+    outer = _delegating(inner, script)
     await place.open(outer, inner)
     run = await place.start(outer)
     assert (await run.result(timeout_s=10)).output == "done"
@@ -531,12 +536,7 @@ async def test_cancelling_a_parent_cancels_its_child_first(place: Place, script:
 
     inner = Agent("inner", model=script(calls(call("block")), says("x")), tools=[block])
 
-    @tool(effect="pure")
-    async def delegate(ctx: ToolContext) -> str:
-        """Delegate."""
-        return await ctx.run(inner, "sub question")
-
-    outer = Agent("outer", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+    outer = _delegating(inner, script)
     await place.open(outer, inner)
     run = await place.start(outer)
     await entered.wait()
@@ -565,12 +565,7 @@ async def test_a_child_that_hears_of_the_cancel_before_its_parent_says_what_beca
 
     inner = Agent("inner", model=script(calls(call("hold")), says("x")), tools=[hold])
 
-    @tool(effect="pure")
-    async def delegate(ctx: ToolContext) -> str:
-        """Delegate."""
-        return await ctx.run(inner, "sub question")
-
-    outer = Agent("outer", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+    outer = _delegating(inner, script)
     follow = cheap.log.events.follow
 
     async def hearing_late(selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
@@ -606,12 +601,7 @@ async def test_cancelling_a_child_leaves_its_parent_running(place: Place, script
 
     inner = Agent("inner", model=script(calls(call("block")), says("x")), tools=[block])
 
-    @tool(effect="pure")
-    async def delegate(ctx: ToolContext) -> str:
-        """Delegate."""
-        return await ctx.run(inner, "sub question")
-
-    outer = Agent("outer", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+    outer = _delegating(inner, script)
     await place.open(outer, inner)
     run = await place.start(outer)
     await entered.wait()
