@@ -7,7 +7,6 @@ validated, kept and ignored.
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
 import types
@@ -38,6 +37,8 @@ from ..eventlog.errors import AgentConfigError, ConfigProblem
 from ..projections.messages import canonical_json, sha256_hex
 from ..projections.retrieval import RETRIEVE
 from .json_values import NotJson, as_json
+from .mcp_servers import server_problems, servers_schema
+from .nearest import near, nearest
 from .policy import Action as PolicyAction
 
 APPROVAL_TIMEOUT_S_MAX = 1e9
@@ -272,7 +273,7 @@ class AgentConfig(_Table):
             raise AgentConfigError(
                 explain(error, data, AgentConfig), problems_of(error, AgentConfig)
             ) from None
-        if problems := _unknown_approvals(config):
+        if problems := [*server_problems(config.mcp_servers), *_unknown_approvals(config)]:
             raise AgentConfigError(f"agent {config.name!r}: {_told(problems)}", problems)
         return config
 
@@ -309,6 +310,9 @@ def config_digest(config: Mapping[str, Any]) -> str:
 def config_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of an agent's configuration."""
     schema = AgentConfig.model_json_schema()
+    entry, tables = servers_schema("#/$defs/{name}")
+    schema["$defs"] |= tables
+    schema["properties"]["mcp_servers"]["additionalProperties"] = entry
     schema["properties"]["kind"] = {"const": AGENT, "description": "What the table is of; may be left out."}
     return {"$schema": DRAFT, **schema}
 
@@ -386,7 +390,7 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
         ConfigProblem(
             "hitl_tools",
             f"hitl_tools: {name!r} is no tool of the agent{nearest(name, known)}",
-            _near(name, known),
+            near(name, known),
         )
         for name in config.hitl_tools
         if name not in known and not name.startswith(servers)
@@ -433,7 +437,7 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
         case "extra_forbidden":
             known = _keys(model, location[:-1])
             told = f"unknown key {path!r}{nearest(location[-1], known)}"
-            return ConfigProblem(path, told, _near(location[-1], known))
+            return ConfigProblem(path, told, near(location[-1], known))
         case "missing":
             told = f"the key {path!r} is required"
         case "value_error":
@@ -443,21 +447,6 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
             shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
             told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}".removeprefix(": ")
     return ConfigProblem(path, told)
-
-
-def _near(word: str, known: typing.Iterable[str]) -> str | None:
-    """The known word that is most like it, whatever the case; null for none that is like it."""
-    folded = {each.casefold(): each for each in known}
-    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
-    return folded[near[0]] if near else None
-
-
-def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """The end of a message about an unknown word: the known one it may mean, or all known ones."""
-    known = list(known)
-    if (near := _near(word, known)) is not None:
-        return f"; did you mean {near!r}?"
-    return f"; known are {', '.join(map(repr, known))}" if known else ""
 
 
 def _keys(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:

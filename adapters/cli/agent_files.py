@@ -14,7 +14,6 @@ from ...runtime import Agent, Registry
 from ...runtime.agent_config import config_digest
 from ...runtime.kinds import runnable_of_table
 from ...runtime.runnable import Runnable, all_members
-from ..mcp.config import parse_servers
 
 _FILES = (".json", ".toml")
 
@@ -87,17 +86,10 @@ def _digest(runnable: Runnable[Any]) -> str | None:
 
 
 def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked:
-    problems = [*_server_problems(agent), *(registry.problems(agent) if registry is not None else ())]
-    digest = config_digest(agent.config.to_config())
-    return Checked(path=path, agent=agent.name, digest=digest, problems=tuple(problems))
-
-
-def _server_problems(agent: Agent[Any]) -> Iterator[ConfigProblem]:
-    for name, entry in agent.config.mcp_servers.items():
-        try:
-            parse_servers({name: entry})
-        except ConfigError as error:
-            yield ConfigProblem(f"mcp_servers.{name}", str(error))
+    problems = tuple(registry.problems(agent)) if registry is not None else ()
+    return Checked(
+        path=path, agent=agent.name, digest=config_digest(agent.config.to_config()), problems=problems
+    )
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from mcp_types import CallToolResult, InputRequiredResult, Tool
 
+from ...runtime.mcp_servers import ServerConfig
 from ...runtime.toolport import ToolSourceUnavailable
-from .config import ServerConfig
 from .session import NOTHING_GIVEN, ConnectFailed, ConnectionLost, Elicit, Era, Given, Session
 from .wire import Report
 

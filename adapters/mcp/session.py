@@ -28,7 +28,7 @@ from mcp_types import (
     Tool,
 )
 
-from .config import ServerConfig, StdioServer
+from ...runtime.mcp_servers import ServerConfig, StdioServer
 from .stdio import ServerProcess, stdio_transport
 from .streamable_http import delivery, http_transport
 from .wire import Report, Transport, Wire

@@ -12,7 +12,7 @@ import hashlib
 
 import msgspec
 
-from .config import ServerConfig
+from ...runtime.mcp_servers import ServerConfig
 from .server import Server
 
 _Key = tuple[asyncio.AbstractEventLoop, str]

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 
-from .config import HttpServer
+from ...runtime.mcp_servers import HttpServer
 
 EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _SESSION_HEADER = "mcp-session-id"

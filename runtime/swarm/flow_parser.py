@@ -19,7 +19,7 @@ from typing import Any, NoReturn, get_args
 import msgspec
 
 from ...eventlog.errors import FlowError
-from ..agent_config import nearest
+from ..nearest import nearest
 from .flow import LOOP_TIMES, Arm, Branch, Case, Flow, Loop, Node, Pass, parallel, series
 from .predicates import At, Contains, Is, Matches, Named, Not, Operator, Predicate, Scalar, Simple
 

@@ -10,7 +10,8 @@ from pydantic import ConfigDict, StrictStr
 
 from ...eventlog.errors import AgentConfigError, ConfigProblem
 from ..agent import Agent
-from ..agent_config import Name, NotNegative, Text, explain, nearest, problems_of
+from ..agent_config import Name, NotNegative, Text, explain, problems_of
+from ..nearest import nearest
 from ..runnable import Runnable
 from .flow import Flow, names_in
 from .flow_parser import parse_flow

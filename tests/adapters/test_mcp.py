@@ -161,16 +161,16 @@ def test_a_right_entry_passes_the_check_without_its_variables_being_set(entry: d
     [
         (
             {"comand": "npx"},
-            "mcp_servers.srv: unknown key 'comand', did you mean 'command'\\?; give either `command`",
+            r"unknown key 'mcp_servers.srv.comand'; did you mean 'command'\?; mcp_servers.srv: give either",
         ),
         ({}, "mcp_servers.srv: give either `command`"),
         ({"command": "npx", "url": "http://x"}, "mcp_servers.srv: give either `command`"),
         (
             {"command": "npx", "enviroment": {}},
-            "mcp_servers.srv: unknown key 'enviroment', did you mean 'env",
+            "unknown key 'mcp_servers.srv.enviroment'; known are 'effects', ",
         ),
-        ({"command": "npx", "header": {}}, "mcp_servers.srv: unknown key 'header'"),
-        ({"url": "http://x", "args": []}, "mcp_servers.srv: unknown key 'args'"),
+        ({"command": "npx", "header": {}}, "unknown key 'mcp_servers.srv.header'"),
+        ({"url": "http://x", "args": []}, "unknown key 'mcp_servers.srv.args'"),
         ({"command": "npx", "args": ["-y", 1]}, r"mcp_servers.srv.args\[1\]: Expected `str`, got `int`"),
         ({"command": ""}, "mcp_servers.srv.command: Expected `str` of length >= 1"),
         ({"url": "http://x", "timeout_s": 0}, "mcp_servers.srv.timeout_s: Expected `float` > 0"),

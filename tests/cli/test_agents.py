@@ -66,7 +66,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         (
             {"a_toml": 'name = "a"\n[mcp_servers.s]\ncomand = "x"\nurl = "http://x"'},
-            "mcp_servers.s: unknown key 'comand'",
+            "unknown key 'mcp_servers.s.comand'",
         ),
         ({"a_toml": "name = "}, "a.toml: it is no TOML: Invalid value (at end of document)"),
         ({"a_json": "[" * 100_000}, "a.json: it is nested too deeply"),

@@ -13,7 +13,6 @@ import pytest
 import typer.main
 from foldlog.adapters.cli import exits
 from foldlog.adapters.cli.app import app
-from foldlog.adapters.mcp.config import HttpServer, StdioServer
 from foldlog.adapters.prices import PriceTable
 from foldlog.adapters.providers import ProviderTable
 from foldlog.adapters.scripted import Turn
@@ -33,6 +32,7 @@ from foldlog.runtime.agent_config import (
     capabilities_needed,
 )
 from foldlog.runtime.executor import CAPABILITIES
+from foldlog.runtime.mcp_servers import HttpServer, StdioServer
 from foldlog.runtime.ralph.loop import RalphConfig
 from foldlog.runtime.ralph.stop import Stop
 from foldlog.runtime.swarm import SwarmConfig

@@ -437,13 +437,13 @@ async def test_all_that_a_fork_lacks_is_named_before_anything_is_stored(
         (tmp_path / "gone.json").unlink()
         with pytest.raises(ConfigError, match=r"agent 'fallback'.*gone\.json"):
             await rt.fork(run.run_id, at=3)
-    helper = Agent("helper", model="nobody:x", tools=[], mcp_servers={"files": {"comand": "ls"}})
+    helper = Agent("helper", model="nobody:x", tools=[])
     boss = Agent("boss", model=script(calls(call("helper", input="x")), says("done")))
     led = Agent("boss", model=boss.config.model, tools=[helper.as_tool()])
     async with Runtime.open(log=cheap.log, registry=Registry(agents=[boss])) as rt:
         run = await rt.start(boss, "question")
         await run.result(timeout_s=10)
-        with pytest.raises(ConfigError, match=r"nobody:x.*'comand'"):
+        with pytest.raises(ConfigError, match="nobody:x"):
             await rt.fork(run.run_id, at=3, agent=led)
     assert len(await cheap.runtime.list_runs()) == before + 2
 

@@ -31,6 +31,7 @@ from tests.unit.traces import Family
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
 MODELS = st.builds("{}:{}".format, NAMES, st.from_regex(r"[!-~]{1,30}", fullmatch=True))
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+WORDS = st.from_regex(r"[!-#%-~]{1,20}", fullmatch=True)
 INJECTED = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", fullmatch=True)
 SECONDS = st.floats(0.001, 1e6)
 ACTIONS = st.sampled_from(["deny", "require_approval", "allow"])
@@ -57,6 +58,25 @@ CEILINGS = {
     "max_seconds": SECONDS,
 }
 
+SERVERS = st.fixed_dictionaries(
+    {"command": WORDS},
+    optional={
+        "type": st.just("stdio"),
+        "args": st.lists(WORDS, max_size=2),
+        "env": st.dictionaries(WORDS, WORDS, max_size=2),
+        "cwd": WORDS,
+        "effects": st.dictionaries(WORDS, st.sampled_from(["pure", "idempotent", "unsafe"]), max_size=2),
+    },
+) | st.fixed_dictionaries(
+    {"url": WORDS},
+    optional={
+        "transport": st.sampled_from(["http", "streamable-http"]),
+        "headers": st.dictionaries(WORDS, WORDS, max_size=2),
+        "tools": st.lists(WORDS, max_size=2),
+        "trust_annotations": st.booleans(),
+        "timeout_s": SECONDS,
+    },
+)
 PUBLISHED = jsonschema.Draft202012Validator(config_schema())
 
 # A busy machine draws slowly; that is no finding.
@@ -67,7 +87,7 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     "max_steps": COUNTS,
     "temperature": st.floats(0, 2) | st.integers(0, 2),
     "max_tokens": COUNTS,
-    "mcp_servers": st.dictionaries(NAMES, st.dictionaries(TEXT, VALUES, max_size=3), max_size=2),
+    "mcp_servers": st.dictionaries(NAMES, SERVERS, max_size=2),
     "output_schema": SCHEMAS,
     "planning_enabled": st.booleans(),
     "planning_model": MODELS,
@@ -233,7 +253,11 @@ def test_what_is_stored_writes_out_the_defaults_and_no_null() -> None:
 
 
 def test_nulls_within_a_schema_and_a_server_entry_are_kept() -> None:
-    data = {"name": "a", "output_schema": {"enum": [None, 1]}, "mcp_servers": {"s": {"env": {"A": None}}}}
+    data = {
+        "name": "a",
+        "output_schema": {"enum": [None, 1]},
+        "mcp_servers": {"s": {"command": "x", "cwd": None}},
+    }
     stored = AgentConfig.from_config(data).to_config()
     assert stored["output_schema"] == data["output_schema"]
     assert stored["mcp_servers"] == data["mcp_servers"]
@@ -241,7 +265,7 @@ def test_nulls_within_a_schema_and_a_server_entry_are_kept() -> None:
 
 def test_a_stored_configuration_shares_nothing_with_the_object() -> None:
     config = AgentConfig.from_config(
-        {"name": "a", "mcp_servers": {"s": {"args": ["x"]}}, "output_schema": {"enum": [1]}}
+        {"name": "a", "mcp_servers": {"s": {"command": "c", "args": ["x"]}}, "output_schema": {"enum": [1]}}
     )
     before = config_digest(config.to_config())
     stored = config.to_config()
@@ -313,6 +337,23 @@ def test_a_configuration_is_frozen() -> None:
             "budgets.step.max_cost_usd: Input should be greater than or equal",
         ),
         ("mcp_servers", {"s": {"x": math.inf}}, "mcp_servers.s"),
+        (
+            "mcp_servers",
+            {"s": {"comand": "x"}},
+            "unknown key 'mcp_servers.s.comand'; did you mean 'command'?",
+        ),
+        ("mcp_servers", {"s": {"comand": "x"}}, "mcp_servers.s: give either `command`"),
+        (
+            "mcp_servers",
+            {"s": {"url": "x", "timeout": 1}},
+            "unknown key 'mcp_servers.s.timeout'; did you mean 'timeout_s'?",
+        ),
+        ("mcp_servers", {"s": {"url": "x", "timeout_s": 0}}, "mcp_servers.s.timeout_s: Expected `float` > 0"),
+        (
+            "mcp_servers",
+            {"s": {"url": "x", "headers": {"A": 1}}},
+            "mcp_servers.s.headers[...]: Expected `str`",
+        ),
         ("mcp_servers", {"a b": {}}, "mcp_servers.a b: 'a b' must be 1 to 64 letters"),
         ("output_schema", {"type": "objekt"}, "output_schema: not a valid JSON Schema at $.type"),
         ("output_schema", {"$schema": "http://json-schema.org/draft-07/schema#"}, "only draft 2020-12"),
@@ -360,7 +401,9 @@ def test_a_configuration_is_frozen() -> None:
 )
 def test_a_wrong_value_is_an_error_that_names_its_key(key: str, value: Any, message: str) -> None:
     with pytest.raises(AgentConfigError) as caught:
-        AgentConfig.from_config({"name": "a", "tools": ["deploy"], "mcp_servers": {"srv": {}}, key: value})
+        AgentConfig.from_config(
+            {"name": "a", "tools": ["deploy"], "mcp_servers": {"srv": {"command": "true"}}, key: value}
+        )
     assert message in str(caught.value)
 
 
@@ -415,6 +458,28 @@ def test_the_entry_of_a_server_is_not_repeated_in_an_error() -> None:
         AgentConfig.from_config({"name": "a", "mcp_servers": ["token-4711"]})
     assert "mcp_servers: must be a table" in str(caught.value)
     assert "token-4711" not in str(caught.value)
+    headers = {"Authorization": ["token-4711"], "X-${a-b}": "token-4711"}
+    for wrong in ({"headers": headers}, {"headers": {"X": "token-4711 ${a-b}"}}, {"header": "token-4711"}):
+        with pytest.raises(AgentConfigError, match=r"mcp_servers\.srv") as caught:
+            Agent("a", mcp_servers={"srv": {"url": "http://x", **wrong}})
+        assert "token-4711" not in str(caught.value)
+
+
+def test_all_that_is_wrong_with_servers_is_told_when_an_agent_is_made_in_python() -> None:
+    servers = {
+        "one": {"command": "x", "arg": [], "enviroment": {}},
+        "two": {"url": ""},
+        "three": {"url": "http://x"},
+    }
+    with pytest.raises(AgentConfigError) as caught:
+        Agent("a", mcp_servers=servers, hitl_tools=["nothing"])
+    told = {problem.key: problem.nearest for problem in caught.value.problems}
+    assert told == {
+        "mcp_servers.one.arg": "args",
+        "mcp_servers.one.enviroment": None,
+        "mcp_servers.two.url": None,
+        "hitl_tools": None,
+    }
 
 
 def test_references_in_data_and_names_are_no_references() -> None:
@@ -423,7 +488,11 @@ def test_references_in_data_and_names_are_no_references() -> None:
 
 
 def test_tools_of_a_configured_server_and_sub_agent_tools_may_need_approval() -> None:
-    config = {"name": "a", "mcp_servers": {"srv": {}}, "hitl_tools": ["mcp__srv__x", "spawn_self"]}
+    config = {
+        "name": "a",
+        "mcp_servers": {"srv": {"command": "true"}},
+        "hitl_tools": ["mcp__srv__x", "spawn_self"],
+    }
     assert AgentConfig.from_config({**config, "allow_self_spawn": True}).hitl_tools == (
         "mcp__srv__x",
         "spawn_self",
@@ -453,8 +522,8 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
         ({"policy": {"default": "require_approval"}}, {"approvals"}),
         ({"allow_self_spawn": True}, {"children"}),
         ({"allow_parallel_subagents": True}, {"children"}),
-        ({"mcp_servers": {"s": {}}}, {"progress"}),
-        ({"mcp_servers": {"s": {}}, "emit_mcp_progress": False}, set()),
+        ({"mcp_servers": {"s": {"url": "http://x"}}}, {"progress"}),
+        ({"mcp_servers": {"s": {"url": "http://x"}}, "emit_mcp_progress": False}, set()),
         ({"fallback_models": ["a:b"]}, {"fallback"}),
         ({"concurrency": {"runs_max": 1}}, {"concurrency"}),
     ],

@@ -162,7 +162,9 @@ def test_tools_given_as_a_set_are_put_in_order() -> None:
 
 def test_a_tool_that_needs_approval_must_be_a_tool_of_the_agent() -> None:
     assert Agent("a", tools=[lookup], hitl_tools=["lookup"]).config.hitl_tools == ("lookup",)
-    assert Agent("a", mcp_servers={"s": {}}, hitl_tools=["mcp__s__x"]).config.hitl_tools == ("mcp__s__x",)
+    assert Agent("a", mcp_servers={"s": {"command": "x"}}, hitl_tools=["mcp__s__x"]).config.hitl_tools == (
+        "mcp__s__x",
+    )
     with pytest.raises(
         AgentConfigError, match="hitl_tools: 'lockup' is no tool of the agent; did you mean 'lookup'"
     ):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
-from ...eventlog.errors import ConfigError
-from ...eventlog.events import Effect
-from ..strict_tables import unknown_key
+from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ..eventlog.events import Effect
+from .nearest import near, nearest
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -78,8 +78,30 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def parse_servers(servers: Mapping[str, Mapping[str, Any]]) -> dict[str, ServerConfig]:
-    """The entries as values, `${VAR}` still in them. Raises `ConfigError` that names the server and the key."""
+    """The entries as values, `${VAR}` still in them. Raises `AgentConfigError` that names the server and the key."""
     return {name: _parse(name, entry) for name, entry in servers.items()}
+
+
+def server_problems(servers: Mapping[str, Any]) -> list[ConfigProblem]:
+    """What is wrong with the entries, as far as it shows without connecting: of each server the first of its kind."""
+    found: list[ConfigProblem] = []
+    for name, entry in servers.items():
+        try:
+            _parse(name, entry)
+        except AgentConfigError as error:
+            found += error.problems
+    return found
+
+
+def servers_schema(ref_template: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON Schema of an entry, and the tables it refers to by `ref_template`, such as `#/$defs/{name}`."""
+    (stdio, http), tables = msgspec.json.schema_components(
+        [StdioServer, HttpServer], ref_template=ref_template
+    )
+    for table, kind in ((tables["StdioServer"], StdioServer), (tables["HttpServer"], HttpServer)):
+        words = [word for word, named in _KINDS.items() if named is kind]
+        table["properties"] |= {key: {"type": ["string", "null"], "examples": words} for key in _KIND_KEYS}
+    return {"anyOf": [stdio, http]}, tables
 
 
 def resolve(name: str, config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
@@ -118,55 +140,64 @@ def _map_strings(config: ServerConfig, change: Callable[[str, str], str]) -> Ser
     )
 
 
-def _parse(name: str, entry: Mapping[str, Any]) -> ServerConfig:
+def _parse(name: str, entry: Any) -> ServerConfig:
     path = f"mcp_servers.{name}"
     if not name:
-        raise ConfigError("mcp_servers: a server's name is not empty")
+        _refuse("mcp_servers", "a server's name is not empty")
     if not isinstance(entry, Mapping):
-        raise ConfigError(f"{path}: expected a table with `command` or `url`, got {type(entry).__name__}")
+        _refuse(path, f"expected a table with `command` or `url`, got {type(entry).__name__}")
     kind = _kind(path, entry)
     fields = {key: value for key, value in entry.items() if key not in _KIND_KEYS}
-    known = (*kind.__struct_fields__, *_KIND_KEYS)
-    for key in fields:
-        if key not in known:
-            raise ConfigError(f"{path}: {unknown_key(str(key), known)}")
+    if unknown := _unknown_keys(path, fields, (*kind.__struct_fields__, *_KIND_KEYS)):
+        raise AgentConfigError("; ".join(problem.message for problem in unknown), unknown)
     try:
         config = msgspec.convert(fields, kind)
     except msgspec.ValidationError as invalid:
         message, _, where = str(invalid).partition(" - at `$")
-        raise ConfigError(f"{path}{where.rstrip('`')}: {message}") from None
+        _refuse(f"{path}{where.rstrip('`')}", message)
     _map_strings(config, lambda key, text: _checked(f"{path}.{key}", text))
     return config
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    told = f"{path}: {why}"
+    raise AgentConfigError(told, [ConfigProblem(path, told)])
+
+
+def _unknown_keys(path: str, entry: Iterable[Any], known: Collection[str]) -> list[ConfigProblem]:
+    return [
+        ConfigProblem(
+            f"{path}.{key}", f"unknown key '{path}.{key}'{nearest(str(key), known)}", near(str(key), known)
+        )
+        for key in entry
+        if key not in known
+    ]
 
 
 def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
     """Whether the entry is of a process or of a URL."""
     if ("command" in entry) == ("url" in entry):
         known = dict.fromkeys((*StdioServer.__struct_fields__, *HttpServer.__struct_fields__, *_KIND_KEYS))
-        strange = [f"{unknown_key(str(key), known)}; " for key in entry if key not in known]
-        raise ConfigError(
-            f"{path}: {''.join(strange)}give either `command` (a server over stdio) or `url` (over streamable HTTP)"
-        )
+        told = f"{path}: give either `command` (a server over stdio) or `url` (over streamable HTTP)"
+        problems = [*_unknown_keys(path, entry, known), ConfigProblem(path, told)]
+        raise AgentConfigError("; ".join(problem.message for problem in problems), problems)
     kind: type[ServerConfig] = StdioServer if "command" in entry else HttpServer
     for key in _KIND_KEYS:
         named = entry.get(key)
         if named is None:
             continue
-        if str(named).lower().replace("_", "-") not in _KINDS:
-            raise ConfigError(
-                f"{path}.{key}: {named!r} is not supported; use 'stdio' or 'http' (streamable HTTP)"
-            )
-        if _KINDS[str(named).lower().replace("_", "-")] is not kind:
-            raise ConfigError(
-                f"{path}.{key}: {named!r} contradicts `{'command' if 'command' in entry else 'url'}`"
-            )
+        meant = _KINDS.get(str(named).lower().replace("_", "-"))
+        if meant is None:
+            _refuse(f"{path}.{key}", f"{named!r} is not supported; use 'stdio' or 'http' (streamable HTTP)")
+        if meant is not kind:
+            _refuse(f"{path}.{key}", f"{named!r} contradicts `{'command' if 'command' in entry else 'url'}`")
     return kind
 
 
 def _checked(path: str, text: str) -> str:
     """The string, if each `${` in it begins a variable."""
     if "${" in _VARIABLE.sub("", text):
-        raise ConfigError(f"{path}: a variable is written ${{NAME}}, of letters, digits and _")
+        _refuse(path, "a variable is written ${NAME}, of letters, digits and _")
     return text
 
 

@@ -1,0 +1,21 @@
+"""The known word that an unknown one may mean: the end of each message about a key or a name that is not known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def near(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like it, whatever the case; null for none that is like it."""
+    folded = {each.casefold(): each for each in known}
+    found = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    return folded[found[0]] if found else None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one it may mean, or all known ones."""
+    known = list(known)
+    if (found := near(word, known)) is not None:
+        return f"; did you mean {found!r}?"
+    return f"; known are {', '.join(map(repr, known))}" if known else ""
