@@ -104,11 +104,11 @@ class Watcher:
         state = await self._run.state()
         if left_with == TIMED_OUT and not state.over:
             self._view.end(state)
-            say_error(f"run {state.run} is not over after {self._how.timeout_s:g} s; {self._way_back(state)}")
+            say_error(f"run {state.run} is not over after {self._how.timeout_s:g} s; {self._way_back()}")
             return TIMED_OUT
         if left_with == PAUSED and not state.over:
             self._view.end(state)
-            self._screen.say((self._way_back(state), DIM), important=True)
+            self._screen.say((self._way_back(), DIM), important=True)
             return PAUSED
         return self._tell_end(state)
 
@@ -133,17 +133,17 @@ class Watcher:
             return code
         showing.cancel()
         await asyncio.gather(showing, return_exceptions=True)
-        self._screen.end_line()
-        state = await self._run.state()
-        self._screen.say((f"run {state.run} is left alone; {self._way_back(state)}", ASK), important=True)
+        self._screen.end_line()  # the log is asked for nothing: it may be away, and the user has seen enough
+        self._screen.say((f"run {self._run.run_id} is left alone; {self._way_back()}", ASK), important=True)
         return code
 
-    def _way_back(self, state: RunState) -> str:
+    def _way_back(self) -> str:
         """How to come back to a run that is left."""
-        stream = self._settings.command("runs", "stream", state.run)
+        run = self._run.run_id
+        stream = self._settings.command("runs", "stream", run)
         if self._how.drives is None:
             return f"come back with: {stream}"
-        drive = self._settings.command("runs", "drive", state.run, self._how.drives)
+        drive = self._settings.command("runs", "drive", run, self._how.drives)
         return f"nobody drives it now; go on with: {drive}"
 
     # --- beside the stream ------------------------------------------------------------------------------------------

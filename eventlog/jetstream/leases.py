@@ -113,8 +113,9 @@ class JetStreamLeases:
             with appearing:
                 yield
         finally:
-            with anyio.move_on_after(_FAREWELL_S, shield=True), contextlib.suppress(LogUnavailable):
-                await self._leave(worker)
+            if self._wire.is_up:  # else the server has seen the connection go
+                with anyio.move_on_after(_FAREWELL_S, shield=True), contextlib.suppress(LogUnavailable):
+                    await self._leave(worker)
             self._wire.unsubscribe(sid)
 
     def _answer(self, _subject: bytes, reply: bytes, _header: bytes, _data: bytes) -> None:

@@ -179,6 +179,21 @@ async def test_a_worker_and_a_reader_sit_through_an_outage_of_the_server(place: 
             worker.kill()
 
 
+async def test_a_reader_whose_server_is_gone_ends_when_it_is_told_to(place: Path) -> None:
+    async with EphemeralServer() as server:
+        project = Project(place, server.url)
+        starting = project.start("run", "project_agents:unserved", "question", "--executor", "durable")
+        starting.until("waiting for a worker serving unserved")
+        run = project.only_run()
+        stream = project.start("runs", "stream", run)
+        stream.until("waiting for a worker serving unserved")
+    for reader, number, code in ((starting, signal.SIGINT, 130), (stream, signal.SIGTERM, 143)):
+        reader.interrupt(number)
+        ended = reader.end()
+        assert ended.code == code
+        assert ended.err.splitlines()[-1].endswith(f"runs stream {run}")
+
+
 def test_a_worker_without_agents_is_refused(project: Project) -> None:
     done = project.run("worker", "project_agents:empty")
     assert done.code == 2
