@@ -34,7 +34,9 @@ NESTING_BOUND = 6
 """From these rules on, arguments that are nested too deeply are no arguments."""
 PLANNER_OFFLOADS = 7
 """From these rules on, the planner, too, is shown large results in part."""
-RULES_NOW = 7
+WRITTEN_MEANS = 8
+"""From these rules on, the mean of scores is that of the numbers as they are written: three times 0.7 are 0.7."""
+RULES_NOW = 8
 """The rules of runs that are submitted now."""
 
 

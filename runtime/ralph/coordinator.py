@@ -10,6 +10,7 @@ import msgspec
 from ...eventlog.events import RalphIteration, RalphStop
 from ...projections.run_state import NodeState, RunState
 from ..effects import Evaluate, RunNode
+from ..rules import WRITTEN_MEANS, keeps
 from ..turn import Turn
 from .loop import REFLECT, RalphConfig, Reflection, Scored, read_config
 from .stop import Iteration, StopType, stop_after
@@ -61,7 +62,7 @@ class RalphCoordinator:
             turn.add(RalphIteration(iteration=number, status="failed"))
             _end(turn, "system_error", problem)
             return
-        stop = stop_after(config.stop, _iterations(state, config))
+        stop = _stop(state, config)
         if stop is None and _reflects(state, config):
             return  # asked for, and not answered yet
         scores = _scores(state, config) if node.status == "completed" else {}
@@ -145,7 +146,12 @@ def _reflects(state: RunState, config: RalphConfig) -> bool:
     """Whether a reflection on the open iteration is due: there is a function, the loop goes on, nothing is stored."""
     stored = len(state.evaluations.get(REFLECT, ()))
     due = config.reflects and stored < len(state.iterations)
-    return due and stop_after(config.stop, _iterations(state, config)) is None
+    return due and _stop(state, config) is None
+
+
+def _stop(state: RunState, config: RalphConfig) -> tuple[StopType, str] | None:
+    as_written = keeps(state.submitted, WRITTEN_MEANS)
+    return stop_after(config.stop, _iterations(state, config), as_written=as_written)
 
 
 def _problem(state: RunState, config: RalphConfig) -> str | None:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from math import isfinite
+from numbers import Real
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -47,7 +49,7 @@ class Reflection(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-Scorer = Callable[[Scored], float | Awaitable[float]]
+Scorer = Callable[[Scored], float | Decimal | Awaitable[float | Decimal]]
 """How good an output is; more is better. Usually 0 to 1. A truth value is 0 or 1."""
 
 Reflect = Callable[[Reflection], str | Awaitable[str]]
@@ -89,9 +91,10 @@ class RalphLoop:
     """A named loop; frozen, equal only to itself.
 
     `RalphLoop(writer, scorers={"quality": score}, stop=Stop(score_threshold=0.9))`. `runnable` is an agent, a swarm or
-    another loop. `scorers` are functions of a `Scored`, sync or async; `reflect` one of a `Reflection`, whose text is
-    fed back (without one, the scores and the last output are). Their results are stored, so they are asked once an
-    iteration, or again after a crash. Raises `AgentConfigError` that names the wrong key.
+    another loop. `scorers` are functions of a `Scored`, sync or async, by name or in a list, where each goes by its own
+    name; `reflect` is one of a `Reflection`, whose text is fed back (without one, the scores and the last output are).
+    Their results are stored, so they are asked once an iteration, or again after a crash. Raises `AgentConfigError`
+    that names the wrong key.
     """
 
     __slots__ = ("__weakref__", "_reflect", "_scorers", "_stop", "name", "runnable")
@@ -105,7 +108,7 @@ class RalphLoop:
     def __init__(
         self,
         runnable: Runnable[Any],
-        scorers: Mapping[str, Scorer] = MappingProxyType({}),
+        scorers: Mapping[str, Scorer] | Sequence[Scorer] = (),
         stop: Stop | Mapping[str, Any] | None = None,
         *,
         name: str = "loop",
@@ -113,12 +116,13 @@ class RalphLoop:
     ) -> None:
         if not is_runnable(runnable):
             raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is no agent, swarm or loop")
-        _check_functions(name, scorers, reflect)
+        named = _by_name(name, scorers)
+        _check_functions(name, named, reflect)
         stops = stop.model_dump() if isinstance(stop, Stop) else stop or {}
         parts = {
             "name": name,
             "runnable": runnable,
-            "_scorers": MappingProxyType(dict(scorers)),
+            "_scorers": MappingProxyType(dict(named)),
             "_reflect": reflect,
             "_stop": stops,
         }
@@ -230,7 +234,7 @@ class RalphLoop:
         """The number that a scorer returned; true is 1."""
         told = repr(value) if isinstance(value, float) else type(value).__name__
         with suppress(OverflowError):
-            if isinstance(value, (int, float)) and isfinite(score := float(value)):
+            if isinstance(value, (Real, Decimal)) and isfinite(score := float(value)):
                 return score
         raise ConfigError(f"scorer {name!r} of loop {self.name!r} returned {told}, not a finite number")
 
@@ -263,10 +267,30 @@ def _read(config: RalphConfig) -> Runnable[Any]:
         raise AgentConfigError(f"loop {config.name!r}: {told}", told.problems) from None
 
 
-def _check_functions(name: object, scorers: object, reflect: object) -> None:
+def _by_name(loop: object, scorers: object) -> Mapping[str, Scorer]:
+    """The scorers of a list by their own names. Raises `AgentConfigError` for one that has none, or another's."""
+    if isinstance(scorers, Mapping):
+        return scorers
+    if not isinstance(scorers, Sequence) or isinstance(scorers, str):
+        raise AgentConfigError(
+            f"loop {loop!r}: scorers: must be functions, by name or in a list, not {scorers!r:.60}"
+        )
+    named: dict[str, Scorer] = {}
+    for index, scorer in enumerate(scorers):
+        key = getattr(scorer, "__name__", "")
+        if not key.isidentifier() or key in named:
+            problem = (
+                f"another one is named {key!r}" if key in named else f"{scorer!r:.60} has no name of its own"
+            )
+            raise AgentConfigError(
+                f"loop {loop!r}: scorers.{index}: {problem}: give them by name, {{'quality': score}}"
+            )
+        named[key] = scorer
+    return named
+
+
+def _check_functions(name: object, scorers: Mapping[str, object], reflect: object) -> None:
     """Raises `AgentConfigError` for what cannot be called."""
-    if not isinstance(scorers, Mapping):
-        raise AgentConfigError(f"loop {name!r}: scorers: must be functions by name, not {scorers!r:.60}")
     for key, scorer in scorers.items():
         if key == REFLECT:
             raise AgentConfigError(

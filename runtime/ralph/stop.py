@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -61,14 +62,14 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float = 0.0
     ended_at: float = 0.0
 
-    @property
-    def mean(self) -> float | None:
-        """The mean of its scores; null without any."""
-        return sum(self.scores.values()) / len(self.scores) if self.scores else None
 
+def stop_after(
+    stop: Stop, iterations: list[Iteration], *, as_written: bool = True
+) -> tuple[StopType, str] | None:
+    """The first condition that the iterations so far meet, with its reason in words; null: go on.
 
-def stop_after(stop: Stop, iterations: list[Iteration]) -> tuple[StopType, str] | None:
-    """The first condition that the iterations so far meet, with its reason in words; null: go on."""
+    `as_written`: whether the mean is that of decimal numbers (`WRITTEN_MEANS`).
+    """
     latest = iterations[-1]
     if stop.completion and not latest.failed and stop.completion in latest.output:
         return "completion", f"the output contains {stop.completion!r}"
@@ -80,9 +81,17 @@ def stop_after(stop: Stop, iterations: list[Iteration]) -> tuple[StopType, str] 
         return "max_cost", f"{cost_usd} USD are spent, of {stop.max_cost_usd} USD"
     if 0 < stop.max_consecutive_failures <= (failures := _failures(iterations)):
         return "max_consecutive_failures", f"{failures} iterations in a row failed"
-    if latest.mean is not None and 0 < stop.score_threshold <= latest.mean:
-        return "score_threshold", f"the mean score is {latest.mean:g}, of {stop.score_threshold:g}"
+    if latest.scores and 0 < stop.score_threshold <= (
+        mean := _mean(list(latest.scores.values()), as_written=as_written)
+    ):
+        return "score_threshold", f"the mean score is {mean:g}, of {stop.score_threshold:g}"
     return None
+
+
+def _mean(scores: Sequence[float], *, as_written: bool) -> float:
+    if not as_written:
+        return sum(scores) / len(scores)
+    return float(sum(Fraction(repr(score)) for score in scores) / len(scores))
 
 
 def _cost(iterations: Iterable[Iteration]) -> Decimal:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -180,13 +181,17 @@ async def test_what_is_no_finite_number_is_no_score(cheap: Place, script: Script
         await run.result(timeout_s=20)
 
 
-async def test_a_score_may_be_a_whole_number_or_a_truth_value(cheap: Place, script: Script) -> None:
-    scorers = {"yes": lambda _: True, "large": lambda _: 2**70}
+async def test_a_score_may_be_any_real_number_or_a_truth_value(cheap: Place, script: Script) -> None:
+    scorers = {"yes": lambda _: True, "large": lambda _: 2**70, "exact": lambda _: Decimal("0.5")}
     loop = RalphLoop(Agent("writer", model=script(says("text"))), scorers, Stop(max_iterations=1))
     await cheap.open(loop)
     run = await cheap.start(loop, "write")
     await run.result(timeout_s=20)
-    assert ralph_events(await cheap.events(run))[-1] == ("max_iterations", 1, {"yes": 1.0, "large": 2.0**70})
+    assert ralph_events(await cheap.events(run))[-1] == (
+        "max_iterations",
+        1,
+        {"yes": 1.0, "large": 2.0**70, "exact": 0.5},
+    )
 
 
 async def test_an_iteration_that_a_person_cancels_ends_the_loop(place: Place, script: Script) -> None:
@@ -259,7 +264,7 @@ def test_a_configuration_comes_back_as_it_was() -> None:
     loop = RalphLoop(
         Agent("writer", model="scripted:x"),
         name="polish",
-        scorers={"quality": quality},
+        scorers=[quality],
         reflect=lambda _: "again",
         stop=Stop(completion="DONE", timeout_s=60.0, score_threshold=0.9),
     )
@@ -279,7 +284,10 @@ def test_a_configuration_comes_back_as_it_was() -> None:
         (lambda: Stop(max_iterations=-3), "stop: max_iterations: .*not -3"),
         (lambda: Stop(completion="\ud800"), "stop: completion: .*not valid Unicode"),
         (lambda: RalphLoop(Agent("a"), scorers={"quality": 3}), "scorers.quality: 3 is no function"),  # type: ignore[dict-item]
-        (lambda: RalphLoop(Agent("a"), scorers=3), "scorers: must be functions by name"),  # type: ignore[arg-type]
+        (lambda: RalphLoop(Agent("a"), scorers=3), "scorers: must be functions, by name or in a list"),  # type: ignore[arg-type]
+        (lambda: RalphLoop(Agent("a"), [lambda _: 1.0]), "scorers.0: .*lambda.* has no name of its own"),
+        (lambda: RalphLoop(Agent("a"), [quality, quality]), "scorers.1: another one is named 'quality'"),
+        (lambda: RalphLoop(Agent("a"), [3]), "scorers.0: 3 has no name of its own"),  # type: ignore[list-item]
         (lambda: RalphLoop(Agent("a"), reflect="more"), "reflect: 'more' is no function"),  # type: ignore[arg-type]
         (lambda: RalphLoop.from_config({"name": "a"}), "'runnable' is required"),
         (lambda: RalphLoop(Agent("a"), name="a b"), "name"),

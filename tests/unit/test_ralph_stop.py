@@ -45,6 +45,26 @@ def test_a_condition_holds_from_its_number_on(
     assert (answer[0] if answer is not None else None) == found
 
 
+@pytest.mark.parametrize(
+    ("scores", "threshold"),
+    [((0.7, 0.7, 0.7), 0.7), ((0.1, 0.2), 0.15), ((1.0, 1.0, 0.0), 2 / 3), ((1.7e308, 1.7e308), 1.7e308)],
+)
+def test_a_mean_is_that_of_the_scores_as_they_are_written(
+    scores: tuple[float, ...], threshold: float
+) -> None:
+    stop = Stop(score_threshold=threshold)
+    scored = Iteration(failed=False, output="", scores={str(n): score for n, score in enumerate(scores)})
+    found = stop_after(stop, [scored])
+    assert found is not None
+    assert found[0] == "score_threshold"
+    assert stop_after(Stop(score_threshold=threshold * (1 + 1e-9)), [scored]) is None
+
+
+def test_a_loop_of_an_earlier_release_is_judged_as_it_was() -> None:
+    scored = Iteration(failed=False, output="", scores=dict.fromkeys("abc", 0.7))
+    assert stop_after(Stop(score_threshold=0.7), [scored], as_written=False) is None
+
+
 def test_the_first_condition_that_holds_is_the_one_that_is_told() -> None:
     conditions = {
         "completion": {"completion": "DONE"},
