@@ -9,7 +9,15 @@ from ..eventlog.events import ToolCall, ToolResult
 from .messages import CallRequest, Message, canonical_json
 from .prompt import shortened
 from .retrieval import OFFLOADED
-from .run_state import CallState
+from .run_state import CallState, RunState
+
+
+def conversation(state: RunState) -> list[Message]:
+    """What was said in a run: its complete steps, and of one that is over the step that was left open, too."""
+    if not (state.over and state.step_open and state.model.replied):
+        return list(state.messages)
+    calls = list(state.calls.values())
+    return [*state.messages, asking(state.model.text, calls), *answers(calls)]
 
 
 def asking(text: str, calls: Iterable[CallState]) -> Message:

@@ -34,6 +34,7 @@ from ..eventlog.names import (
     shard_of,
 )
 from ..eventlog.ports import Log, Subject, WakeWrite
+from ..projections.call_texts import conversation
 from ..projections.history import History
 from ..projections.messages import Message
 from ..projections.money import plus_cost
@@ -689,8 +690,11 @@ class RunHandle(Generic[OutputT]):
         return await used_by(self._runtime.log, subject)
 
     async def history(self) -> list[Message]:
-        """The messages that the model has seen and said so far, in order."""
-        return list((await self.state()).messages)
+        """The messages that the model has seen and said in the steps that are complete, in order.
+
+        Of a run that is over also those of a step that was left open; its calls without a result read `aborted`.
+        """
+        return conversation(await self.state())
 
     async def _located(self) -> Subject:
         if self._subject is None:

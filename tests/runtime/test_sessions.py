@@ -153,6 +153,7 @@ async def test_a_run_that_was_cancelled_within_a_round_is_remembered_with_aborte
     runtime = await cheap.open(agent)
     run = await cheap.start(agent, "one", session="s")
     await entered.wait()
+    assert [m.role for m in await run.history()] == ["user"]
     await run.cancel()
     history = await runtime.history("s")
     assert [(m.role, m.content) for m in history.raw_items()] == [
@@ -161,6 +162,7 @@ async def test_a_run_that_was_cancelled_within_a_round_is_remembered_with_aborte
         ("tool", "aborted"),
         ("tool", "aborted"),
     ]
+    assert tuple(await run.history()) == history.raw_items()
     again = await cheap.start(agent, "two", session="s")
     await again.result(timeout_s=10)
     assert [text for role, text in await said(again) if role == "tool"] == ["aborted", "aborted"]
