@@ -21,7 +21,7 @@ import msgspec
 from ..errors import LogCorrupted, LogUnavailable
 from ..ports import Selector, Stored, Subject
 from . import headers
-from .layout import Layout
+from .layout import UNHEARD, Layout
 from .link import Handler
 from .mailbox import Mailbox
 from .wire import Wire
@@ -168,7 +168,8 @@ class Follower:
         inbox = self._inbox
         sids = [await self._wire.subscribe(self._heard_on(), inbox.take)] if self._republished else []
         if self._to_end:
-            sids.append(self._wire.subscribe_now(self._layout.died, inbox.mourner(self._selector)))
+            mourner = inbox.mourner(self._selector)
+            sids.append(self._wire.listen_if_allowed(self._layout.died, mourner, UNHEARD))
         self._wire.on_down.add(inbox.doubt)
         loop = asyncio.get_running_loop()
         self._end = weakref.finalize(self, _end, loop, self._wire, sids, inbox.doubt)

@@ -18,6 +18,8 @@ from ..ports import Family, Lease, Selector, Shard, Subject, Timer, Wakeup
 SHARDS_KEY = "foldlog.shards"
 DRAFT_KEPT_S = 120
 DRAFT_BYTES_MAX = 64 * 1024 * 1024
+UNHEARD = "that a worker died is not heard here, and found out when its lease ends"
+"""What it means where `died` may not be listened to."""
 
 _S = 1_000_000_000  # JetStream counts durations in nanoseconds
 

@@ -20,7 +20,7 @@ import msgspec
 from ..errors import ConfigError, LogUnavailable
 from ..ports import Lease
 from . import headers
-from .layout import Layout
+from .layout import UNHEARD, Layout
 from .mailbox import Mailbox
 from .opening import Namespace
 from .streams import Message, WrongPosition, read_all, read_last, store
@@ -147,13 +147,15 @@ class JetStreamLeases:
         scanning = _Repeated(self._wire, lambda: self._insist(coroner.scan))
         advisories = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self._layout.leases}.*".encode()
         async with contextlib.AsyncExitStack() as stack:
-            sid = self._wire.subscribe_now(
-                _DISCONNECTS, coroner.disconnected
-            )  # silent, or denied, in most set-ups
-            stack.callback(self._wire.unsubscribe, sid)
-            for subject, handler in ((self._layout.died, coroner.heard), (advisories, coroner.told)):
-                sid = await self._wire.subscribe(subject, handler)
+            for subject, handler, without in (
+                (self._layout.died, coroner.heard, UNHEARD),
+                (advisories, coroner.told, UNHEARD),
+                (_DISCONNECTS, coroner.disconnected, ""),  # silent, or denied, in most set-ups
+            ):
+                sid = self._wire.listen_if_allowed(subject, handler, without)
                 stack.callback(self._wire.unsubscribe, sid)
+            await self._wire.until_up()
+            await self._wire.barrier()
             stack.callback(coroner.close)
             stack.enter_context(scanning)
             scanning.start()
@@ -290,6 +292,8 @@ class Coroner:
     async def _tell(self, message: Message) -> None:
         if await self._take(message):
             self._wire.publish(self._layout.died, message.data)
+            if self._wire.forbids(self._layout.died):  # it does not hear itself
+                self._leases.post(_DECODER.decode(message.data))
 
     async def _take(self, message: Message) -> bool:
         """End a message unless somebody else did."""

@@ -133,6 +133,8 @@ class Wire:
         self._trouble = ""
         self._attempts = 0
         self._denials: dict[bytes, str] = {}
+        self._dispensable: dict[bytes, str] = {}
+        self._forgone: set[str] = set()
         self._refused: asyncio.Future[str] = self._loop.create_future()
 
     @classmethod
@@ -374,6 +376,18 @@ class Wire:
             raise
         return sid
 
+    def listen_if_allowed(self, subject: bytes, handler: Handler, without: str = "") -> int:
+        """Subscribe to what one can do without; returns the id for `unsubscribe`.
+
+        A server that forbids it is mentioned once, with what it means: `without`, or nothing worth a warning.
+        """
+        self._dispensable[subject] = without
+        return self.subscribe_now(subject, handler)
+
+    def forbids(self, subject: bytes) -> bool:
+        """Whether the server has forbidden to listen there, as far as it has answered (`barrier`)."""
+        return subject in self._denials
+
     def unsubscribe(self, sid: int, *, linger_s: float = 0.0) -> None:
         """End a subscription; for `linger_s` its handler still gets what was under way."""
         self._link.unlisten(sid)
@@ -450,16 +464,30 @@ class Wire:
 
     def _denied(self, text: str) -> None:
         """The server forbids a subject: fail whoever asked for it."""
+        match = _DENIED.search(text)
+        subject = match["subject"].encode() if match else b""
+        if match and match["what"].lower() == "subscription" and subject in self._dispensable:
+            self._denials[subject] = text
+            self._forgo(text, self._dispensable[subject])
+            return
         message = f"the NATS server at {self.url} does not allow this user what foldlog needs: {text}"
         _log.error(message)
-        if match := _DENIED.search(text):
-            subject = match["subject"].encode()
+        if match:
             if match["what"].lower() == "publish":
                 for call in [*self._calls.values()]:  # who is told may send again
                     if call.subject == subject:
                         call.fail(ConfigError(message))
             else:
                 self._denials[subject] = message
+
+    def _forgo(self, text: str, without: str) -> None:
+        """Mention once what the server forbids and nobody fails by."""
+        if without in self._forgone:
+            return
+        self._forgone.add(without)
+        level = logging.WARNING if without else logging.DEBUG
+        told = f"{without}: " if without else ""
+        _log.log(level, "%sthe NATS server at %s does not allow this user more: %s", told, self.url, text)
 
     def _unreachable(self) -> LogUnavailable:
         if self.closed:

@@ -1,6 +1,8 @@
 """The way to a server: the protocol, and what is refused when a log is opened or used without the right."""
 
+import logging
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 from anyio import create_task_group
@@ -8,6 +10,7 @@ from foldlog.eventlog import (
     NEW,
     CommitWrite,
     ConfigError,
+    Lease,
     LogCorrupted,
     LogUnavailable,
     PayloadTooLarge,
@@ -16,7 +19,7 @@ from foldlog.eventlog import (
 from foldlog.eventlog.conformance.suite import closing, run_in
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.embedded.process import choose_port
-from foldlog.eventlog.jetstream import JetStreamLog, headers
+from foldlog.eventlog.jetstream import JetStreamLog, follower, headers
 from foldlog.eventlog.jetstream.address import masked
 from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.parser import Parser
@@ -110,6 +113,8 @@ accounts {
     {user: me, password: right},
     {user: reader, password: r, permissions: {publish: ["$JS.API.STREAM.INFO.>", "$JS.API.DIRECT.GET.>", "_INBOX.>"]}}
     {user: deaf, password: d, permissions: {subscribe: {deny: ["live.>"]}}}
+    {user: unaware, password: u, permissions: {subscribe: {deny: ["died.>", "$SYS.>"]}}}
+    {user: alone, password: a, permissions: {subscribe: {deny: ["died.>", "$SYS.>", "$JS.EVENT.>"]}}}
   ]}
   B { users: [{user: poor, password: p}] }
 }
@@ -156,6 +161,39 @@ async def test_a_denied_append_and_a_denied_follow_say_what_is_not_allowed(guard
         ):
             with pytest.raises(ConfigError, match=r"does not allow.*live\.fl"):
                 await anext(commits)
+
+
+async def test_who_may_not_hear_of_deaths_is_told_so_once_and_goes_on(
+    guarded: EphemeralServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "IDLE_S", 0.05)
+    caplog.set_level(logging.WARNING, "foldlog")
+    async with opened(as_user(guarded, "alone:a")) as log:
+        for _ in range(2):
+            run = run_in(log)
+            await run.append()
+            async with closing(log.events.follow(run.subject, to_end=True)) as commits, log.leases.deaths():
+                assert await anext(commits) == run.stored[0]
+                await run.append()  # and its writer dies
+                assert await anext(commits) == run.stored[1]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("that a worker died is not heard here, and found out when its lease ends: ")
+    assert 'Subscription to "died.default"' in told
+
+
+async def test_a_worker_that_may_not_listen_to_others_finds_deaths_out_by_itself(
+    guarded: EphemeralServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="w", token="token")
+    async with opened(as_user(guarded, "unaware:u")) as log, log.leases.deaths() as deaths:
+        async with AsyncExitStack() as stack:
+            mine = await stack.enter_async_context(opened(as_user(guarded, "me:right")))
+            await stack.enter_async_context(mine.leases.presence("w"))
+            await mine.leases.vouch(lease, 600)
+            await mine._wire.close()  # without a word
+            assert await anext(deaths) == lease
+        assert not await log.leases.live("r", "w", 1)
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 
 
 async def test_a_credentials_file_that_is_none_is_named(
