@@ -1,4 +1,4 @@
-"""No example of a property fails because the machine is busy: hypothesis' own deadlines are off for all tests."""
+"""No test fails because of its machine: hypothesis' deadlines are off, and nobody's stored knowledge is looked at."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +11,14 @@ from tests.forked.commands import commands
 
 settings.register_profile("foldlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("foldlog")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_knowledge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user of this machine has stored for agents is none of a test's business."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOLDLOG_KNOWLEDGE", str(tmp_path_factory.mktemp("knowledge") / "knowledge.sqlite3"))
+        yield
 
 
 @pytest.fixture(scope="session")
