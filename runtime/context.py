@@ -150,8 +150,8 @@ class ToolContext:
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.
 
-        `make` may be async; what it raises is not stored. The value comes back as JSON builtins. Raises `ToolFailed`
-        for one that JSON cannot hold.
+        `make` may be async; what it raises is not stored, and who asks again has it made again. The value comes back as
+        JSON builtins. Raises `ToolFailed` for one that JSON cannot hold.
         """
         name = _text("the name of a memo", name)
         if name in self._stored_memos:
@@ -161,7 +161,13 @@ class ToolContext:
         self._check_open("make a memo")
         if name not in self._memos:
             self._memos[name] = asyncio.ensure_future(self._make(name, make))
-        return copy.deepcopy(await self._memos[name])
+        making = self._memos[name]
+        try:
+            return copy.deepcopy(await making)
+        except BaseException:
+            if self._memos.get(name) is making:
+                del self._memos[name]  # what failed is made anew by who asks again
+            raise
 
     async def _make(self, name: str, make: Callable[[], Any]) -> Any:
         before = len(self.evidence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from hashlib import sha256
@@ -71,6 +72,33 @@ async def test_a_part_that_fails_is_not_stored_and_the_next_attempt_makes_it(
         await run.result(timeout_s=20)
         (result,) = [e async for e in run.stream(detailed=True) if isinstance(e, ToolResult)]
     assert (result.result, tries) == ("made", [0, 1])
+
+
+async def test_a_tool_may_try_a_part_again_that_failed(cheap: Place, script: Script) -> None:
+    tries: list[int] = []
+
+    async def fragile() -> str:
+        tries.append(len(tries))
+        if len(tries) == 2:
+            await asyncio.Event().wait()
+        if len(tries) < 3:
+            raise ValueError("not yet")
+        return "made"
+
+    @tool(effect="pure")
+    async def build(context: ToolContext) -> str:
+        both = await asyncio.gather(*[context.memo("part", fragile) for _ in "ab"], return_exceptions=True)
+        assert [str(each) for each in both] == ["not yet"] * 2
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(context.memo("part", fragile), 0.01)
+        return str(await context.memo("part", fragile))
+
+    agent = Agent("builder", model=script(calls(call("build")), says("built")), tools=[build])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=20)
+    (result,) = [e for e in await cheap.events(run) if isinstance(e, ToolResult)]
+    assert (result.result, tries) == ("made", [0, 1, 2])
 
 
 async def test_a_part_that_json_cannot_hold_fails_the_call_and_names_the_part(
