@@ -52,6 +52,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             raise ToolFailed(f"the command's time must be more than 0 s, not {self.timeout_s:g} s")
         for text in (*self.argv, *self.env, *self.env.values()):
             _check_text(text)
+        for name in self.env:
+            if not name or "=" in name:
+                raise ToolFailed(f"{name!r} cannot be the name of an environment variable")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

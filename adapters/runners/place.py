@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 
+from ...eventlog.errors import ConfigError
 from ...runtime.toolport import ToolFailed
 from ...runtime.toolrunner import Command
 from ..builtin.workspace import Workspace
@@ -39,6 +40,8 @@ class Place:
     """
 
     def __init__(self, workspace: Workspace, env_allowed: Iterable[str], *, exclusive: bool) -> None:
+        if isinstance(env_allowed, str):  # each letter would be a name
+            raise ConfigError(f"env_allowed: must be names in a list, not {env_allowed!r}")
         self.workspace, self._env_allowed, self._exclusive = workspace, tuple(env_allowed), exclusive
 
     def cwd(self, command: Command) -> Path:

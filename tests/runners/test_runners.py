@@ -241,6 +241,8 @@ def test_a_sandbox_that_is_not_installed_is_refused(tmp_path: Path) -> None:
         ({"argv": ("echo", "a\0b")}, "NUL"),
         ({"argv": ("echo", "\ud800")}, "Unicode"),
         ({"argv": ("env",), "env": {"A": "\0"}}, "NUL"),
+        ({"argv": ("env",), "env": {"A=B": "c"}}, "'A=B' cannot be the name"),
+        ({"argv": ("env",), "env": {"": "c"}}, "'' cannot be the name"),
         ({"argv": ("echo",), "timeout_s": 0}, "more than 0 s"),
     ],
 )
@@ -252,6 +254,11 @@ def test_a_command_that_no_system_takes_is_refused(fields: dict[str, Any], probl
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"limits\.cpu_s"):
         Limits(cpu_s=0)
+
+
+def test_names_of_variables_stand_in_a_list(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="env_allowed: must be names in a list, not 'PATH'"):
+        DirectRunner(Workspace(tmp_path), env_allowed="PATH")
 
 
 # --- head and tail ---
