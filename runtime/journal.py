@@ -42,6 +42,7 @@ from ..eventlog.ports import (
     WakeWrite,
     Write,
 )
+from ..eventlog.upcasters import VERSION
 from ..projections.fold import fold_commit
 from ..projections.run_state import RunState
 from ..projections.snapshot import decode_state
@@ -291,8 +292,9 @@ class Journal:
         """
         state = self.state
         commit = Commit(
+            v=VERSION,
             run=self.subject.id,
-            root=self.subject.root,
+            root=self.subject.above,
             rev=state.head.rev + 1,
             append=append or self._fresh(),
             prev=state.head.digest,
@@ -306,8 +308,11 @@ class Journal:
         return Writing(CommitWrite(self.subject, At(state.head.position), data, ends), commit, digest)
 
     def _fresh(self) -> str:
-        """The id of an append: one for the journal, which dice take their time for, and a number."""
-        self._writer = self._writer or self.log.clock.new_id()
+        """The id of an append: one for the journal, which dice take their time for, and a number.
+
+        It is looked for among the commits of one run, so fifty random bits do.
+        """
+        self._writer = self._writer or self.log.clock.new_id()[-10:]
         self._appends += 1
         return f"{self._writer}-{self._appends}"
 
