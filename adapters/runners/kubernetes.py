@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import msgspec
@@ -25,9 +25,15 @@ if TYPE_CHECKING:
     import aiohttp
     from kubernetes_asyncio import client
 
-_SERVER_ERROR, _CONFLICT, _TOO_MANY = 500, 409, 429
+_SERVER_ERROR, _CONFLICT = 500, 409
+_PASSING: Final = {408, 410, 425, 429}
+"""What an API server says that is to be asked again: later, or about what is now."""
+_ATTEMPTS = 5
 _REQUEST_S, _DELETE_S = 30.0, 5.0
 _NOT_STARTED: Final = {"StartError", "ContainerCannotRun", "RunContainerError"}
+_NOT_KNOWN: Final = "ContainerStatusUnknown"
+
+T = TypeVar("T")
 
 
 class _Container(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +127,7 @@ class KubernetesRunner:
     async def _cluster(self) -> AsyncIterator[_Cluster]:
         configuration = self._configuration or await self._configured()
         async with self._k8s.client.ApiClient(configuration) as api:
-            yield _Cluster(api, self._template.namespace or "default")
+            yield _Cluster(api, self._template.namespace or "default", self._poll_s)
 
     async def _configured(self) -> client.Configuration:
         from kubernetes_asyncio import config
@@ -140,23 +146,40 @@ class KubernetesRunner:
 class _Cluster:
     """The few calls of the API that a Job needs."""
 
-    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+    def __init__(self, api: client.ApiClient, namespace: str, pause_s: float) -> None:
         import aiohttp
         from kubernetes_asyncio import client
 
         self._jobs, self._pods = client.BatchV1Api(api), client.CoreV1Api(api)
-        self._namespace = namespace
-        self._failures = (client.ApiException, aiohttp.ClientError, TimeoutError)
+        self._namespace, self._pause_s = namespace, pause_s
+        self._failures = (client.ApiException, aiohttp.ClientError, TimeoutError, ValueError)
+        """A `ValueError`: the answer is none of the API's."""
+
+    async def _asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` gives, tried a few times while the API server is away or overworked. Raises `ToolFailed`."""
+        attempt = 1
+        while True:
+            try:
+                return await ask()
+            except self._failures as error:
+                if attempt == _ATTEMPTS or not _passes(error):
+                    raise ToolFailed(f"{what}: {_described(error)}") from None
+            await asyncio.sleep(self._pause_s * 2**attempt)
+            attempt += 1
 
     async def create(self, manifest: dict[str, Any]) -> None:
         """Create the Job, unless it is there already. Raises `ToolFailed`."""
-        try:
-            await self._jobs.create_namespaced_job(
-                self._namespace, cast("Any", manifest), _request_timeout=_REQUEST_S
-            )
-        except self._failures as error:
-            if getattr(error, "status", None) != _CONFLICT:
-                raise ToolFailed(f"the Kubernetes Job cannot be created: {_described(error)}") from None
+
+        async def ask() -> None:
+            try:
+                await self._jobs.create_namespaced_job(
+                    self._namespace, cast("Any", manifest), _request_timeout=_REQUEST_S
+                )
+            except self._failures as error:
+                if getattr(error, "status", None) != _CONFLICT:
+                    raise
+
+        await self._asked("the Kubernetes Job cannot be created", ask)
 
     async def container(self, name: str) -> _Container | None:
         """The Job's container; without a pod if there is none; None if that cannot be known now.
@@ -168,15 +191,16 @@ class _Cluster:
                 self._namespace, label_selector=f"job-name={name}", _request_timeout=_REQUEST_S
             )
         except self._failures as error:
-            status = getattr(error, "status", None) or _SERVER_ERROR
-            if status >= _SERVER_ERROR or status == _TOO_MANY:
+            if _passes(error):
                 return None
             raise ToolFailed(f"the Kubernetes Job cannot be watched: {_described(error)}") from None
         return _container(pods.items[0]) if pods.items else _Container(pod="")
 
-    async def read_log(self, pod: str, output: HeadAndTail) -> None:
-        """Read all that the container wrote so far. Raises `ToolFailed`."""
-        try:
+    async def read_log(self, pod: str, output_bytes_max: int) -> HeadAndTail:
+        """All that the container wrote so far. Raises `ToolFailed`."""
+
+        async def ask() -> HeadAndTail:
+            output = HeadAndTail(output_bytes_max)
             answer = await self._pods.read_namespaced_pod_log(
                 pod, self._namespace, container=CONTAINER, _preload_content=False, _request_timeout=_REQUEST_S
             )
@@ -184,10 +208,9 @@ class _Cluster:
                 response.raise_for_status()
                 async for chunk in response.content.iter_chunked(64 * 1024):
                     output.feed(chunk)
-        except self._failures as error:
-            raise ToolFailed(
-                f"the output of the Kubernetes Job cannot be read: {_described(error)}"
-            ) from None
+            return output
+
+        return await self._asked("the output of the Kubernetes Job cannot be read", ask)
 
     async def delete(self, name: str) -> None:
         """Delete the Job with its pod; if that fails, the Job's own deadline ends it."""
@@ -198,13 +221,13 @@ class _Cluster:
 
 
 async def _outcome(cluster: _Cluster, container: _Container, command: Command, begun_s: float) -> Outcome:
-    output = HeadAndTail(command.output_bytes_max)
     exit_code = container.exit_code
     if container.reason in _NOT_STARTED:
+        output = HeadAndTail(command.output_bytes_max)
         output.feed(f"{command.argv[0]}: cannot be started: {container.message}\n".encode())
         exit_code = NOT_FOUND
     else:
-        await cluster.read_log(container.pod, output)
+        output = await cluster.read_log(container.pod, command.output_bytes_max)
     return Outcome(
         exit_code=TIMED_OUT if exit_code is None else exit_code,
         output=output.text(),
@@ -216,20 +239,33 @@ async def _outcome(cluster: _Cluster, container: _Container, command: Command, b
 
 
 def _container(pod: Any) -> _Container:
-    name, statuses = pod.metadata.name, pod.status.container_statuses or []
-    state = next((each.state for each in statuses if each.name == CONTAINER), None)
-    if state is not None and (end := state.terminated) is not None:
+    """What its pod says of it. Raises `ToolFailed` if it will never be known how it ended."""
+    name, status = pod.metadata.name, pod.status
+    if status is None:
+        return _Container(pod=name)
+    state = next((each.state for each in status.container_statuses or [] if each.name == CONTAINER), None)
+    end = state.terminated if state is not None else None
+    if end is not None and end.reason == _NOT_KNOWN:
+        raise ToolFailed(f"the pod failed: {end.reason} {end.message or ''}".strip())
+    # A pod that failed by its command alone names no reason.
+    if status.phase == "Failed" and (end is None or status.reason):
+        raise ToolFailed(f"the pod failed: {status.reason or ''} {status.message or ''}".strip())
+    if end is not None:
         code = end.exit_code if end.exit_code is not None else SIGNALLED + (end.signal or 0)
         return _Container(pod=name, exit_code=code, reason=end.reason or "", message=end.message or "")
-    if pod.status.phase == "Failed":
-        raise ToolFailed(f"the pod failed: {pod.status.reason or ''} {pod.status.message or ''}".strip())
     waiting = state.waiting if state is not None else None
     return _Container(
         pod=name,
         running=state is not None and state.running is not None,
-        reason=(waiting.reason if waiting else pod.status.reason) or "",
-        message=(waiting.message if waiting else pod.status.message) or "",
+        reason=(waiting.reason if waiting else status.reason) or "",
+        message=(waiting.message if waiting else status.message) or "",
     )
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether asking again may help."""
+    status = getattr(error, "status", None)
+    return not status or status >= _SERVER_ERROR or status in _PASSING
 
 
 def _described(error: BaseException) -> str:

@@ -36,6 +36,8 @@ class Job:
     problem: str = ""
     state: dict[str, Any] | None = None
     """What the container's state is said to be, instead of the process's."""
+    phase: dict[str, Any] = field(default_factory=dict)
+    """What the pod's status says besides."""
 
     @property
     def container(self) -> dict[str, Any]:
@@ -98,6 +100,8 @@ class Cluster:
     deleted: list[str] = field(default_factory=list)
     faults: dict[str, list[int]] = field(default_factory=dict)
     """HTTP statuses that the next calls `create`, `list`, `log` are answered with; 0 answers as ever."""
+    garbage: list[str] = field(default_factory=list)
+    """What the next lists of pods are answered with, instead of pods."""
     starts: bool = True
     """Whether pods get to run."""
 
@@ -122,6 +126,8 @@ class Cluster:
     async def pods(self, request: Request) -> Response:
         if (fault := self.fault("list")) is not None:
             return fault
+        if self.garbage:
+            return Response(self.garbage.pop(), media_type="application/json")
         name = request.query_params["labelSelector"].removeprefix("job-name=")
         found = [pod(name, self.jobs[name])] if name in self.jobs else []
         return JSONResponse({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": found})
@@ -145,7 +151,11 @@ def pod(name: str, job: Job) -> dict[str, Any]:
     status = {"name": "command", "image": "x", "imageID": "x", "ready": True, "restartCount": 0}
     return {
         "metadata": {"name": f"{name}-pod", "labels": {"job-name": name}},
-        "status": {"phase": "Running", "containerStatuses": [{**status, "state": job.status()}]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{**status, "state": job.status()}],
+            **job.phase,
+        },
     }
 
 

@@ -102,8 +102,18 @@ async def test_a_cancelled_or_late_command_is_deleted_and_an_ended_one_is_kept(
 
 
 async def test_an_api_server_that_is_away_for_a_while_costs_nothing(tmp_path: Path, cluster: Cluster) -> None:
-    cluster.faults["list"] = [503, 500, 429]
+    cluster.faults = {"create": [429, 503], "list": [503, 500, 429, 410], "log": [429, 502]}
     assert (await runner_on(cluster, tmp_path).run(sh("echo hi"))).output == "hi\n"
+    assert len(cluster.jobs) == 1
+
+
+@pytest.mark.parametrize("answer", ["<html>a proxy's</html>", '{"items": null}', '{"items": [{"metad'])
+async def test_an_answer_that_is_none_of_the_api_says_nothing(
+    tmp_path: Path, cluster: Cluster, answer: str
+) -> None:
+    cluster.garbage = [answer] * 2
+    assert (await runner_on(cluster, tmp_path).run(sh("echo hi"))).output == "hi\n"
+    assert cluster.garbage == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +128,7 @@ async def test_an_api_server_that_is_away_for_a_while_costs_nothing(tmp_path: Pa
 async def test_what_the_api_server_refuses_is_told(
     tmp_path: Path, cluster: Cluster, call: str, status: int, problem: str
 ) -> None:
-    cluster.faults[call] = [status]
+    cluster.faults[call] = [status] * 5
     with pytest.raises(ToolFailed, match=problem):
         await runner_on(cluster, tmp_path).run(sh("true"))
 
@@ -126,7 +136,7 @@ async def test_what_the_api_server_refuses_is_told(
 async def test_an_outcome_whose_output_could_not_be_read_is_there_for_another_attempt(
     tmp_path: Path, cluster: Cluster
 ) -> None:
-    cluster.faults["log"] = [500]
+    cluster.faults["log"] = [500] * 5
     runner = runner_on(cluster, tmp_path)
     with pytest.raises(ToolFailed):
         await runner.run(sh("echo once", key="k"))
@@ -156,6 +166,27 @@ async def test_a_container_that_is_killed_for_its_memory_says_so(tmp_path: Path,
     job.state = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     outcome = await task
     assert (outcome.exit_code, outcome.limit, outcome.output) == (137, "memory", "much")
+
+
+@pytest.mark.parametrize(
+    ("phase", "terminated", "problem"),
+    [
+        ({"reason": "Evicted", "message": "low on memory"}, None, "Evicted low on memory"),
+        ({"reason": "Evicted", "message": "low on memory"}, {"exitCode": 137}, "Evicted low on memory"),
+        ({}, {"exitCode": 137, "reason": "ContainerStatusUnknown"}, "ContainerStatusUnknown"),
+    ],
+)
+async def test_a_pod_that_its_node_gave_up_has_no_outcome(
+    tmp_path: Path, cluster: Cluster, phase: dict[str, Any], terminated: dict[str, Any] | None, problem: str
+) -> None:
+    cluster.starts = False
+    task = asyncio.create_task(runner_on(cluster, tmp_path).run(sh("true", key="k")))
+    await until(lambda: bool(cluster.jobs))
+    job = cluster.jobs[job_name("k")]
+    job.phase = {"phase": "Failed", **phase}
+    job.state = {"terminated": terminated} if terminated is not None else {}
+    with pytest.raises(ToolFailed, match=f"the pod failed: {problem}"):
+        await task
 
 
 async def test_a_pod_that_vanishes_is_told(tmp_path: Path, cluster: Cluster) -> None:
