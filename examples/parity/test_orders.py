@@ -54,6 +54,6 @@ async def test_workers_serve_the_agent_on_a_real_server_and_in_memory(
     path.write_text(json.dumps({"turns": [{"text": ["hello"]}]}))
     agent = Agent("greeter", model=f"scripted:{path}")
     async with foldlog_runtime(agent, workers=1) as runtime:
-        assert (await runtime.run(agent, "hi", executor="durable", timeout_s=20)).output == "hello"
+        assert (await runtime.run(agent, "hi", executor="durable", timeout_s=30)).output == "hello"
     async with Runtime.open(foldlog_server.url, namespace="greeter", registry=Registry([agent])) as runtime:
-        assert (await runtime.run(agent, "hi", timeout_s=20)).output == "hello"
+        assert (await runtime.run(agent, "hi", timeout_s=30)).output == "hello"

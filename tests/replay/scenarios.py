@@ -36,7 +36,7 @@ from foldlog.runtime.ralph import RalphLoop, Stop
 from foldlog.runtime.toolport import Retryable, ToolFailed
 from foldlog.runtime.turn import Turn
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -443,5 +443,5 @@ async def test_an_answer_that_is_refused_is_told_by_its_place() -> None:
     inputs = [Answer(call="1.0", arguments={"where": 3})]
     with pytest.raises(ConfigError, match=r"of call 1\.0: the answer of the inputs is refused"):
         await check_parity(
-            AGENT, "question", script=[calls(call("deploy", to="x")), says("ok")], inputs=inputs, timeout_s=20
+            AGENT, "question", script=[calls(call("deploy", to="x")), says("ok")], inputs=inputs, timeout_s=30
         )

@@ -101,7 +101,7 @@ every_kind: st.SearchStrategy[Drawn] = st.one_of(make() for make in KINDS.values
 async def test_executors_agree_on_a_real_server(
     log: JetStreamLog, drawn: Drawn, planned: tuple[Fault, ...]
 ) -> None:
-    report = await drawn.check(faults=planned, log=log, timeout_s=20.0)
+    report = await drawn.check(faults=planned, log=log, timeout_s=30.0)
     assert report.equal, report.render()
 
 
@@ -111,7 +111,7 @@ async def test_executors_agree_on_a_real_server(
 def test_hundreds_of_examples_are_equal_on_a_real_server(shard: int, foldlog_server: Server) -> None:
     async def check(drawn: Drawn, planned: tuple[Fault, ...]) -> None:
         async with JetStreamLog.open(foldlog_server.url, ack_wait_s=1.0) as log:
-            report = await drawn.check(faults=planned, log=log, timeout_s=20.0)
+            report = await drawn.check(faults=planned, log=log, timeout_s=30.0)
             assert report.equal, report.render()
 
     many = settings(EXAMPLES, max_examples=EXAMPLES_OF_A_SERVER, derandomize=False)
@@ -123,8 +123,8 @@ def test_hundreds_of_examples_are_equal_on_a_real_server(shard: int, foldlog_ser
 @given(swarm_scenarios())
 def test_a_recorded_swarm_runs_again_without_models_tools_and_functions(scenario: SwarmScenario) -> None:
     async def again() -> Comparison:
-        trace = (await scenario.check(timeout_s=20.0)).traces["local"]
-        return compare(trace, await rerun(trace, executor="durable", timeout_s=20.0))
+        trace = (await scenario.check(timeout_s=30.0)).traces["local"]
+        return compare(trace, await rerun(trace, executor="durable", timeout_s=30.0))
 
     comparison = asyncio.run(again())
     assert comparison.equal, comparison.first_difference

@@ -11,7 +11,7 @@ WORKS = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "
 def _works() -> bool:
     if shutil.which("bwrap") is None:
         return False
-    return subprocess.run(WORKS, capture_output=True, timeout=20, check=False).returncode == 0
+    return subprocess.run(WORKS, capture_output=True, timeout=40, check=False).returncode == 0
 
 
 collect_ignore = [] if _works() else ["test_bubblewrap.py"]

@@ -91,8 +91,8 @@ async def test_a_cancelled_or_late_command_is_deleted_and_an_ended_one_is_kept(
 ) -> None:
     runner = runner_on(cluster, tmp_path)
     await runner.run(sh("true", key="ended"))
-    await runner.run(sh("sleep 20", key="late", timeout_s=0.1))
-    task = asyncio.create_task(runner.run(sh("sleep 20", key="cancelled")))
+    await runner.run(sh("sleep 120", key="late", timeout_s=0.1))
+    task = asyncio.create_task(runner.run(sh("sleep 120", key="cancelled")))
     await until(lambda: job_name("cancelled") in cluster.jobs)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -190,7 +190,7 @@ async def test_a_pod_that_its_node_gave_up_has_no_outcome(
 
 
 async def test_a_pod_that_vanishes_is_told(tmp_path: Path, cluster: Cluster) -> None:
-    task = asyncio.create_task(runner_on(cluster, tmp_path).run(sh("touch started; sleep 20", key="k")))
+    task = asyncio.create_task(runner_on(cluster, tmp_path).run(sh("touch started; sleep 120", key="k")))
     await until(lambda: bool((tmp_path / "started").exists()))
     cluster.faults["list"] = [0, 503]  # It has been seen by then.
     await until(lambda: not cluster.faults["list"])
@@ -245,7 +245,7 @@ async def test_an_outcome_that_was_seen_is_in_the_log_before_the_calls_result(
     agent = Agent("operator", model=f"scripted:{tmp_path}/turns.json", tools=[shell])
     async with Runtime.open("memory://") as rt:
         run = await rt.start(agent, "Do it")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         trace = await load_trace(rt.log, run.run_id)
     types = [event.type for event in trace.events]
     (kept,) = [event for event in trace.events if isinstance(event, Memoized)]

@@ -119,7 +119,7 @@ async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing_behind
         return started
 
     monkeypatch.setattr(loop, "subprocess_exec", slow_to_return)
-    script = "sleep 20 & one=$!; sleep 20 & echo $one $! > pids.new; mv pids.new pids; wait"
+    script = "sleep 120 & one=$!; sleep 120 & echo $one $! > pids.new; mv pids.new pids; wait"
     running = asyncio.create_task(DirectRunner(Workspace(tmp_path)).run(sh(script)))
     await written.wait()
     running.cancel()
@@ -139,7 +139,7 @@ async def test_what_a_runner_puts_before_a_program_is_not_blamed_for_it(tmp_path
 
 
 async def test_a_command_that_kills_its_supervisor_ends_with_it(tmp_path: Path) -> None:
-    script = "sleep 20 & echo $! > pid; kill -9 $PPID; sleep 20"
+    script = "sleep 120 & echo $! > pid; kill -9 $PPID; sleep 120"
     outcome = await SubprocessRunner(Workspace(tmp_path)).run(sh(script))
     assert outcome.exit_code == 128 + signal.SIGKILL
     assert await asyncio.to_thread(gone, (tmp_path / "pid").read_text())
@@ -151,7 +151,7 @@ from foldlog.adapters.builtin.workspace import Workspace
 from foldlog.adapters.runners import SubprocessRunner
 from foldlog.adapters.runners.conformance import sh
 
-script = "setsid sleep 20 & one=$!; sleep 20 & echo $one $! > pids.new; mv pids.new pids; wait"
+script = "setsid sleep 120 & one=$!; sleep 120 & echo $one $! > pids.new; mv pids.new pids; wait"
 asyncio.run(SubprocessRunner(Workspace(sys.argv[1])).run(sh(script)))
 """
 
@@ -180,7 +180,7 @@ def gone(pids: str) -> bool:
     for pid in pids.split():
         with suppress(psutil.NoSuchProcess):
             processes.append(psutil.Process(int(pid)))
-    _, left = psutil.wait_procs(processes, timeout=10)
+    _, left = psutil.wait_procs(processes, timeout=30)
     return all(each.status() == psutil.STATUS_ZOMBIE for each in left)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import Event, Log
+from foldlog.eventlog import Event, Log, SystemClock
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.outcome import Outcome, fold_stored
@@ -79,6 +79,36 @@ def calls(*requests: Turn) -> Turn:
     return {"tool_calls": list(requests)}
 
 
+class JumpingClock(SystemClock):
+    """Wall time that a test lets pass at once; whoever sleeps looks at it anew."""
+
+    def __init__(self) -> None:
+        self._ahead_s, self._jumped = 0.0, asyncio.Event()
+
+    def now(self) -> float:
+        return super().now() + self._ahead_s
+
+    async def sleep(self, delay_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._jumped.wait(), delay_s)
+
+    def jump(self, by_s: float) -> None:
+        self._ahead_s += by_s
+        self._jumped.set()
+        self._jumped = asyncio.Event()
+
+
+class HeldClock(SystemClock):
+    """The clock of a `ScriptedProvider` that answers a turn with a delay when it is let go, and not before."""
+
+    def __init__(self) -> None:
+        self.asked, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def sleep(self, delay_s: float) -> None:
+        self.asked.set()
+        await self.let_go.wait()
+
+
 class Place:
     """A runtime, an executor by name, and as many workers as a test wants."""
 
@@ -110,7 +140,7 @@ class Place:
             lease_s=lease_s,
             snapshot_events=SNAPSHOT_EVENTS,
         )
-        worker = Worker(host, grace_s=1.0)
+        worker = Worker(host, grace_s=10.0)
         task = asyncio.create_task(worker.serve())
         self.workers.append((worker, task))
         self._stack.push_async_callback(self._end, worker, task)
@@ -120,14 +150,20 @@ class Place:
         """Whoever drives the run leaves, and another goes on with it."""
         if self.executor == "durable":
             await self.add_worker("worker-1")
-            self.workers[0][0].stop()
+            self._leave(self.workers[0][0])
         else:
             await self.runtime.aclose()
             await self.runtime.drive(run.run_id)
 
-    async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:
+    def _leave(self, worker: Worker) -> None:
+        """Stop it, and do not wait for what its runs do at the moment."""
         worker.stop()
-        await asyncio.wait_for(task, 10)
+        for driver in worker._heart.drivers:
+            driver.release_soon("its worker is shutting down")
+
+    async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:
+        self._leave(worker)
+        await asyncio.wait_for(task, 30)
 
     async def start(self, agent: Runnable[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
         """Start a run on this place's executor."""

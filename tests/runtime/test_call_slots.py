@@ -54,16 +54,16 @@ async def test_one_call_at_a_time_has_the_slot_in_whatever_run(
     agent = Agent("printer", model=script(asked, says("done")), tools=tools)
     await place.open(agent, workers=2)
     runs = [await place.start(agent, f"job {n}") for n in range(2)]
-    await asyncio.wait_for(press.begun.wait(), 10)
+    await asyncio.wait_for(press.begun.wait(), 30)
     slots = slots_subject(call_slots_name("press"), place.log.events.shards)
-    async with asyncio.timeout(10), following(place.log, slots, 0) as commits:
+    async with asyncio.timeout(30), following(place.log, slots, 0) as commits:
         async for _ in commits:
             waiting = [each for run in runs for each in (await run.pending()).calls if each.slot]
             if len(waiting) == 3:
                 break
     assert {each.slot for each in waiting} == {"press"}
     press.gate.set()
-    assert [(await run.result(timeout_s=20)).output for run in runs] == ["done", "done"]
+    assert [(await run.result(timeout_s=30)).output for run in runs] == ["done", "done"]
     assert (press.used, press.most) == (4, 1)
 
 
@@ -76,11 +76,11 @@ async def test_a_cancelled_call_gives_its_slot_back(place: Place, script: Script
     )
     await place.open(agent, workers=2)
     first = await place.start(agent)
-    await asyncio.wait_for(press.begun.wait(), 10)
+    await asyncio.wait_for(press.begun.wait(), 30)
     second = await place.start(agent)
     await first.cancel()
     press.gate.set()
-    assert (await second.result(timeout_s=20)).output == "done"
+    assert (await second.result(timeout_s=30)).output == "done"
 
 
 async def test_a_call_that_asks_people_gives_its_slot_back_meanwhile(place: Place, script: Script) -> None:
@@ -101,9 +101,9 @@ async def test_a_call_that_asks_people_gives_its_slot_back_meanwhile(place: Plac
     async for event in asking.stream():
         if event.type == "approval_requested":
             break
-    assert (await (await place.start(agent, "job")).result(timeout_s=10)).output == "done"
+    assert (await (await place.start(agent, "job")).result(timeout_s=30)).output == "done"
     await asking.resolve(event.approval_id, "approved")  # type: ignore[union-attr]
-    assert (await asking.result(timeout_s=10)).output == "asked"
+    assert (await asking.result(timeout_s=30)).output == "asked"
 
 
 def test_what_changes_a_workspace_needs_its_slot_and_what_reads_it_does_not(tmp_path: Any) -> None:

@@ -54,7 +54,7 @@ async def test_a_history_that_is_too_long_is_summarised_and_the_run_replays_with
     agent = Agent("helper", model=summing(*looks(3), says("done")), tools=[search], context=context)
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=10)
+    result = await run.result(timeout_s=30)
     assert (result.output, result.steps, result.usage.total_tokens) == ("done", 4, 25)
     events = await place.events(run)
     at = names(events).index("context")
@@ -77,7 +77,7 @@ async def test_an_overflow_that_the_provider_reports_is_compacted_within_the_ste
     agent = Agent("helper", model=summing(*looks(1), full), tools=[search])
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     assert names(await place.events(run))[6:] == [
         "step(started)",
         "context",
@@ -94,7 +94,7 @@ async def test_a_second_overflow_ends_the_run(place: Place, summing: Callable[..
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.error_type == "context_overflow"
 
 
@@ -108,7 +108,7 @@ async def test_each_message_says_how_full_the_window_is(place: Place, script: Sc
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     found = names(await place.events(run))
     assert found[1:3] == ["budget", "step(started)"]
     assert found.count("budget") == 2
@@ -130,7 +130,7 @@ async def test_a_full_window_ends_the_run_without_another_call(place: Place, scr
     )
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=10)
+    result = await run.result(timeout_s=30)
     assert result.reason == "budget_limit"
     assert result.output == "Stopped: the context budget of 70% is used up (807/1000 tokens)."
     found = names(await place.events(run))
@@ -147,7 +147,7 @@ async def test_what_the_user_asks_is_never_cut_away_and_stops_the_run_if_it_is_t
     agent = Agent("helper", model=script(says("x")), budget_awareness="limit:50", context=limits)
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "word " * 500)
-        result = await run.result(timeout_s=10)
+        result = await run.result(timeout_s=30)
         found = names([event async for event in run.stream(detailed=True)])
         assert [message.role for message in await run.history()] == ["user"]
     assert result.reason == "budget_limit"
@@ -185,7 +185,7 @@ async def test_a_budget_that_is_passed_pauses_the_run_until_it_is_raised(
     with pytest.raises(ApprovalError, match="raise"):
         await run.resolve(approval.request.approval_id, "approved")
     await run.resolve(approval.request.approval_id, "approved", arguments={"raise": 100}, by="ann")
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     at = names(await place.events(run)).index("budget")
     assert names(await place.events(run))[at : at + 6] == [
         "budget",
@@ -207,5 +207,5 @@ async def test_a_budget_that_is_not_raised_ends_the_run(place: Place, script: Sc
     (approval,) = (await run.state()).pending_approvals
     await run.resolve(approval.request.approval_id, "rejected", note="too dear")
     with pytest.raises(RunFailed, match="too dear") as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.error_type == "budget_exceeded"

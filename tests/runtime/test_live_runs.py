@@ -73,7 +73,7 @@ async def test_a_wrong_server_is_refused_at_once_and_a_finished_run_has_no_next_
     agent = Agent("helper", model=script(says("done")))
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "go")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         with pytest.raises(ConfigError, match="late"):
             await run.refresh_tools({"late": {"comand": "x"}})
         with pytest.raises(RunFinished):
@@ -105,7 +105,7 @@ async def test_whoever_looks_at_a_live_run_sees_what_it_waits_for(place: Place, 
     await run.resume()
     gate.opened.set()
     await run.resolve(approval.approval_id, "approved")
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     ended = await run.pending()
     assert (ended.status, ended.calls, ended.approvals, ended.messages) == ("completed", (), (), ())
 
@@ -124,7 +124,7 @@ async def test_usage_of_a_live_run_is_that_of_all_below_it_and_in_the_end_that_o
     await gate.entered.wait()
     assert (await run.status(), (await run.usage()).usage.total_tokens) == ("running", 10)
     gate.opened.set()
-    result = await run.result(timeout_s=20)
+    result = await run.result(timeout_s=30)
     used = await run.usage()
     assert (await run.status(), used.usage, used.cost_usd) == ("completed", result.usage, result.cost_usd)
     assert used.usage.total_tokens == 20

@@ -83,7 +83,7 @@ async def test_a_clash_that_is_found_when_connecting_fails_the_preparation_and_n
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
     assert failed.value.error_type == "config_error"
     assert "injected_tool_args.query: the tool 'mcp__srv__search' has a parameter 'query'" in str(
         failed.value
@@ -100,7 +100,7 @@ async def test_a_tool_that_needs_an_approval_and_is_not_offered_fails_the_prepar
     with pytest.raises(
         RunFailed, match="hitl_tools names 'mcp__srv__serch', which agent 'finder' does not have"
     ):
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -111,7 +111,7 @@ async def test_without_emit_mcp_progress_only_the_event_is_missing(
     agent = Agent("finder", model=script(*turns), mcp_servers=servers, emit_mcp_progress=told)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=20)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     events = await cheap.events(run)
     found = [(e.tool_name, e.progress, e.total) for e in events if isinstance(e, McpProgress)]
     assert found == ([("mcp__srv__burst", n, 3) for n in (1, 2, 3)] if told else [])
@@ -128,7 +128,7 @@ async def test_the_lock_of_a_server_is_shared_by_pure_tools_and_unsafe_is_what_n
     agent = Agent("finder", model=script(says("done")), mcp_servers=pure)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     (prepared,) = [e for e in (await load_trace(cheap.log, run.run_id)).events if isinstance(e, Prepared)]
     facts = {spec.name: (spec.effect, spec.lock, spec.exclusive) for spec in prepared.tools}
     assert facts == {

@@ -52,9 +52,9 @@ async def test_a_run_is_told_of_the_runs_before_it_and_runs_again_from_its_recor
     )
     await place.open(agent)
     first = await place.start(agent, "one", session="talk")
-    await first.result(timeout_s=10)
+    await first.result(timeout_s=30)
     second = await place.start(agent, "two", session="talk")
-    assert (await second.result(timeout_s=10)).output == "done"
+    assert (await second.result(timeout_s=30)).output == "done"
     told = [(message.role, message.content) for message in await second.history()]
     assert told[:6] == [
         ("system", "Be brief."),
@@ -79,7 +79,7 @@ async def test_metadata_gives_a_run_another_memory(place: Place, script: Script)
     ada: dict[str, Any] = {"memory": {"scope": {"user_id": "ada"}}}
     for text in ("one", "two"):
         run = await place.start(agent, text, metadata=ada)
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert [message.content for message in await run.history()] == ["one", "done", "two", "done"]
 
 
@@ -90,7 +90,7 @@ async def test_knowledge_that_fits_stands_in_the_system_prompt(place: Place, scr
     )
     await place.open(agent, knowledge=shelf)
     run = await place.start(agent, "Who is Otto?", session="talk")
-    await run.result(timeout_s=10)
+    await run.result(timeout_s=30)
     system = (await run.history())[0].content
     assert system == "Be brief.\n\n<knowledge>\n[notes]\nOtto is a fish.\n</knowledge>"
     assert shelf.asked == ["Who is Otto?"]
@@ -127,7 +127,7 @@ async def test_knowledge_is_looked_up_when_the_history_was_cut_and_before_the_pl
     leaving = asyncio.create_task(place.hand_over(run))
     go.set()
     await leaving
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     types = [event.type for event in (await load_trace(place.log, run.run_id)).events]
     order = ["memory_hydrated", "prepared", "context", "knowledge_found", "plan_made", "step"]
     assert [kind for kind in dict.fromkeys(types) if kind in order] == order
@@ -145,7 +145,7 @@ async def test_a_shelf_that_cannot_be_read_fails_the_run_before_its_first_step(
     await place.open(agent, knowledge=Locked())
     run = await place.start(agent, session="talk")
     with pytest.raises(RunFailed, match="the shelf is locked: try again"):
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     seen = [(e.type, getattr(e, "status", None)) async for e in run.stream(detailed=True)]
     assert seen == [("status", "starting"), ("error", None), ("status", "error")]
 
@@ -172,9 +172,9 @@ async def test_what_was_read_once_is_never_read_again(place: Place, script: Scri
         worker, task = place.workers[0]
         go.set()
         worker.stop()
-        await asyncio.wait({task}, timeout=10)
+        await asyncio.wait({task}, timeout=30)
     go.set()
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     assert len(shelf.asked) == 1
     trace = await load_trace(place.log, run.run_id)
     assert [event.type for event in trace.events].count("memory_hydrated") == 1

@@ -80,7 +80,7 @@ async def test_a_call_that_ends_oddly_has_an_error_for_result(
     log = MemoryLog()
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        assert (await run.result(timeout_s=20)).output == "done"
+        assert (await run.result(timeout_s=30)).output == "done"
         events = [event async for event in run.stream(detailed=True) if isinstance(event, ToolResult)]
     ended = {event.tool_call_id: event for event in events}
     assert (ended["o"].success, ended["o"].error, ended["e"].result) == (False, told, "fine")
@@ -97,7 +97,7 @@ async def test_a_wait_that_nobody_can_wait_for_is_a_year(script: Script) -> None
     agent = Agent("a", model=script(calls(call("busy")), says("done")), tools=[busy])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             journal = await run._journal()
             state = await journal.follow_until(lambda state: any(c.retry_at for c in state.calls.values()))
         (waiting,) = state.calls.values()
@@ -113,7 +113,7 @@ async def test_a_scorer_that_leaves_is_a_system_error(script: Script) -> None:
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[loop])) as runtime:
         run = await runtime.start(loop, "question")
         with pytest.raises(Exception, match="scorer quality: SystemExit: 3"):
-            await run.result(timeout_s=20)
+            await run.result(timeout_s=30)
 
 
 async def test_a_function_that_raises_what_is_no_exception_has_failed(script: Script) -> None:
@@ -129,7 +129,7 @@ async def test_a_function_that_raises_what_is_no_exception_has_failed(script: Sc
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[loop])) as runtime:
         run = await runtime.start(loop, "question")
         with pytest.raises(RunFailed, match="scorer quality: RuntimeError: Alarm: too late"):
-            await run.result(timeout_s=20)
+            await run.result(timeout_s=30)
         events = [event async for event in run.stream(detailed=True) if isinstance(event, ToolResult)]
     assert [event.error for event in events] == ["RuntimeError: Alarm: too late"]
 
@@ -149,7 +149,7 @@ async def test_a_synchronous_tool_may_return_what_is_to_be_awaited(script: Scrip
     agent = Agent("a", model=script(turn, says("done")), tools=[delegate, once])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         told = [message.content for message in await run.history() if message.role == "tool"]
     assert told == ["from below", "made"]
 
@@ -180,7 +180,7 @@ async def test_a_model_that_says_what_no_log_can_hold_is_a_failed_call(finished:
     async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
         run = await runtime.start(agent, "question")
         with pytest.raises(RunFailed, match="Expected") as failed:
-            await run.result(timeout_s=20)
+            await run.result(timeout_s=30)
         assert failed.value.error_type == "invalid_request"
 
 
@@ -191,7 +191,7 @@ async def test_what_a_model_says_that_it_cost_counts_if_it_is_an_amount(
     agent = Agent("a", model="odd:x")
     registry = Registry(agents=[agent], providers={"odd": Odd(cost_usd=said)})
     async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
-        assert (await runtime.run(agent, "question", timeout_s=20)).cost_usd == counts
+        assert (await runtime.run(agent, "question", timeout_s=30)).cost_usd == counts
 
 
 class Given:
@@ -211,5 +211,5 @@ async def test_a_tool_that_is_no_function_and_returns_no_json_has_failed(script:
     agent = Agent("a", model=script(calls(call("given")), says("done")), tools=[Given(result)])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         assert "a value that JSON cannot hold" in (await run.history())[-2].content

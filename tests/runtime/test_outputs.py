@@ -94,7 +94,7 @@ async def test_an_output_comes_back_as_its_type(
     agent = Agent("helper", model=script(says(text)), output_type=kind)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    result = await run.result(timeout_s=10)
+    result = await run.result(timeout_s=30)
     assert (type(result.output), result.output) == (type(value), value)
     again = Agent.from_config(agent.to_config())
     assert again.config.output_schema == agent.config.output_schema
@@ -107,7 +107,7 @@ async def test_what_only_a_validator_refuses_is_told_to_whoever_asks_for_the_res
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(ConfigError, match=r"is completed, but its output is no .*Strict(.|\n)*even"):
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert (await run.state()).status == "completed"
 
 
@@ -128,13 +128,13 @@ async def test_what_does_not_fit_is_told_to_the_model_once_and_ends_the_run_the_
     stubborn = Agent("stubborn", model=script(says(wrong), says(wrong)), output_type=Point)
     await cheap.open(agent, stubborn)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=10)).output == Point(7)
+    assert (await run.result(timeout_s=30)).output == Point(7)
     (message,) = [m.content for m in await run.history() if "required output schema" in m.content]
     assert message.startswith("The answer does not match the required output schema: ")
     assert told in message
     run = await cheap.start(stubborn)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failed.value.error_type == "output_invalid"
     assert told in str(failed.value)
     events = await cheap.events(run)
@@ -179,7 +179,7 @@ async def test_rounds_that_repeat_end_the_run_when_the_last_of_them_has_run(
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert (failed.value.error_type, failed.value.steps) == ("loop_detected", steps)
     events = await cheap.events(run)
     assert names(events)[-4:] == ["tool_result", "step(completed)", "error", "status(error)"]
@@ -194,7 +194,7 @@ async def test_without_a_threshold_a_run_may_repeat_itself_and_ends_by_its_steps
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert (failed.value.error_type, failed.value.steps) == ("max_steps", 5)
 
 
@@ -203,7 +203,7 @@ async def test_if_every_tool_fails_the_run_goes_on(cheap: Place, script: Script)
     agent = Agent("helper", model=script(both, says("It is dark.")), tools=[look])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=10)).output == "It is dark."
+    assert (await run.result(timeout_s=30)).output == "It is dark."
     told = [m.content for m in await run.history() if m.role == "tool"]
     assert told == ["error: LookupError: nothing to see"] * 2
     assert isinstance((await cheap.events(run))[-1], Status)

@@ -54,7 +54,7 @@ async def test_a_plan_is_made_with_tools_and_only_the_plan_is_seen(
     )
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=10)
+    result = await run.result(timeout_s=30)
     assert (result.output, result.steps, result.usage.total_tokens) == ("done", 2, 110)
     assert names(await place.events(run)) == [
         "status(starting)",
@@ -98,7 +98,7 @@ async def test_a_planner_is_shown_large_results_in_part_and_can_read_on(
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=10)
+    await run.result(timeout_s=30)
     trace = await load_trace(place.log, run.run_id)
     answers = {e.tool_call_id: e for e in trace.events if e.type == "planner_tool_returned"}
     assert (answers["a"].result, answers["a"].offloaded_artifact_id) == (text, artifact)
@@ -119,7 +119,7 @@ async def test_an_empty_plan_changes_nothing(place: Place, script: Script, tmp_p
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     assert [message.role for message in await run.history()] == ["user", "assistant"]
 
 
@@ -136,7 +136,7 @@ async def test_a_planner_that_fails_ends_the_run_before_its_first_step(
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.error_type == "planner_failed"
     assert names(await place.events(run)) == ["status(starting)", "error", "status(error)"]
 
@@ -153,7 +153,7 @@ async def test_a_planned_run_runs_again_from_its_recording(
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=10)
+    await run.result(timeout_s=30)
     recorded = await load_trace(place.log, run.run_id)
     again = await rerun(recorded)
     planned = [e for e in again.events if e.type in {"planner_tool_returned", "plan_made"}]

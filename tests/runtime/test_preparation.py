@@ -114,7 +114,7 @@ async def requests(executor: str, script: str, drawn: dict[str, Any]) -> tuple[l
                 metadata=metadata,
                 executor=executor,
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 async for _ in run.stream():
                     pass
         if serving is not None:
@@ -182,7 +182,7 @@ async def test_what_was_prepared_holds_whoever_goes_on_and_the_configuration_sta
         (approval,) = before.pending_approvals
         await again.resolve(approval.request.approval_id, "approved")
         await runtime.drive(run.run_id)
-        await again.result(timeout_s=10)
+        await again.result(timeout_s=30)
         after = await again.state()
         trace = await load_trace(log, run.run_id)
     assert after.tools == before.tools

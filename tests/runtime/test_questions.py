@@ -80,14 +80,14 @@ async def test_a_call_that_asks_waits_without_a_worker_and_goes_on_with_the_answ
         with pytest.raises(ApprovalError, match="does not fit the form"):
             await run.resolve(where, "approved", arguments=wrong)
     await run.resolve(where, "approved", arguments={"city": "Rome"}, by="ann")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         journal = await run._journal()
         await journal.follow_until(lambda state: len(state.approvals) == 2 and state.parked is not None)
     really = await question(run)
     with pytest.raises(ApprovalError, match="has no form"):
         await run.resolve(really, "approved", arguments={"city": "Rome"})
     await run.resolve(really, "approved", by="bob")
-    assert (await run.result(timeout_s=20)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     found = (await results(place, run))["t"]
     assert (found.result, found.metadata["attempt"]) == ("Rome: accept by bob", 3)
     assert "edited_arguments" not in found.metadata
@@ -105,7 +105,7 @@ async def test_who_declines_and_who_says_nothing_is_told_apart(script: Script) -
     async with Runtime.open(log=log, registry=registry) as runtime:
         run = await runtime.start(travel.agent, "question")
         await run.resolve(await question(run), "rejected", note="not today")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         declined = (await run.history())[2].content
         waiting = await runtime.start(travel.agent, "question")
         silent = waiting.run_id
@@ -113,7 +113,7 @@ async def test_who_declines_and_who_says_nothing_is_told_apart(script: Script) -
     clock.ahead_s = 8 * 24 * 3600.0
     async with Runtime.open(log=log, registry=registry) as later:
         await later.drive(silent)
-        await later.get_run(silent).result(timeout_s=20)
+        await later.get_run(silent).result(timeout_s=30)
         assert (await later.get_run(silent).history())[2].content == "stayed: cancel, "
     assert declined == "stayed: decline, not today"
 
@@ -139,7 +139,7 @@ async def test_a_question_is_asked_once_beside_a_call_that_still_runs(place: Pla
     await place.open(agent)
     run = await place.start(agent)
     await entered.wait()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         async for event in run.stream():
             if event.type == "approval_requested":
                 await run.resolve(event.approval_id, "approved")
@@ -150,7 +150,7 @@ async def test_a_question_is_asked_once_beside_a_call_that_still_runs(place: Pla
                 assert (event.tool_call_id, event.result) == ("q", "accept")
                 break
     go.set()
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     assert names(await place.events(run)).count("approval_requested") == 1
 
 
@@ -163,7 +163,7 @@ async def test_a_form_that_is_no_schema_fails_the_call(script: Script) -> None:
     agent = Agent("asker", model=script(calls(call("clumsy")), says("done")), tools=[clumsy])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         assert "the form of a question is a JSON Schema" in (await run.history())[2].content
 
 
@@ -183,7 +183,7 @@ async def test_whatever_a_tool_makes_of_the_end_of_its_attempt_the_question_stan
         run = await runtime.start(agent, "question")
         (approval,) = await asked(run)
         await run.resolve(approval, "approved")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         assert (await run.history())[2].content == "accept"
 
 
@@ -259,11 +259,11 @@ async def test_what_a_tool_shows_around_its_questions_and_parts_is_stored_once_a
     await place.open(agent)
     run = await place.start(agent)
     await run.resolve(await question(run), "approved")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         journal = await run._journal()
         await journal.follow_until(lambda state: len(state.approvals) == 2 and state.parked is not None)
     await run.resolve(await question(run), "approved")
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     shown = [event.name for event in await place.events(run) if isinstance(event, Custom)]
     assert shown == ["begun", "drawing", "drawn", "asking", "knows where", "found", "gone"]
     again = await rerun(await load_trace(place.log, run.run_id))
@@ -314,14 +314,14 @@ async def test_a_call_that_people_answer_for_does_not_run_beside_one_that_runs_a
     agent = Agent("helper", model=script(turn, says("done")), tools=[first, second], hitl_tools=hitl)
     await place.open(agent)
     run = await place.start(agent)
-    await asyncio.wait_for(entered.wait(), 10)
+    await asyncio.wait_for(entered.wait(), 30)
     async for event in run.stream():
         if event.type == "approval_requested":
             await run.resolve(event.approval_id, "approved")  # type: ignore[attr-defined]
             break
     assert [effect.call_id for effect in await _running(run)] == ["b"]
     free.set()
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     answers = [m.content for m in await run.history() if m.role == "tool"]
     assert answers == ["alone", "alone, too"]
 

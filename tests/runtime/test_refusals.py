@@ -143,7 +143,7 @@ async def test_details_of_an_executor_that_has_none_are_refused_before_anything_
     log = MemoryLog()
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=5)
+        await run.result(timeout_s=30)
     executors = {"local": Lacking("detailed_events")}
     async with Runtime.open(log=log, registry=Registry(agents=[agent]), executors=executors) as runtime:
         with pytest.raises(UnsupportedByExecutor, match="detailed_events"):
@@ -171,7 +171,7 @@ async def test_a_missing_key_is_a_failed_preparation(place: Place, monkeypatch: 
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match="OPENAI_API_KEY") as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.steps == 0
     assert [e.type for e in await place.events(run)] == ["status", "error", "status"]
 
@@ -182,7 +182,7 @@ async def test_a_malformed_script_is_a_failed_preparation(place: Place, tmp_path
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match=r"bad\.json.*txt") as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.steps == 0
 
 
@@ -208,7 +208,7 @@ async def test_agents_that_are_tools_of_each_other_can_be_started(place: Place, 
         "helper", model=script(calls(call("asked", input="x")), says("done")), tools=[asked.as_tool()]
     )
     await place.open(agent, tools=[agent.as_tool()])
-    assert (await (await place.start(agent)).result(timeout_s=10)).output == "done"
+    assert (await (await place.start(agent)).result(timeout_s=30)).output == "done"
 
 
 async def test_an_unknown_tool_name_is_refused(place: Place, script: Script) -> None:
@@ -251,7 +251,7 @@ async def test_a_result_over_the_limit_is_stored_beside_the_log(place: Place, sc
     agent = Agent("helper", model=script(calls(call("big")), says("done")), tools=[big])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=10)
+    await run.result(timeout_s=30)
     result = next(e for e in await place.events(run) if e.type == "tool_result")
     assert result.result == "y" * 2_000_000
     assert max(len(s.data) for s in (await _stored(place, run.run_id))) < 100_000
@@ -295,7 +295,7 @@ async def test_an_input_that_leaves_no_room_for_the_tools_is_taken(place: Place,
     agent = Agent("helper", model=script(says("read")), tools=tools)
     await place.open(agent)
     run = await place.start(agent, "q" * 850_000)
-    assert (await run.result(timeout_s=20)).output == "read"
+    assert (await run.result(timeout_s=30)).output == "read"
     assert len((await run.state()).tools) == 60
 
 
@@ -317,7 +317,7 @@ async def test_an_input_that_leaves_no_room_for_the_tools_of_a_child_is_taken_an
     )
     await place.open(agent, inner)
     run = await place.start(agent)
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
     assert results["a"].result == "read"
     assert "more than the 905,216" in results["b"].error
@@ -406,7 +406,7 @@ async def test_an_approval_is_answered_once_and_only_if_it_exists(place: Place, 
     await run.resolve(approval_id, "rejected")
     with pytest.raises(ApprovalError, match="rejected by ann"):
         await run.resolve(approval_id, "approved")
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
 
 
 class Plain:
@@ -454,4 +454,4 @@ async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_
                 await place.start(runnable)
         assert told in str([problem.message for problem in place.registry.problems(refused)])
     assert await runtime.list_runs() == []
-    assert (await (await place.start(modest)).result(timeout_s=10)).output == "hello"
+    assert (await (await place.start(modest)).result(timeout_s=30)).output == "hello"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from foldlog.adapters.openai import OpenAIProvider
+from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.eventlog import MemoryLog, RunFailed
 from foldlog.replay import check_parity, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
@@ -15,7 +16,7 @@ from foldlog.runtime.drive import Host
 
 from tests.fakes.openai_server import Fault, Reply, serve
 
-from .conftest import Place, Turn, call, calls, names, says
+from .conftest import HeldClock, JumpingClock, Place, Turn, call, calls, names, says
 
 pytestmark = pytest.mark.anyio
 Script = Callable[..., str]
@@ -46,7 +47,7 @@ async def test_a_fallback_answers_and_nobody_sees_a_difference(place: Place, scr
     agent = Agent("helper", model=first, fallback_models=[spare], tools=[search], retry=FAST)
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=10)
+    result = await run.result(timeout_s=30)
     assert (result.output, result.steps) == ("first", 2)
     assert await asked(place, run) == [first, first, spare, first]
     seen = await place.events(run)
@@ -72,7 +73,7 @@ async def test_a_run_with_a_fallback_runs_again_from_its_recording(place: Place,
     agent = Agent("helper", model=first, fallback_models=[spare], retry=FAST)
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=10)
+    await run.result(timeout_s=30)
     recorded = await load_trace(place.log, run.run_id)
     again = await rerun(recorded)
     digests = [[e.digest for e in each.events if e.type == "model_requested"] for each in (recorded, again)]
@@ -90,7 +91,7 @@ async def test_a_run_may_pause_when_no_model_is_left(place: Place, script: Scrip
             break
     assert (await run.state()).status == "paused"
     await run.resume()
-    assert (await run.result(timeout_s=10)).output == "at last"
+    assert (await run.result(timeout_s=30)).output == "at last"
     assert names(await place.events(run))[1:] == [
         "step(started)",
         "status(paused)",
@@ -108,7 +109,7 @@ async def test_with_its_quota_used_up_a_run_does_not_try_again(place: Place, scr
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.error_type == "transient"
     assert len(await asked(place, run)) == 4
 
@@ -132,34 +133,39 @@ async def test_a_step_that_takes_too_long_ends_the_run(place: Place, script: Scr
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match="step 1 took longer than step_timeout_s allows") as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert failure.value.error_type == "timeout"
     assert names(await place.events(run)) == ["status(starting)", "step(started)", "error", "status(error)"]
 
 
 async def test_the_tools_of_a_run_that_takes_too_long_are_stopped(place: Place, script: Script) -> None:
-    stopped = asyncio.Event()
+    begun, stopped = asyncio.Event(), asyncio.Event()
 
     @tool(effect="pure")
     async def wait() -> str:
         """Wait."""
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             stopped.set()
         return "never"
 
-    agent = Agent("helper", model=script(calls(call("wait"))), tools=[wait], run_timeout_s=0.3)
+    agent = Agent("helper", model=script(calls(call("wait"))), tools=[wait], run_timeout_s=300.0)
+    clock = place.log.clock = JumpingClock()
     await place.open(agent)
     run = await place.start(agent)
+    await begun.wait()
+    clock.jump(300.0)
     with pytest.raises(RunFailed, match="the run took longer than run_timeout_s allows") as failure:
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     assert (failure.value.error_type, failure.value.steps) == ("timeout", 0)
-    await asyncio.wait_for(stopped.wait(), 10)
+    await asyncio.wait_for(stopped.wait(), 30)
 
 
 async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(script: Script) -> None:
-    log, begun = MemoryLog(), asyncio.Event()
+    clock, begun = JumpingClock(), asyncio.Event()
+    log = MemoryLog(clock=clock)
 
     @tool(effect="pure")
     async def wait() -> str:
@@ -168,22 +174,23 @@ async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(scr
         await asyncio.Event().wait()
         return "never"
 
-    agent = Agent("helper", model=script(calls(call("wait"))), tools=[wait], run_timeout_s=0.6)
+    agent = Agent("helper", model=script(calls(call("wait"))), tools=[wait], run_timeout_s=600.0)
     registry = Registry(agents=[agent])
     async with Runtime.open(log=log, registry=registry) as runtime:
         run = await runtime.start(agent, "question", executor="durable")
-        first = Worker(Host(log=log, registry=registry, worker="first"), grace_s=0.1)
+        first = Worker(Host(log=log, registry=registry, worker="first"))
         serving = asyncio.create_task(first.serve())
         await begun.wait()
         first.stop()
+        for driver in first._heart.drivers:
+            driver.release_soon("its worker is shutting down")
         await serving
         assert (await run.state()).owner is None
-        ends_at = (await run.state()).elapsed.claimed_at + 0.6
-        await log.clock.sleep(max(0.0, ends_at - log.clock.now()))
+        clock.jump(600.0)
         second = Worker(Host(log=log, registry=registry, worker="second"))
         serving = asyncio.create_task(second.serve())
         with pytest.raises(RunFailed, match="run_timeout_s"):
-            await run.result(timeout_s=10)
+            await run.result(timeout_s=30)
         second.stop()
         await serving
         trace = await load_trace(log, run.run_id)
@@ -193,17 +200,19 @@ async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(scr
 
 async def test_a_parked_run_is_woken_when_its_time_is_over(place: Place, script: Script) -> None:
     limited = {**says("never"), "error": {"type": "rate_limit", "retry_after_ms": 60_000}}
-    agent = Agent("helper", model=script(limited), run_timeout_s=0.5)
+    agent = Agent("helper", model=script(limited), run_timeout_s=4.0)  # the server keeps the time
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match="run_timeout_s"):
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     trace = await load_trace(place.log, run.run_id)
     kinds = [event.type for event in trace.events]
     assert kinds.index("parked") < kinds.index("timer_fired") < kinds.index("error")
 
 
 async def test_no_child_outlives_a_run_whose_time_is_over(place: Place, script: Script) -> None:
+    clock = place.log.clock = JumpingClock()
+    held = HeldClock()
     inner = Agent("inner", model=script({**says("late"), "delay_ms": 60_000}))
 
     @tool(effect="pure")
@@ -211,11 +220,13 @@ async def test_no_child_outlives_a_run_whose_time_is_over(place: Place, script: 
         """Ask another agent."""
         return await ctx.run(inner, "question")
 
-    agent = Agent("helper", model=script(calls(call("delegate"))), tools=[delegate], step_timeout_s=0.5)
-    await place.open(agent, inner)
+    agent = Agent("helper", model=script(calls(call("delegate"))), tools=[delegate], step_timeout_s=300.0)
+    await place.open(agent, inner, providers={"scripted": ScriptedProvider(held)})
     run = await place.start(agent)
+    await held.asked.wait()
+    clock.jump(300.0)
     with pytest.raises(RunFailed, match="step_timeout_s"):
-        await run.result(timeout_s=10)
+        await run.result(timeout_s=30)
     trace = await load_trace(place.log, run.run_id)
     ends = [(e.agent_path, e.status) for e in trace.events if e.type == "status" and e.status != "starting"]
     assert ends == [("helper/inner", "cancelled"), ("helper", "error")]
@@ -238,13 +249,15 @@ async def test_a_stream_that_breaks_off_is_asked_for_again_and_corrected_for_its
     fault: Fault,
 ) -> None:
     broken = Reply(text=("one ", "two ", "three"), fault=fault, fault_after=3)
-    idle_s = 2.0 if fault == "stall" else 60.0  # the first call imports the SDK, and that takes its time
+    idle_s = 2.0 if fault == "stall" else 60.0
     agent = Agent("helper", model="here:m", retry=FAST, model_idle_timeout_s=idle_s)
-    async with serve(broken, Reply(text=("one ", "2"))) as server:
+    first = Agent("first", model="here:m")  # the first call imports the SDK, and that takes its time
+    async with serve(Reply(text=("hello",)), broken, Reply(text=("one ", "2"))) as server:
         here = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
-        registry = Registry(agents=[agent], providers={"here": here})
+        registry = Registry(agents=[first, agent], providers={"here": here})
         log = MemoryLog()
         async with Runtime.open(log=log, registry=registry) as runtime:
+            assert (await runtime.run(first, "hello", timeout_s=30)).output == "hello"
             run = await runtime.start(agent, "question")
             seen = [event async for event in run.stream()]
             trace = await load_trace(log, run.run_id)
@@ -276,5 +289,5 @@ async def test_a_model_that_takes_too_long_is_a_transient_failure(
     agent = Agent("helper", model=script(slow), retry={"attempts": 1}, **limits)
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         with pytest.raises(RunFailed, match="went silent or took too long") as failure:
-            await runtime.run(agent, "question", timeout_s=10)
+            await runtime.run(agent, "question", timeout_s=30)
     assert failure.value.error_type == "transient"

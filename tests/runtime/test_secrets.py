@@ -82,7 +82,7 @@ async def test_a_value_is_seen_by_the_tool_and_by_nobody_else(
     agent = Agent("holder", model=model, tools=[spiller(seen, child), blurt, shell])
     await place.open(agent, child, secrets=SECRETS)
     run = await place.start(agent)
-    await run.result(timeout_s=15)
+    await run.result(timeout_s=30)
     assert seen == [VALUE, f"Bearer {VALUE}", "none"]
     events = await place.events(run)
     results = {event.tool_call_id: event for event in events if isinstance(event, ToolResult)}
@@ -110,7 +110,7 @@ async def test_a_tool_has_only_its_own_secrets(place: Place, script: Callable[..
     agent = Agent("holder", model=script(turn, says("done")), tools=[spiller(seen, child)])
     await place.open(agent, child, secrets=SECRETS)
     run = await place.start(agent)
-    await run.result(timeout_s=15)
+    await run.result(timeout_s=30)
     errors = [event.error or "" for event in await place.events(run) if isinstance(event, ToolResult)]
     assert sorted(filter(None, errors)) == [
         "the secret 'SHORT' is shorter than 6 characters: it cannot be kept out of results",
@@ -133,7 +133,7 @@ async def test_a_secret_that_is_not_there_fails_the_call_without_a_word_of_it(
     )
     await place.open(agent, secrets=SECRETS)
     run = await place.start(agent)
-    await run.result(timeout_s=15)
+    await run.result(timeout_s=30)
     (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
     assert result.error == "the environment variable THE_KEY of a secret is not set"
     with pytest.raises(ToolFailed):

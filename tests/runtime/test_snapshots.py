@@ -140,7 +140,7 @@ async def test_whoever_takes_a_run_over_reads_the_tail_behind_its_snapshot(log: 
         counted.reads.clear()
         worker = a_worker(counted, agent, "second")
         serving = asyncio.create_task(worker.serve())
-        assert (await run.result(timeout_s=20)).output == "done"
+        assert (await run.result(timeout_s=30)).output == "done"
         assert counted.reads[0] == tail + 2
         assert max(counted.reads) <= tail + SNAPSHOT_EVENTS + 2
         worker.stop()
@@ -318,7 +318,7 @@ async def test_a_run_goes_on_whatever_becomes_of_its_snapshots(
     log, agent = MemoryLog(), ops(script, says("done"))
     log.snapshots = unkept = Unkept(how)
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
-        assert (await runtime.run(agent, "question", timeout_s=20)).output == "done"
+        assert (await runtime.run(agent, "question", timeout_s=30)).output == "done"
     assert unkept.asked > 0
 
 

@@ -46,7 +46,7 @@ async def test_a_copy_of_oneself_sees_its_task_and_nothing_of_the_conversation(
     agent = Agent("lead", model=model, tools=[look, deploy], allow_self_spawn=True, instructions="Be brief.")
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=20)
+    result = await run.result(timeout_s=30)
     assert (result.output, result.usage.input_tokens) == ("the copy says two", 12)
     events = await place.events(run)
     assert [r.result for r in results(events, run.run_id)] == ["two"]
@@ -62,7 +62,7 @@ async def test_copies_go_only_as_deep_as_they_may(place: Place, script: Script) 
     agent = Agent("lead", model=model, allow_self_spawn=True, max_spawn_depth=2)
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     events = await place.events(run)
     assert [e.agent_path for e in events if isinstance(e, ChildStarted)] == ["lead", "lead/lead"]
     (refused,) = [e for e in events if isinstance(e, ToolResult) and not e.success]
@@ -103,7 +103,7 @@ async def test_jobs_run_at_once_and_each_has_its_own_result(place: Place, script
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=20)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     events = await place.events(run)
     (result,) = results(events, run.run_id)
     first, second, third = result.result
@@ -142,7 +142,7 @@ async def test_a_wrong_call_is_a_tool_error_before_any_child_starts(
     )
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         events = [event async for event in run.stream(detailed=True)]
     (result,) = results(events, run.run_id)
     assert why in str(result.error)
@@ -178,7 +178,7 @@ async def test_who_takes_the_call_over_finds_the_children_it_started(place: Plac
         entered.clear()
         await entered.wait()
     await place.hand_over(run)
-    assert (await run.result(timeout_s=20)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     assert ran == ["quick", "slow", "slow"]
     events = await place.events(run)
     assert len([e for e in events if isinstance(e, ChildStarted)]) == 2
@@ -239,7 +239,7 @@ async def test_a_child_that_cannot_begin_is_told_to_its_tool_and_those_behind_it
     lead = Agent("lead", model=script(calls(call("ask")), says("done")), tools=[ask])
     await place.open(lead, inner)
     run = await place.start(lead)
-    assert (await run.result(timeout_s=20)).output == "done"
+    assert (await run.result(timeout_s=30)).output == "done"
     (result,) = results(await place.events(run), run.run_id)
     assert result.result == ["AgentConfigError", "PayloadTooLarge", "ready", "ready"]
 
@@ -252,7 +252,7 @@ async def test_a_job_that_is_too_large_fails_no_sibling(place: Place, script: Sc
     agent = Agent("lead", model=model, allow_parallel_subagents=True)
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=20)
+    await run.result(timeout_s=30)
     (result,) = results(await place.events(run), run.run_id)
     first, second = result.result
     assert (first["job"], first["status"]) == (0, "error")
@@ -278,7 +278,7 @@ async def test_a_sub_agent_that_its_budget_stopped_has_no_answer_and_fails_no_si
     )
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=20)
+        await run.result(timeout_s=30)
         events = [event async for event in run.stream(detailed=True)]
     ((stopped, answered),) = [result.result for result in results(events, run.run_id)]
     assert (stopped["job"], stopped["status"]) == (0, "error")

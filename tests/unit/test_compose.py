@@ -89,7 +89,7 @@ async def wants_disconnects(ports: Ports) -> bool:
 
 
 def monitor(port: int, page: str) -> dict[str, Any]:
-    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5)) as answer:
+    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30)) as answer:
         return json.load(answer)
 
 
