@@ -19,8 +19,10 @@ from foldlog.runtime import Agent, RunHandle, Runtime
 from tests.processes import workshop
 
 HERE = Path(__file__).parent
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 """A machine that does much else is slow; what hangs, hangs for longer."""
+LEASE_S = 600.0
+"""So long that nothing in a test can be due to its end."""
 E = TypeVar("E", bound=Event)
 
 
@@ -113,7 +115,7 @@ class Place:
         return self.runtime.log
 
     @asynccontextmanager
-    async def opened(self, lease_s: float = 30.0) -> AsyncIterator[Self]:
+    async def opened(self, lease_s: float = LEASE_S) -> AsyncIterator[Self]:
         """Open the runtime; in the end kill the processes."""
         opening = Runtime.open(
             self.url, namespace=self.namespace, registry=workshop.registry, lease_s=lease_s
@@ -131,11 +133,11 @@ class Place:
         name: str = "",
         *,
         serves: Sequence[str] = (),
-        lease_s: float = 30.0,
+        lease_s: float = LEASE_S,
         grace_s: float = 5.0,
         **environment: str,
     ) -> Process:
-        """Start a worker that serves; its lease is so long that nothing in a test can be due to its end."""
+        """Start a worker that serves."""
         order = {"agent": "", "serves": serves, "lease_s": lease_s, "grace_s": grace_s}
         worker = await self._make(name, order, environment)
         ready = self.directory / f"{worker.name}.ready"
@@ -144,7 +146,7 @@ class Place:
         return worker
 
     async def local_process(
-        self, agent: str, run_id: str, *, lease_s: float = 30.0, **environment: str
+        self, agent: str, run_id: str, *, lease_s: float = LEASE_S, **environment: str
     ) -> Process:
         """Start a process that runs an agent by the local executor."""
         return await self._make(run_id, {"agent": agent, "lease_s": lease_s}, environment)

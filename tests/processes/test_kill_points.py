@@ -9,7 +9,16 @@ from foldlog.replay import Canonical, canonical, compare
 from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import PATIENCE_S, Place, command, one_is_gone, stored, submitted, undisturbed
+from tests.processes.support import (
+    LEASE_S,
+    PATIENCE_S,
+    Place,
+    command,
+    one_is_gone,
+    stored,
+    submitted,
+    undisturbed,
+)
 
 APPENDS = 9
 """How many appends an executor makes in the clerk's run."""
@@ -77,7 +86,7 @@ async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
     place: Place, whole: Canonical, point: str
 ):
     lease_s = (
-        1.0 if point == "before append 1" else 30.0
+        1.0 if point == "before append 1" else LEASE_S
     )  # without a claim there is no lease to be ended by a death
     for _ in range(2):
         await place.worker(serves=["clerk"], lease_s=lease_s, WORKSHOP_KILL=point)
@@ -89,7 +98,7 @@ async def test_a_killed_owner_leaves_a_run_that_ends_as_if_undisturbed(
 async def test_a_killed_process_leaves_a_local_run_that_a_worker_ends_as_if_undisturbed(
     place: Place, whole: Canonical, point: str
 ):
-    lease_s = 1.0 if point == "after append 1" else 30.0  # not told yet: the watch in the log covers it
+    lease_s = 1.0 if point == "after append 1" else LEASE_S  # not told yet: the watch in the log covers it
     await place.worker(serves=["clerk"])
     await place.local_process("clerk", "mine", lease_s=lease_s, WORKSHOP_KILL=point)
     run = await submitted(place, "mine")

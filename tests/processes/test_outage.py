@@ -25,7 +25,7 @@ async def server(anyio_backend: str) -> AsyncIterator[EphemeralServer]:
         yield server
 
 
-async def started(place: Place, lease_s: float = 30.0) -> list[RunHandle[str]]:
+async def started(place: Place, lease_s: float) -> list[RunHandle[str]]:
     """Half of them are driven by this process, half by two others; all remember what the log said it has."""
     lethal(place.log)
     for _ in range(2):
@@ -83,7 +83,9 @@ async def assert_all_end_as_if_undisturbed(place: Place, runs: list[RunHandle[st
 async def test_a_server_killed_under_load_loses_nothing_and_all_runs_end(
     place: Place, server: EphemeralServer
 ):
-    runs = await started(place)
+    runs = await started(
+        place, lease_s=5.0
+    )  # what is under way to a worker as the server dies waits for so long
     for _ in range(3):
         await commits(place, COMMITS_BEFORE_KILL // 3)
         await server.restart()

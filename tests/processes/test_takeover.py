@@ -13,10 +13,7 @@ from foldlog.replay import compare
 from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import HERE, PATIENCE_S, Place, command, stored, submitted, undisturbed
-
-SHORT_OF_LEASE_S = 10.0
-"""Leases are 30 s here: what happens within this time is not due to their end."""
+from tests.processes.support import HERE, LEASE_S, PATIENCE_S, Place, command, stored, submitted, undisturbed
 
 
 async def started(place: Place, agent: Agent[str]) -> RunHandle[str]:
@@ -33,7 +30,7 @@ async def test_a_standby_goes_on_at_once_when_the_owners_connection_ends(place: 
     (await place.owner(run)).kill()
     await stored(run, Claimed, count=2)
     workshop.open_gate()
-    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
     assert compare(await place.form(run), await undisturbed(workshop.waiter), by="shape").equal
 
 
@@ -44,7 +41,7 @@ async def test_all_runs_of_a_killed_worker_go_on(place: Place):
     victim.kill()
     workshop.open_gate()
     for run in runs:
-        assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+        assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
         await place.form(run)
 
 
@@ -55,7 +52,7 @@ async def test_a_worker_that_comes_after_the_death_goes_on(place: Place):
     await victim.gone()
     workshop.open_gate()
     await place.worker()
-    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
 
 
 async def test_a_standby_goes_on_after_the_lease_when_the_owner_only_falls_silent(place: Place):
@@ -79,7 +76,7 @@ async def test_a_worker_finishes_the_local_run_of_a_killed_process(place: Place)
     process.kill()
     await stored(run, Claimed, count=2)
     workshop.open_gate()
-    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
     await place.form(run)
 
 
@@ -95,7 +92,7 @@ async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Pl
         await place.runtime.drive("mine")
     else:
         await command(place, "runs", "drive", "mine", "tests.processes.workshop:registry")
-    assert (await run.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
     await place.form(run)
 
 
@@ -129,18 +126,18 @@ async def said(process: asyncio.subprocess.Process, word: str) -> None:
 
 
 async def test_a_worker_told_to_end_finishes_short_work_and_gives_back_long_work(place: Place):
-    async with worker_command(place, "--grace-s", "1", "--lease-s", "30") as process:
+    async with worker_command(place, "--grace-s", "6", "--lease-s", str(LEASE_S)) as process:
         short, long = await started(place, workshop.brief), await started(place, workshop.waiter)
         process.terminate()
         await said(process, "draining")
         workshop.open_gate("side gate")
-        assert (await short.result(timeout_s=SHORT_OF_LEASE_S)).output == "In time"
+        assert (await short.result(timeout_s=PATIENCE_S)).output == "In time"
         await stored(long, Released)
         assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
     await place.worker()
     await stored(long, Claimed, count=2)
     workshop.open_gate()
-    assert (await long.result(timeout_s=SHORT_OF_LEASE_S)).output == "At last"
+    assert (await long.result(timeout_s=PATIENCE_S)).output == "At last"
     results = [
         e for run in (short, long) for e in (await place.trace(run)).events if isinstance(e, ToolResult)
     ]
