@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from .config import Sync, server_config
 from .errors import StoreLocked
 from .layout import Layout
 from .lock import StoreLock
-from .process import AddressInUse, ServerProcess, choose_port
+from .process import AddressInUse, ServerProcess, choose_port, hold_port
 
 _find_binary = cache(find_binary)
 _PORT_ATTEMPTS = 5
@@ -41,12 +42,13 @@ class EphemeralServer:
         extra_config: str = "",
         name: str = "ephemeral",
         port: int | None = None,
-        ready_s: float = 10.0,
+        ready_s: float = 30.0,
     ) -> None:
         self._given = directory
         self._sync, self._extra, self._name, self._ready_s = sync, extra_config, name, ready_s
         self._wanted_port, self.port = port, port or 0
         self._server: ServerProcess | None = None
+        self._held: socket.socket | None = None
         self._lock: StoreLock | None = None
 
     async def __aenter__(self) -> Self:
@@ -111,15 +113,28 @@ class EphemeralServer:
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self._process.kill()
+        self._hold_port()
 
     async def terminate(self) -> None:
         """A clean stop, and wait until it is gone."""
         await self._process.terminate()
+        self._hold_port()
 
     async def restart(self) -> None:
         """Start it again on the same port and store; kill it before if it runs. Raises as entering does."""
         self.kill()
+        self._free_port()
         await self._start(self.port)
+
+    def _hold_port(self) -> None:
+        """While it is down nobody else shall choose its port."""
+        if self._held is None:
+            self._held = hold_port(self.port)
+
+    def _free_port(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     @property
     def _process(self) -> ServerProcess:
@@ -156,6 +171,7 @@ class EphemeralServer:
     async def _clear(self) -> None:
         if self._server is not None:
             await self._server.terminate()
+        self._free_port()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

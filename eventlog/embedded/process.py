@@ -54,9 +54,20 @@ def choose_port() -> int:
     return next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
 
 
+def hold_port(port: int) -> socket.socket | None:
+    """Keep others from choosing a port on which nobody listens, until the socket is closed; null if it is taken."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last connections may linger
+    try:
+        held.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        return None
+    return held
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

@@ -42,11 +42,12 @@ from foldlog.eventlog.embedded import (
     server_status,
     stop_server,
 )
+from foldlog.eventlog.embedded import process as server_process
 from foldlog.eventlog.embedded.config import server_config
 from foldlog.eventlog.embedded.info import write_info
 from foldlog.eventlog.embedded.layout import Layout
 from foldlog.eventlog.embedded.lock import StoreLock
-from foldlog.eventlog.embedded.process import ServerProcess
+from foldlog.eventlog.embedded.process import ServerProcess, choose_port
 from foldlog.eventlog.errors import ConfigError, FoldlogError
 from nats.aio.client import Client
 
@@ -635,6 +636,18 @@ async def test_an_ephemeral_server_keeps_port_and_data_over_a_kill_and_leaves_no
     assert processes_of(place) == []
 
 
+async def test_nobody_else_chooses_the_port_of_an_ephemeral_server_that_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with EphemeralServer() as server:
+        other = choose_port()
+        monkeypatch.setattr(server_process, "_PORTS", [server.port, other])
+        server.kill()
+        assert {choose_port() for _ in range(20)} == {other}
+        await server.restart()
+        await store_messages(server.url, 1)
+
+
 async def test_an_ephemeral_server_keeps_a_directory_that_it_was_given(directory: Path):
     async with EphemeralServer(directory) as server:
         await store_messages(server.url, 3)
@@ -661,10 +674,9 @@ async def test_a_wrong_configuration_is_shown_as_the_server_says_it():
 
 
 async def test_ephemeral_servers_form_a_cluster():
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        routes = [each.getsockname()[1] for each in (one, two)]
-    with socket.create_server(("127.0.0.1", 0)) as three:
-        routes.append(three.getsockname()[1])
+    routes: list[int] = []
+    while len(routes) < 3:
+        routes += {choose_port()} - {*routes}
     known = ", ".join(f"nats-route://127.0.0.1:{port}" for port in routes)
 
     def node(number: int) -> EphemeralServer:
@@ -672,7 +684,7 @@ async def test_ephemeral_servers_form_a_cluster():
         return EphemeralServer(name=f"n{number}", extra_config=cluster)
 
     async with node(0) as a, node(1), node(2), connected(a.url) as connection:
-        js = connection.jetstream(timeout=1)
+        js = connection.jetstream(timeout=5)
         stored = None
         while stored is None:
             with suppress(nats.errors.Error):

@@ -52,7 +52,8 @@ def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on, below those that the system gives away: nobody else comes upon them meanwhile."""
     first, last = 20_000, 32_000
     found: list[int] = []
-    for number in range(first + os.getpid() * count % (last - first), last):
+    for step in range(last - first):
+        number = first + (os.getpid() * count + step) % (last - first)
         with suppress(OSError), socket.create_server(("127.0.0.1", number)):
             found.append(number)
         if len(found) == count:
@@ -133,7 +134,7 @@ async def test_three_servers_from_the_nodes_file_form_a_cluster_that_syncs_every
     assert [page["jetstream"]["config"].get("sync_always") for page in pages] == [True, True, True]
 
     async with await nats.connect(f"nats://127.0.0.1:{cluster[0].client}") as client:
-        log = client.jetstream()
+        log = client.jetstream(timeout=30)
         stream = await log.add_stream(StreamConfig("log", subjects=["log"], num_replicas=3))
         assert stream.cluster is not None
         peers = [peer.name for peer in stream.cluster.replicas or []]
