@@ -10,6 +10,7 @@ from . import bounds
 from .parts import (
     cancelling,
     cluster,
+    compressed,
     followers,
     large,
     loads,
@@ -219,6 +220,24 @@ PARTS = (
             (large.SERVER, large.LOAD, large.LOAD_AGAIN, large.WORKER, large.REBUILD, large.OPENED),
             large.SMALL,
         ),
+    ),
+    Part(
+        name="compressed",
+        title="Streams that NATS compresses",
+        says=(
+            "3,000 runs of workload A in one stream, without compression and with `FOLDLOG_COMPRESSION=s2`. Arguments, "
+            "results and answers are random English words, for one letter again and again would compress to nothing. "
+            "NATS compresses blocks of 8 MB once they are full; the last one never is. Then, after a restart of the "
+            "server, the load of a whole run from a block that nobody read, for which all of the block is unpacked, "
+            "and of the same run again."
+        ),
+        minutes=1.5,
+        measure=compressed.measure,
+        bases={
+            compressed.STORED: workload_a.PAYLOAD,
+            compressed.LOAD: compressed.PLAIN,
+            compressed.LOAD_AGAIN: compressed.PLAIN,
+        },
     ),
     Part(
         name="shards",

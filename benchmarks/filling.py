@@ -21,7 +21,7 @@ def renamed(template: Sequence[Commit], run: str) -> Iterator[bytes]:
     """The commits of a run as another run's."""
     previous = ""
     for commit in template:
-        data = encode(msgspec.structs.replace(commit, run=run, root=run, prev=previous))
+        data = encode(msgspec.structs.replace(commit, run=run, root="", prev=previous))
         previous = digest_of_bytes(data)
         yield data
 

@@ -10,7 +10,7 @@ import msgspec
 
 from .bounds import BARE, FOLDLOG, LOOP
 from .figures import Series, Taken, ratios
-from .parts import large, loads, parked, peers, recovery, streaming, workload_a
+from .parts import compressed, large, loads, parked, peers, recovery, streaming, workload_a
 
 Values = list[float]
 Measured = Mapping[str, Taken]
@@ -142,6 +142,11 @@ TARGETS = (
             "is kept for ever."
         ),
         peer="LangGraph grows with the square of the steps",
+    ),
+    Target(
+        figure="the same, ordinary text, FOLDLOG_COMPRESSION=s2",
+        limit=2.5,
+        values=_ratio("compressed", compressed.STORED, compressed.S2, workload_a.PAYLOAD),
     ),
     Target(
         figure="the same, a run of 100 steps, ratio to ten runs of 10 (linear: 1)",

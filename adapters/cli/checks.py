@@ -19,7 +19,7 @@ import msgspec
 from ...eventlog.embedded import ServerInfo, ensure_server, find_binary, log_directory
 from ...eventlog.errors import ConfigError, FoldlogError
 from ...eventlog.jetstream.layout import SHARDS_KEY, Layout
-from ...eventlog.jetstream.opening import check_server
+from ...eventlog.jetstream.opening import check_server, compression_setting
 from ...eventlog.jetstream.wire import Refused, Wire
 from .servers import address_of
 from .settings import Settings
@@ -227,6 +227,11 @@ def _faults(layout: Layout, shard: int, shards: int, found: Mapping[str, Any] | 
         for key in _NEEDED
         if not _covers(found.get(key), wanted[key])
     ]
+    compression = compression_setting()
+    if compression is not None and found.get("compression", "none") != compression:
+        faults.append(
+            f"the stream {name} has compression {found.get('compression', 'none')!r}, not {compression!r}"
+        )
     if found.get("persist_mode") == "async":
         faults.append(f"the stream {name} has persist_mode async, which loses acknowledged events")
     faults += [

@@ -62,8 +62,10 @@ class JetStreamLog:
 
         `url` may name several servers of a cluster, separated by commas, and hold credentials; `NATS_CREDS` names
         a credentials file. `shards` (1 to 256, by default 4) is fixed when the namespace is made; None takes what it
-        has. `FOLDLOG_REPLICAS` says how many servers of a cluster keep each stream, by default 3. `ack_wait_s` is how
-        long the holder of a wake-up may stay silent. `name` is what the server calls the connection.
+        has. `FOLDLOG_REPLICAS` says how many servers of a cluster keep each stream, by default 3, and
+        `FOLDLOG_COMPRESSION` whether streams that are made compress what they keep on disk: s2, by default none.
+        `ack_wait_s` is how long the holder of a wake-up may stay silent. `name` is what the server calls the
+        connection.
 
         Raises `LogUnavailable` when no server answers within `connect_timeout_s`, and `ConfigError` when one does that
         cannot be used: credentials refused, too old, without JetStream, made with another number of shards.

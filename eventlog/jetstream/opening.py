@@ -65,6 +65,16 @@ def replicas_setting() -> int | None:
     return int(given)
 
 
+def compression_setting() -> str | None:
+    """`FOLDLOG_COMPRESSION`, None if it is not set. Raises `ConfigError` for anything but none and s2."""
+    given = os.environ.get("FOLDLOG_COMPRESSION")
+    if not given:
+        return None
+    if given not in {"none", "s2"}:
+        raise ConfigError(f"FOLDLOG_COMPRESSION is {given!r}; it can be none or s2")
+    return given
+
+
 class Namespace:
     """The streams of a namespace on a server."""
 
@@ -72,6 +82,7 @@ class Namespace:
         self._wire = wire
         self._layout = layout
         self._replicas = replicas_setting() or (REPLICAS_IN_CLUSTER if wire.clustered else 1)
+        self._compression = compression_setting() or "none"
         self._healing: asyncio.Task[None] | None = None
 
     async def settle(self, shards: int | None, timeout_s: float) -> int:
@@ -182,6 +193,8 @@ class Namespace:
                     raise
 
     async def _create(self, config: dict[str, Any]) -> None:
+        if config["storage"] == "file":
+            config = {**config, "compression": self._compression}
         try:
             await self._wire.api(f"STREAM.CREATE.{config['name']}", config, _StreamInfo)
         except Refused as refused:

@@ -85,7 +85,9 @@ def test_doctor_names_a_key_that_a_configured_provider_needs(alone: Project, tmp
     assert "MY_KEY" in provider["told"]
 
 
-async def test_doctor_finds_a_stream_that_drops_events(project: Project) -> None:
+async def test_doctor_finds_a_stream_that_drops_events_or_is_not_compressed_as_it_should_be(
+    project: Project,
+) -> None:
     project.run("run", "project_agents:helper", "question")
     connection = await nats.connect(project.environ["NATS_URL"])
     jetstream = connection.jetstream()
@@ -94,9 +96,10 @@ async def test_doctor_finds_a_stream_that_drops_events(project: Project) -> None
     config.max_msgs = 10
     await jetstream.update_stream(config)
     await connection.close()
-    done = project.run("doctor")
+    done = project.run("doctor", FOLDLOG_COMPRESSION="s2")
     assert done.code == 1
     assert f"the stream {name} drops events: max_msgs is 10" in done.out
+    assert f"the stream {name} has compression 'none', not 's2'" in done.out
 
 
 async def test_doctor_wakes_a_run_whose_wake_up_was_lost(

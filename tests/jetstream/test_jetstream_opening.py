@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from anyio import create_task_group
@@ -221,6 +222,34 @@ async def test_more_replicas_than_there_are_servers_are_refused_with_what_to_do(
     monkeypatch.setenv("FOLDLOG_REPLICAS", "3")
     with pytest.raises(LogUnavailable, match=r"no room for 3 replicas.*FOLDLOG_REPLICAS"):
         async with opened(server.url, connect_timeout_s=0.3):
+            pass
+
+
+@pytest.mark.parametrize(("given", "found"), [("s2", "s2"), ("none", "none"), (None, "none")])
+async def test_streams_on_disk_are_compressed_if_the_environment_says_so(
+    server: EphemeralServer, monkeypatch: pytest.MonkeyPatch, given: str | None, found: str
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("FOLDLOG_COMPRESSION", given)
+    layout = Layout(f"compressed-{given}")
+    async with opened(server.url, namespace=layout.namespace, shards=1) as log:
+        position, *_ = await log.events.append(CommitWrite(Subject(0, "run", "a", "a"), NEW, b"x" * 1000))
+        stored = [each async for each in log.events.read(Subject(0, "run", "a", "a"))]
+        assert [(each.position, each.data) for each in stored] == [(position, b"x" * 1000)]
+        kept = {}
+        for stream in (layout.shard(0), layout.artifacts, layout.snapshots, layout.leases, layout.drafts):
+            info = await log._wire.api(f"STREAM.INFO.{stream}", None, dict[str, Any])
+            kept[stream] = (info["config"]["storage"], info["config"].get("compression", "none"))
+    on_disk = dict.fromkeys([layout.shard(0), layout.artifacts, layout.snapshots], ("file", found))
+    assert kept == {**on_disk, **dict.fromkeys([layout.leases, layout.drafts], ("memory", "none"))}
+
+
+async def test_a_compression_that_cannot_be_is_named(
+    server: EphemeralServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDLOG_COMPRESSION", "zip")
+    with pytest.raises(ConfigError, match="FOLDLOG_COMPRESSION is 'zip'"):
+        async with opened(server.url):
             pass
 
 

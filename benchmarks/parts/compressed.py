@@ -1,0 +1,142 @@
+"""What runs of ordinary text take on disk with and without the compression of NATS, and what reading them costs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pydoc_data.topics
+import random
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.eventlog.jetstream import JetStreamLog
+from foldlog.eventlog.ports import Subject
+from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+
+from .. import script
+from ..contestants import Wanted, many, stored_bytes, worker_process
+from ..settings import Collected, Measured, Settings
+from ..workload import USAGE
+from .long_run import loading, timed_ms
+from .workload_a import AT_ONCE, PAYLOAD
+
+RUNS = 3000
+READ = 15
+"""So many runs are read, spread over the stream."""
+PLAIN, S2 = "foldlog", "foldlog, compression s2"
+STORED = "bytes on disk of a run of ordinary text"
+LOAD = "load of a run that nobody read since the server started"
+LOAD_AGAIN = "load of that run again"
+
+
+async def measure(settings: Settings) -> Measured:
+    """As many runs in a stream of each kind."""
+    found = Collected()
+    for who, compression in ((PLAIN, "none"), (S2, "s2")):
+        with tempfile.TemporaryDirectory() as directory, _setting(compression):
+            await _measured(found, who, Path(directory) / "server", settings)
+    found.add(STORED, PAYLOAD, "B", script.payload_bytes())
+    return found.measured()
+
+
+async def _measured(found: Collected, who: str, store: Path, settings: Settings) -> None:
+    async with EphemeralServer(store, sync="default") as server:
+        settings.say(f"{who}: runs")
+        subjects = await _filled(server.url, settings.count(RUNS, 20))
+    found.add(STORED, who, "B", stored_bytes(server.store) / len(subjects))
+    async with EphemeralServer(store) as again, JetStreamLog.open(again.url) as log:
+        settings.say(f"{who}: loads")
+        for subject in _spread(subjects, settings.rounds_of(READ)):
+            found.add(LOAD, who, "ms", await timed_ms(loading(log, subject, whole=True)))
+            found.add(LOAD_AGAIN, who, "ms", await timed_ms(loading(log, subject, whole=True)))
+
+
+async def _filled(url: str, runs: int) -> list[Subject]:
+    """So many runs in one shard, in the order of their ends."""
+    subjects: list[Subject] = []
+    async with (
+        JetStreamLog.open(url, shards=1) as log,
+        Runtime.open(log=log, registry=registry_of()) as runtime,
+        worker_process(url, f"{__name__}:registry"),
+    ):
+
+        async def run(_steps: int) -> None:
+            handle = await runtime.start(agent, script.QUESTION, executor="durable")
+            await handle.result()
+            subjects.append(await runtime.locate(handle.run_id))
+
+        await many(run)(Wanted(runs=runs, at_once=AT_ONCE))
+    return subjects
+
+
+def _spread(subjects: list[Subject], count: int) -> list[Subject]:
+    return [subjects[(2 * place + 1) * len(subjects) // (2 * count)] for place in range(count)]
+
+
+@contextlib.contextmanager
+def _setting(compression: str) -> Iterator[None]:
+    before = os.environ.get("FOLDLOG_COMPRESSION")
+    os.environ["FOLDLOG_COMPRESSION"] = compression
+    try:
+        yield
+    finally:
+        del os.environ["FOLDLOG_COMPRESSION"]
+        if before is not None:
+            os.environ["FOLDLOG_COMPRESSION"] = before
+
+
+# ---- workload A in words
+
+
+WORDS = [
+    word for word in " ".join(pydoc_data.topics.topics.values()).split() if word.isalpha() and word.isascii()
+]
+"""Those of Python's own manual: each as often as there, but drawn by lot, so that no sentence comes twice."""
+
+
+def words(chars: int) -> str:
+    """A text of that length."""
+    return " ".join(random.choices(WORDS, k=chars // 2))[:chars]
+
+
+@tool(effect="pure")
+async def lookup(q: str) -> str:
+    """Look something up."""
+    return words(len(script.found(q)))
+
+
+class Worded:
+    """As the instant model, with as many characters."""
+
+    def check(self, model: str) -> None:
+        """There is one."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The next pair of calls, or the answer."""
+        if request.round < script.STEPS:
+            for index, call in enumerate(script.call_ids(request.round)):
+                arguments = json.dumps({"q": words(len(script.query(call)))})
+                yield CallDelta(index=index, id=call, name=script.TOOL, arguments=arguments)
+            yield Finished(reason="tool_calls", usage=USAGE)
+        else:
+            yield TextDelta(words(script.ANSWER_CHARS))
+            yield Finished(reason="stop", usage=USAGE)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+agent: Agent[str] = Agent("worded", model="worded:all", tools=[lookup], max_steps=script.STEPS)
+
+
+def registry_of() -> Registry:
+    """A registry of the agent; a runtime closes the one it is given."""
+    return Registry(agents=[agent], providers={"worded": Worded()})
+
+
+registry = registry_of()
+"""What the worker serves."""
