@@ -58,6 +58,10 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     refresh: ToolsRefreshRequested | None = None
     slot: PendingSlot | None = None
     """Why nobody drives it, where so many runs of its agent are driven as may be."""
+    behind: tuple[str, ...] = ()
+    """The runs of its session that come before it, the one whose turn it is first."""
+    unclaimed: bool = False
+    """Nothing keeps it from being driven, and nobody drives it: a worker that serves its agent is wanted."""
 
 
 def pending_of(state: RunState) -> Pending:

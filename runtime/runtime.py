@@ -66,7 +66,7 @@ from .registry import Registry
 from .resume_tokens import new_token, place_of
 from .rules import rules_of
 from .runnable import Runnable, all_members, is_runnable
-from .sessions import drop_last_turns, session_history
+from .sessions import drop_last_turns, runs_before, session_history
 from .slots import calls_in_line, waiting_for
 from .snapshots import snapshot_setting
 from .stream import stream_run
@@ -605,7 +605,9 @@ class RunHandle(Generic[OutputT]):
         calls = tuple(
             msgspec.structs.replace(call, slot=in_line.get(call.tool_call_id)) for call in found.calls
         )
-        return msgspec.structs.replace(found, calls=calls, slot=await waiting_for(log, state))
+        slot, behind = await waiting_for(log, state), await runs_before(log, state)
+        unclaimed = state.runnable and state.owner is None and slot is None and not behind
+        return msgspec.structs.replace(found, calls=calls, slot=slot, behind=behind, unclaimed=unclaimed)
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""

@@ -17,7 +17,8 @@ from ..eventlog.events import LaneUpdated
 from ..eventlog.names import lane_subject, run_subject
 from ..eventlog.ports import CommitWrite, Log, Subject
 from ..projections.history import History, PastTurn, TurnState, fold_turn
-from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, restored
+from ..projections.run_state import RunState
+from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, read_lane, restored
 from .register import register_write
 from .submission import check_text, lane_of
 
@@ -53,6 +54,16 @@ async def read_turn(log: Log, run: Subject) -> PastTurn | None:
             return state.turn()
         await log.clock.sleep(STALE_READ_S)
     raise LogUnavailable(f"the end of run {run.id} cannot be seen yet; the same call may be repeated")
+
+
+async def runs_before(log: Log, state: RunState) -> tuple[str, ...]:
+    """The runs of its lane that come before a run which nobody has driven yet, head first."""
+    lane = state.submitted.lane if state.submitted is not None else None
+    if lane is None or state.over or state.epoch:  # who was driven is at the head
+        return ()
+    _subject, _head, queue = await read_lane(log, lane)
+    runs = [entry.run for entry in queue]
+    return tuple(runs[: runs.index(state.run)]) if state.run in runs else ()
 
 
 async def drop_last_turns(log: Log, session: str, turns: int) -> int:

@@ -411,6 +411,10 @@ def _pending_rows(found: Pending) -> list[list[Part]]:
     if (slot := found.slot) is not None:
         held = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
         rows.append(["slot", one_line(slot.agent), held])
+    if found.behind:
+        rows.append(["turn", found.behind[0], f"{len(found.behind) + 1}. of its session"])
+    if found.unclaimed:
+        rows.append(["worker", "", "nobody drives it"])
     if found.paused is not None:
         rows.append(["pause", found.paused, ""])
     if found.pause_requested:

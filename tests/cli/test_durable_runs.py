@@ -47,6 +47,8 @@ def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: P
     run = project.only_run()
     assert ended.err.splitlines()[-1].endswith(f"runs stream {run}")
     assert project.run("runs", "show", run, "--json").document["status"] == "queued"
+    waits = project.run("runs", "pending", run)
+    assert (waits.code, waits.out.splitlines()[-1].split()) == (0, ["worker", "nobody", "drives", "it"])
 
 
 def test_whoever_comes_back_sees_the_whole_run(project: Project, start: Start) -> None:

@@ -110,6 +110,24 @@ async def test_whoever_looks_at_a_live_run_sees_what_it_waits_for(place: Place, 
     assert (ended.status, ended.calls, ended.approvals, ended.messages) == ("completed", (), (), ())
 
 
+async def test_a_run_that_nobody_drives_says_what_it_waits_for(cheap: Place, script: Script) -> None:
+    gate = Gate()
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[gate.tool])
+    other = Agent("other", model=script(says("done")))
+    await cheap.open(agent)
+    first, second, third = [await cheap.start(agent, session="s") for _ in range(3)]
+    await gate.entered.wait()
+    found = await third.pending()
+    assert (found.status, found.behind, found.unclaimed) == ("queued", (first.run_id, second.run_id), False)
+    assert ((await first.pending()).behind, (await first.pending()).unclaimed) == ((), False)
+    alone = await cheap.runtime.start(other, "x", executor="durable")
+    assert ((await alone.pending()).behind, (await alone.pending()).unclaimed) == ((), True)
+    await alone.cancel()
+    assert not (await alone.pending()).unclaimed
+    gate.opened.set()
+    await third.result(timeout_s=30)
+
+
 async def test_usage_of_a_live_run_is_that_of_all_below_it_and_in_the_end_that_of_its_result(
     place: Place, script: Script
 ) -> None:
