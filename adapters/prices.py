@@ -6,7 +6,8 @@
     output_usd = 0.40
 
 The data of genai-prices is looked up by the address of the provider's API, so that a server of one's own that happens
-to serve a model of a known name is not priced as somebody else's. It is read from the installed package only.
+to serve a model of a known name is not priced as somebody else's. How much a model reads is no matter of who is paid:
+`openai:gpt-4o` behind a gateway has the window that it has at OpenAI. The data is read from the installed package only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from .project_file import project_tables
 from .strict_tables import StrictTable
 
 _MILLION = 1_000_000
+_OPENAI = "https://api.openai.com/v1"
+_OF_OPENAI = frozenset({"openai", "openai-responses"})
+"""Providers whose models are OpenAI's, wherever they are called."""
 UsdPerMillion = Annotated[Decimal, Field(ge=0, strict=False, allow_inf_nan=False)]
 
 
@@ -70,6 +74,8 @@ class ModelPrices:
     def window_tokens(self, model: str, api_url: str | None) -> int | None:
         """The model's window by the data; null where it does not say."""
         known = _known(model, api_url)
+        if known is None and api_url is not None and model.partition(":")[0] in _OF_OPENAI:
+            known = _known(model, _OPENAI)
         return None if known is None else cast("int | None", known[1].context_window)
 
 

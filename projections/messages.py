@@ -76,6 +76,9 @@ def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
     return hashlib.sha256(previous.encode() + _LINK_ENCODER.encode(link)).hexdigest()
 
 
+_NO_SYSTEM = "the role is user, assistant or tool; what the system prompt says are the agent's instructions"
+
+
 def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
     """Messages as a caller gives them: `{role, content}`, with `tool_calls` and `tool_call_id` where they belong.
 
@@ -90,9 +93,9 @@ def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
             raise ValueError(f"message {number}: {error}") from error
         unknown = set(item) - {"role", "content", "tool_calls", "tool_call_id"}
         if unknown or message.role == "system":
-            raise ValueError(
-                f"message {number}: {'unknown field ' + min(unknown) if unknown else 'role system'}"
-            )
+            known = "known are role, content, tool_calls, tool_call_id"
+            why = f"unknown field {min(unknown)!r}; {known}" if unknown else _NO_SYSTEM
+            raise ValueError(f"message {number}: {why}")
         open_calls = _pair(number, message, open_calls)
         messages.append(message)
     if open_calls:

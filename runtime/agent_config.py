@@ -389,7 +389,8 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     return [
         ConfigProblem(
             "hitl_tools",
-            f"hitl_tools: {name!r} is no tool of the agent{nearest(name, known)}",
+            f"hitl_tools: {name!r} is no tool of the agent"
+            + (nearest(name, known) if near(name, known) else "; list it in tools, too"),
             near(name, known),
         )
         for name in config.hitl_tools

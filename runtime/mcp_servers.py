@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import msgspec
 
@@ -150,6 +150,7 @@ def _parse(name: str, entry: Any) -> ServerConfig:
     fields = {key: value for key, value in entry.items() if key not in _KIND_KEYS}
     if unknown := _unknown_keys(path, fields, (*kind.__struct_fields__, *_KIND_KEYS)):
         raise AgentConfigError("; ".join(problem.message for problem in unknown), unknown)
+    _check_effects(f"{path}.effects", fields.get("effects"))
     try:
         config = msgspec.convert(fields, kind)
     except msgspec.ValidationError as invalid:
@@ -172,6 +173,13 @@ def _unknown_keys(path: str, entry: Iterable[Any], known: Collection[str]) -> li
         for key in entry
         if key not in known
     ]
+
+
+def _check_effects(path: str, effects: object) -> None:
+    """What is no table is told with the rest."""
+    for tool, effect in effects.items() if isinstance(effects, Mapping) else ():
+        if effect not in get_args(Effect):
+            _refuse(f"{path}.{tool}", f"{effect!r} is no effect; known are {', '.join(get_args(Effect))}")
 
 
 def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:

@@ -12,7 +12,7 @@ names say the scope:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
@@ -73,9 +73,13 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     keys: MemoryKeys
 
 
+_Key = Annotated[str, msgspec.Meta(min_length=1)]
+"""Not empty: all whom nobody named would share one memory."""
+
+
 class _Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    user_id: str | None = None
-    session_id: str | None = None
+    user_id: _Key | None = None
+    session_id: _Key | None = None
 
 
 class _Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

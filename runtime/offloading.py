@@ -75,7 +75,7 @@ class Retrieval:
         given = {key: value for key, value in arguments.items() if value is not None}
         name, offset, limit = given.get("id"), given.get("offset", 0), given.get("limit", LIMIT_MAX)
         if not isinstance(name, str) or not _is_count(offset) or not _is_count(limit):
-            raise ToolFailed("give id as text, offset and limit as whole numbers")
+            raise ToolFailed("give id as text, offset and limit as whole numbers from 0 on")
         try:
             text = (await self._artifacts.get(name)).decode(errors="replace")
         except KeyError:

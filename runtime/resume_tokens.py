@@ -15,6 +15,7 @@ import msgspec
 from ..eventlog.errors import ApprovalError
 
 SECRET_BYTES = 32
+_BEGIN = "foldlog-resume."
 _TOKEN = re.compile(r"foldlog-resume\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{1,64})\.[A-Za-z0-9_-]{43}")
 
 
@@ -33,7 +34,11 @@ def new_token(run_id: str, approval_id: str) -> str:
 
 def place_of(token: str) -> TokenPlace:
     """What the token names. Raises `ApprovalError`, which does not tell the text, for one that is none."""
-    match = _TOKEN.fullmatch(str(token).strip())
+    text = str(token).strip()
+    match = _TOKEN.fullmatch(text)
     if match is None:
-        raise ApprovalError("this is no resume token: they begin with 'foldlog-resume.'")
+        why = (
+            "it is not whole; copy it once more" if text.startswith(_BEGIN) else f"they begin with {_BEGIN!r}"
+        )
+        raise ApprovalError(f"this is no resume token: {why}")
     return TokenPlace(match[1], match[2], hashlib.sha256(match[0].encode()).hexdigest())

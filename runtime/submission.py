@@ -41,8 +41,10 @@ def submitted_event(
     for what_text, text in (("the session", session), ("the idempotency key", idempotency_key)):
         if text is not None:
             check_text(what_text, text)
+            if not text:
+                raise ConfigError(f"{what_text} is empty; leave it out, or say which")
     history = _history(messages)
-    extra = _json_object("metadata", metadata or {})
+    extra = _json_object("metadata", {} if metadata is None else metadata)
     run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
     config = runnable.submission_config(run)
     what = {"config": config, "input": input, "messages": history, "session": session, "metadata": extra}

@@ -46,7 +46,7 @@ def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
     With a registry its tools and providers are looked for as well; what stands at a module is held to its own.
     """
     try:
-        if path.endswith(_FILES) or ":" not in path:
+        if path.lower().endswith(_FILES) or ":" not in path:
             yield from _check_data(path, _read(path), registry)
             return
         found = Registry.load(path)
@@ -95,18 +95,19 @@ def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked
 def _read(path: str) -> dict[str, Any]:
     """The table in a file. Raises `ConfigError` that says why it cannot be read."""
     file = Path(path)
-    if file.suffix not in _FILES:
+    kind = file.suffix.lower()
+    if kind not in _FILES:
         raise ConfigError("give a .toml or .json file, or MODULE:NAME of an agent or a registry")
     try:
         text = file.read_text(encoding="utf-8-sig")
-        toml = file.suffix == ".toml"
+        toml = kind == ".toml"
         data = tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_distinct)
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}") from None
     except RecursionError:
         raise ConfigError("it is nested too deeply") from None
     except ValueError as error:  # of either format, and of bytes that are no UTF-8
-        raise ConfigError(f"it is no {file.suffix[1:].upper()}: {error}") from None
+        raise ConfigError(f"it is no {kind[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError("a table with the agent's keys is expected")
     return data

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 _BOUNDS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "more than",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "pattern": "matching {}",
 }
 _TEXTS = {"email": "name@example.com", "date": "2026-01-31", "uri": "https://example.com"}
 """Texts that fit their format."""
@@ -40,16 +46,34 @@ def _fields(form: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: field if isinstance(field, Mapping) else {} for name, field in found}
 
 
-def _choices(field: Mapping[str, Any]) -> list[Any]:
-    titled = [
-        each["const"] for each in field.get("oneOf", ()) if isinstance(each, Mapping) and "const" in each
+def _choices(field: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """What may be chosen, each with what it is called, if that is told."""
+    either = field.get("oneOf") or field.get("anyOf") or ()
+    told = [each for each in either if isinstance(each, Mapping) and "const" in each]
+    if told:
+        return [(each["const"], str(each.get("title", ""))) for each in told]
+    values, names = (list(field.get(key) or ()) for key in ("enum", "enumNames"))
+    return [
+        (value, str(name))
+        for value, name in itertools.zip_longest(values, names[: len(values)], fillvalue="")
     ]
-    return titled or list(field.get("enum", ()))
+
+
+def _items(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a list is made of."""
+    items = field.get("items") if field.get("type") == "array" else None
+    return items if isinstance(items, Mapping) else {}
+
+
+def _listed(choices: list[tuple[Any, str]]) -> str:
+    return ", ".join(_json(value) + (f" ({name})" if name else "") for value, name in choices)
 
 
 def _type(field: Mapping[str, Any]) -> str:
     if choices := _choices(field):
-        return "one of " + ", ".join(map(_json, choices))
+        return f"one of {_listed(choices)}"
+    if choices := _choices(_items(field)):
+        return f"a list of {_listed(choices)}"
     kind = field.get("type", "anything")
     return str(kind) if not field.get("format") else f"{kind} ({field['format']})"
 
@@ -57,7 +81,7 @@ def _type(field: Mapping[str, Any]) -> str:
 def _bounds(field: Mapping[str, Any]) -> Iterator[str]:
     for key, words in _BOUNDS.items():
         if key in field:
-            yield f"{words} {_json(field[key])}"
+            yield words.format(_json(field[key]))
 
 
 def _number(field: Mapping[str, Any]) -> int | float:
@@ -68,16 +92,22 @@ def _number(field: Mapping[str, Any]) -> int | float:
     return most if isinstance(most, int | float) and most < 0 else 0
 
 
+def _count(field: Mapping[str, Any]) -> int:
+    """How many a list needs."""
+    least = field.get("minItems")
+    return least if isinstance(least, int) else 0
+
+
 def _example(field: Mapping[str, Any]) -> Any:
     if "default" in field:
         return field["default"]
     if choices := _choices(field):
-        return choices[0]
+        return choices[0][0]
     examples: dict[str, Any] = {
         "boolean": True,
         "integer": _number(field),
         "number": _number(field),
-        "array": [],
+        "array": [value for value, _ in _choices(_items(field))][: _count(field)],
         "object": {},
     }
     text = _TEXTS.get(field.get("format", ""), "...")

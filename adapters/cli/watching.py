@@ -89,7 +89,8 @@ class Watcher:
         """Whether the event tells of a pause that still holds, of the run or of one below it."""
         if not (isinstance(event, Status) and event.status == "paused"):
             return False
-        return (await self._runtime.get_run(event.run_id).state()).paused is not None
+        state = await self._runtime.get_run(event.run_id).state()
+        return state.paused is not None and event.at >= (state.elapsed.paused_at or 0.0)
 
     async def _has_details(self) -> bool:
         """People are shown what becomes of tool calls, if the run's executor tells."""

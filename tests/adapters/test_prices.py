@@ -50,7 +50,14 @@ def test_a_model_of_the_data_has_a_price_in_which_cached_input_is_cheaper_and_a_
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:8000/v1", "https://llm.example/v1"])
 def test_a_server_that_the_data_does_not_know_has_no_price_whatever_its_models_are_called(url: str | None):
     assert ModelPrices().price("openai:gpt-4o", TOKENS, url) is None
-    assert ModelPrices().window_tokens("openai:gpt-4o", url) is None
+    assert ModelPrices().window_tokens("house:gpt-4o", url) is None
+
+
+def test_a_model_of_openai_has_its_window_behind_a_gateway_too():
+    gateway = "https://llm.example/v1"
+    for model in ("openai:gpt-4o", "openai-responses:gpt-4o"):
+        assert ModelPrices().window_tokens(model, gateway) == 128_000
+    assert ModelPrices().window_tokens("openai:our-own", gateway) is None
 
 
 def test_an_unknown_model_of_a_known_server_has_no_price():

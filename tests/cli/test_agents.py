@@ -68,6 +68,14 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             {"a_toml": 'name = "a"\n[mcp_servers.s]\ncomand = "x"\nurl = "http://x"'},
             "unknown key 'mcp_servers.s.comand'",
         ),
+        (
+            {"a_toml": 'name = "a"\n[mcp_servers.s]\nurl = "http://x"\neffects = {find = "safe"}'},
+            "mcp_servers.s.effects.find: 'safe' is no effect; known are pure, idempotent, unsafe",
+        ),
+        (
+            {"a_TOML": 'name = "a"\nhitl_tools = ["deploy"]'},
+            "a.TOML: hitl_tools: 'deploy' is no tool of the agent; list it in tools, too",
+        ),
         ({"a_toml": "name = "}, "a.toml: it is no TOML: Invalid value (at end of document)"),
         ({"a_json": "[" * 100_000}, "a.json: it is nested too deeply"),
         ({"a_json": '\ufeff{"name": "ä"}'}, "a.json: name: 'ä' must be"),

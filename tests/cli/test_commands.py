@@ -324,8 +324,8 @@ def test_a_run_is_given_messages_and_metadata(examples: None, tmp_path: Path) ->
     [
         ("{", "is not JSON"),
         ('{"role": "user"}', "has to hold a JSON list of messages"),
-        ('[{"role": "system", "content": "x"}]', "messages: message 1: role system"),
-        ('[{"role": "user", "content": "x", "name": "y"}]', "messages: message 1: unknown field name"),
+        ('[{"role": "system", "content": "x"}]', "messages: message 1: the role is user, assistant or tool"),
+        ('[{"role": "user", "content": "x", "name": "y"}]', "messages: message 1: unknown field 'name'"),
         (
             '[{"role": "tool", "tool_call_id": "a"}]',
             "messages: message 1: a result for 'a', which no message",

@@ -24,10 +24,31 @@ def test_each_thing_that_is_asked_has_a_line() -> None:
     assert list(form_lines(FORM)) == [
         "guests: integer, required (Guests - how many come)",
         'room: one of "red", "blue", required',
-        'menu: one of "a", "b", required',
+        'menu: one of "a" (Fish), "b" (Meat), required',
         "outside: boolean, required, default false",
         "mail: string (email), optional",
     ]
+
+
+def test_all_that_a_server_may_ask_for_is_told_with_its_bounds_and_its_titles() -> None:
+    titled = {"anyOf": [{"const": "a", "title": "Fish"}, {"const": "b"}]}
+    fields: dict[str, Any] = {
+        "name": {"type": "string", "minLength": 2, "maxLength": 5},
+        "code": {"type": "string", "pattern": "^[A-Z]+$"},
+        "dishes": {"type": "array", "items": titled, "minItems": 1, "maxItems": 2},
+        "days": {"type": "array", "items": {"enum": ["sat", "sun"]}},
+        "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["small", "large"]},
+    }
+    form = {"type": "object", "properties": fields, "required": ["dishes", "size"]}
+    assert list(form_lines(form)) == [
+        "name: string, at least 2 characters, at most 5 characters, optional",
+        'code: string, matching "^[A-Z]+$", optional',
+        'dishes: a list of "a" (Fish), "b", at least 1 of them, at most 2 of them, required',
+        'days: a list of "sat", "sun", optional',
+        'size: one of "s" (small), "l" (large), required',
+    ]
+    assert json.loads(answer_template(form)) == {"dishes": ["a"], "size": "s"}
+    assert value_problem(json.loads(answer_template(form)), form) is None
 
 
 def test_what_is_to_be_filled_in_has_all_that_is_required_and_fits_the_form() -> None:

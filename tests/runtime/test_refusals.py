@@ -369,6 +369,10 @@ async def test_a_server_that_is_not_there_is_one_clear_error(url: str) -> None:
         ({"messages": [{"role": "king", "content": ""}]}, "message 1"),
         ({"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]}, "message 1"),
         ({"metadata": {"when": object()}}, "metadata"),
+        ({"metadata": []}, "metadata must be a JSON object, not list"),
+        ({"metadata": {"memory": {"scope": {"user_id": ""}}}}, "length >= 1 - at `\\$.scope.user_id`"),
+        ({"session": ""}, "the session is empty"),
+        ({"idempotency_key": ""}, "the idempotency key is empty"),
     ],
 )
 async def test_a_wrong_argument_is_named(script: Script, options: dict[str, Any], what: str) -> None:

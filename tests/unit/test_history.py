@@ -189,11 +189,11 @@ CALL = {"id": "c1", "name": "look", "arguments": "{}"}
 @pytest.mark.parametrize(
     ("messages", "told"),
     [
-        ([{"role": "system", "content": "x"}], "message 1: role system"),
+        ([{"role": "system", "content": "x"}], "message 1: the role is user, assistant or tool"),
         ([{"role": "usr", "content": "x"}], "message 1: Invalid enum value 'usr'"),
         ([{"content": "x"}], "message 1: Object missing required field `role`"),
         ([{"role": "user", "content": 3}], "message 1: Expected `str`, got `int`"),
-        ([{"role": "user", "contents": "x"}], "message 1: unknown field contents"),
+        ([{"role": "user", "contents": "x"}], "message 1: unknown field 'contents'; known are role, content"),
         (
             [{"role": "user", "content": "x"}, {"role": "tool", "tool_call_id": "c1"}],
             "message 2: a result for 'c1', which no message before it calls",
