@@ -368,6 +368,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
         completed_at=float(event.metadata.get("completed_at", 0.0)),
         evidence=tuple(event.metadata.get("evidence", ())),
         breaker=str(event.metadata.get("breaker", "")),
+        slot_cycle=str(event.metadata.get("slot_cycle", "")),
     )
 
 

@@ -281,6 +281,8 @@ class _Guided(Turn):
         self._rest: list[tuple[int, Event]] = list(enumerate(commit.events, commit.recorded.commit.rev))
         self._rest.reverse()
         self._before: frozenset[Effect] = frozenset(pending(run.state, self.now))
+        starts = {start.tool_call_id for start in unsafe_starts(run.state, self.now)}
+        self._startable = starts | {effect.call_id for effect in self._before if isinstance(effect, CallTool)}
         self._revision = commit.recorded.commit.rev
 
     def add(self, *events: StoredEvent) -> None:
@@ -401,6 +403,8 @@ class _Guided(Turn):
                     isinstance(e, Evaluate) and (e.name, e.ordinal) == (command.name, command.ordinal)
                     for e in self._before
                 )
+            case ToolReturned(call_id=call_id, slot_cycle=slot) if slot:  # it gave way before it was started
+                awaited = call_id in self._startable
             case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id) | MemoMade(call_id=call_id):
                 awaited = any(isinstance(e, CallTool) and e.call_id == call_id for e in self._before)
             case _:

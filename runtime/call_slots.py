@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from ..eventlog.errors import FoldlogError
 from ..projections.run_state import CallState, RunState
+from .commands import ToolReturned
 from .journal import through_outages
-from .slots import Slots, call_slots_name
+from .planning import STEP as PLANNER_STEP
+from .slot_cycles import call_slots_name
+from .slots import Slots, WaitsForItself
 
 if TYPE_CHECKING:
     from .drive import Driver
@@ -37,11 +40,10 @@ class CallSlots:
         asking = self._ask(call_id)
         return asking is None or (asking.done() and not asking.cancelled() and asking.result())
 
-    async def wait(self, call_id: str) -> None:
-        """Wait until the call may start."""
+    async def wait(self, call_id: str) -> bool:
+        """Wait until the call may start; false if it never will."""
         asking = self._ask(call_id)
-        if asking is not None:
-            await asyncio.shield(asking)
+        return asking is None or await asyncio.shield(asking)
 
     def sweep(self) -> None:
         """Give back what calls held that are over, or wait for people. Called while the run is the driver's."""
@@ -64,10 +66,33 @@ class CallSlots:
             host, journal = self._driver.host, self._driver.journal
             name, since = call_slots_name(slot), self._claimed_at
             slots = self._asked[call_id] = Slots(host, journal, name, 1, call=call_id, claimed_at=since)
-            asking = asyncio.create_task(through_outages(host.log.clock, slots.until_taken))
+            asking = asyncio.create_task(self._asked_for(slots, slot, call_id))
             asking.add_done_callback(lambda _: self._driver.ring())
             self._asking[call_id] = asking
         return self._asking[call_id]
+
+    async def _asked_for(self, slots: Slots, slot: str, call_id: str) -> bool:
+        """Wait in line; a call that gives way has failed, and is not tried again."""
+        try:
+            return await through_outages(self._driver.clock, slots.until_taken)
+        except WaitsForItself as error:
+            await self._driver.children.settle(call_id)  # those of an attempt that was not finished
+            self._driver.post(self._without(call_id, slot, str(error)))
+            return False
+
+    def _without(self, call_id: str, slot: str, why: str) -> ToolReturned:
+        state, now = self._driver.state, self._driver.clock.now()
+        call = _call(state, call_id)
+        return ToolReturned(
+            step=state.step if call_id in state.calls else PLANNER_STEP,
+            call_id=call_id,
+            attempt=call.attempt if call is not None else 0,
+            status="error",
+            error=f"not called: {why}",
+            started_at=now,
+            completed_at=now,
+            slot_cycle=slot,
+        )
 
     def _slot(self, call_id: str) -> str | None:
         call = _call(self._driver.state, call_id)

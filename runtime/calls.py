@@ -280,7 +280,8 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         return
     if returned.attempt != call.attempt:  # that attempt's outcome is stored already
         return
-    if returned.status != "success" and not returned.breaker and _retries(turn, call, returned):
+    made = not (returned.breaker or returned.slot_cycle)
+    if returned.status != "success" and made and _retries(turn, call, returned):
         wait_s = returned.retry_after_s or backoff_s(turn.rules.retry, call.failures + 1, call.id)
         turn.add(
             ToolAttemptFailed(
@@ -303,6 +304,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         details={
             **({"evidence": list(returned.evidence)} if returned.evidence else {}),
             **({"breaker": returned.breaker} if returned.breaker else {}),
+            **({"slot_cycle": returned.slot_cycle} if returned.slot_cycle else {}),
         },
     )
 

@@ -134,6 +134,8 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """The artifacts that the attempt stored: `id`, `media_type`, `size_bytes`."""
     breaker: str = ""
     """The circuit breaker that did not let the call through; empty if it was made."""
+    slot_cycle: str = ""
+    """The slot that the call was not given since it waited, in the end, for itself; empty if it was made."""
     misused: bool = False
     """The arguments were at fault, and not the tool."""
 

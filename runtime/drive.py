@@ -516,8 +516,8 @@ class Driver:
         if self._tools is None:
             with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
                 await self.tools()  # before the check: nothing may be awaited between it and the start
-        if spec is not None and spec.slot is not None:
-            await self._slots.wait(call.id)
+        if spec is not None and spec.slot is not None and not await self._slots.wait(call.id):
+            return
         breaker = tool_breaker_of(self, call)
         if breaker is not None and (refused := await breaker.admit()) is not None:
             self.post(refused_call(effect, refused, self.clock.now()))

@@ -1,70 +1,145 @@
-"""Runs that hold slots and wait, through those below them, for the slots of each other: one of those below gives way.
+"""Who holds a slot and waits, in its family, for slots that are held in the same way: one gives way.
 
-Agents with limits that start runs of each other get there. Nothing in the log says so by itself: it is found out by
-who has waited for a while and seen no change. All who look find the same runs; the one that was submitted last fails.
+Runs with limits that start runs of each other get there, and calls that hold the slot of their tool while they start
+runs which need one. A holder waits for what is below it; and after a takeover, when its call has to get its slot anew,
+for what drives it from above. Nothing in the log says so by itself: it is found out by who has waited for a while and
+seen no change. All who look find the same; what was submitted last gives way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from ..eventlog.events import SlotHolder, SlotsUpdated
 from ..eventlog.names import run_subject
 from ..eventlog.ports import Log
+from ..projections.run_state import RunState
 from ..projections.slots import next_in_line
 from .journal import Journal
-from .waking import ancestors, family_of
+from .waking import family_of
+
+Held = Mapping[str, Iterable[frozenset["Waiting"]]]
+"""By the name of the slots, for each that holds one, or could: what has to get a slot before it can go on."""
 
 
 class Waiting(msgspec.Struct, frozen=True, order=True):
-    """A run below one that holds a slot: when it was submitted, its id, and the slots that it stands in line for."""
+    """A run in line for its agent's slots, or a call (`call` not empty) for its tool's: it waits for `slots`."""
 
     submitted_at: float
     run: str
+    call: str
     slots: str
 
 
+def slots_name(agent: str) -> str:
+    """The name of an agent's slots."""
+    return f"agent:{agent}"
+
+
+def call_slots_name(slot: str) -> str:
+    """The name of the slots behind a tool's `slot`."""
+    return f"call:{slot}"
+
+
+def calls_that_need(state: RunState) -> Iterator[tuple[str, str]]:
+    """The open calls of a run whose tools name a slot: the call's id, and the slot."""
+    for call in () if state.over else (*state.calls.values(), *state.planning.calls.values()):
+        spec = state.tools.get(call.name)
+        if call.result is None and spec is not None and spec.slot is not None:
+            yield call.id, spec.slot
+
+
+def stuck(name: str, held: Held) -> frozenset[Waiting]:
+    """What waits for ever, if these slots are never free again; empty if they may be.
+
+    Slots move that somebody holds who needs none, or slots only that move.
+    """
+    moving: set[str] = set()
+    while more := {slots for slots in held.keys() - moving if _moves(held[slots], moving)}:
+        moving |= more
+    if name in moving:
+        return frozenset()
+    waits = (each for slots in held.keys() - moving for needed in held[slots] for each in needed)
+    return frozenset(each for each in waits if each.slots not in moving)
+
+
+def _moves(holders: Iterable[frozenset[Waiting]], moving: set[str]) -> bool:
+    return any(all(each.slots in moving for each in needed) for needed in holders)
+
+
 class Search:
-    """One look at who waits for whom. `waiting` are the runs that were found to wait for what does not move."""
+    """One look at who waits for whom: the slots that can be reached from some, each read once."""
 
-    def __init__(
-        self, log: Log, name_of: Callable[[str], str], read: Callable[[str], Awaitable[SlotsUpdated]]
-    ) -> None:
-        self._log, self._name_of, self._read = log, name_of, read
-        self._seen: set[str] = set()
-        self.waiting: set[Waiting] = set()
+    def __init__(self, log: Log, read: Callable[[str], Awaitable[tuple[int, SlotsUpdated]]]) -> None:
+        """`read` gives the position of slots, and what they hold."""
+        self._log, self._read_slots = log, read
+        self._slots: dict[str, SlotsUpdated] = {}
+        self.positions: dict[str, int] = {}
 
-    async def moves(self, slots: str) -> bool:
-        """Whether one of these slots is free, or held by a run that does not wait for itself."""
+    async def look(self, name: str) -> frozenset[Waiting]:
+        """What waits for ever for these slots, and those behind them (`stuck`). Raises `LogUnavailable`."""
+        held: dict[str, list[frozenset[Waiting]]] = {}
+        todo = [name]
+        while todo:
+            slots = todo.pop()
+            if slots not in held:
+                held[slots] = await self._holders(slots)
+                todo += [each.slots for needed in held[slots] for each in needed]
+        return stuck(name, held)
+
+    async def _holders(self, slots: str) -> list[frozenset[Waiting]]:
         now = await self._read(slots)
-        if list(next_in_line(now)) or not now.holders:
-            return True
-        for holder in now.holders:
-            if holder.run not in self._seen:
-                self._seen.add(holder.run)
-                if holder.call or await self._goes_on(holder):
-                    return True
-        return False
+        if next_in_line(now) or not now.holders:
+            return [frozenset()]
+        return [await self._waits_of(holder) for holder in now.holders]
 
-    async def _goes_on(self, holder: SlotHolder) -> bool:
-        """A run goes on that waits for nothing, or for slots only that move."""
-        for each in await self._below(holder):
-            if not await self.moves(each.slots):
-                self.waiting.add(each)
-                return False
-        return True
-
-    async def _below(self, holder: SlotHolder) -> list[Waiting]:
+    async def _waits_of(self, holder: SlotHolder) -> frozenset[Waiting]:
         root = holder.root or holder.run
         family = await family_of(Journal(self._log, run_subject(holder.shard, root, root)))
-        found: list[Waiting] = []
-        for run, journal in family.items():
-            state = journal.state
-            waits = state.runnable and state.owner is None and journal.rules.runs_max is not None
-            if waits and holder.run in ancestors(family, run):
-                slots = self._name_of(state.agent)
-                if any(each.run == run for each in (await self._read(slots)).waiting):
-                    found.append(Waiting(state.submitted_at, run, slots))
-        return found
+        return frozenset(
+            [
+                Waiting(journal.state.submitted_at, run, call, slots)
+                for run, journal in family.items()
+                for call, slots in _lines(journal)
+                if _needs(holder, family, run, call)
+                if await self._stands_in_line(run, call, slots)
+            ]
+        )
+
+    async def _stands_in_line(self, run: str, call: str, slots: str) -> bool:
+        return any((each.run, each.call) == (run, call) for each in (await self._read(slots)).waiting)
+
+    async def _read(self, slots: str) -> SlotsUpdated:
+        if slots not in self._slots:
+            self.positions[slots], self._slots[slots] = await self._read_slots(slots)
+        return self._slots[slots]
+
+
+def _lines(journal: Journal) -> Iterator[tuple[str, str]]:
+    """Where the run may stand in line: its call, empty for itself, and the name of the slots."""
+    state = journal.state
+    if state.runnable and state.owner is None and journal.rules.runs_max is not None:
+        yield "", slots_name(state.agent)
+    for call, slot in calls_that_need(state):
+        yield call, call_slots_name(slot)
+
+
+def _needs(holder: SlotHolder, family: Mapping[str, Journal], run: str, call: str) -> bool:
+    """Whether the holder goes on only when this run or call does: it is below it, or drives it from above."""
+    if any(above == holder.run and holder.call in {"", by} for above, by in _way_up(family, run)):
+        return True
+    if call and (run, "") == (holder.run, holder.call):
+        return True
+    above = _way_up(family, holder.run)
+    return (run, call) in above if call else run in {each for each, _ in above}
+
+
+def _way_up(family: Mapping[str, Journal], run: str) -> list[tuple[str, str]]:
+    """The runs above a run, the nearest first, each with the call that leads to it, empty for a node."""
+    found: list[tuple[str, str]] = []
+    while run in family and (submitted := family[run].state.submitted) and (parent := submitted.parent):
+        found.append((parent.run, parent.tool_call_id or ""))
+        run = parent.run
+    return found

@@ -28,7 +28,7 @@ from .decide import take
 from .journal import REFUSALS_MAX, STALE_READ_S, Journal, following
 from .owed import wakeup_for
 from .register import read_register, register_write
-from .slot_cycles import Search
+from .slot_cycles import Search, call_slots_name, calls_that_need, slots_name
 from .turn import Turn
 from .waking import family_of
 
@@ -44,18 +44,13 @@ CYCLE_LEASES = 2
 """After so many leases without a change it is looked whether those who wait do so for each other."""
 SLOT_TIMER = "slot"
 
+
+class WaitsForItself(Exception):
+    """A call gives way: what holds the slot that it needs waits for slots that are held until the call is over."""
+
+
 Taking = Literal["taken", "waits", "full", "stale"]
 """What became of a wish for a slot; `full`: even the line is as long as it may be."""
-
-
-def slots_name(agent: str) -> str:
-    """The name of an agent's slots."""
-    return f"agent:{agent}"
-
-
-def call_slots_name(slot: str) -> str:
-    """The name of the slots behind a tool's `slot`."""
-    return f"call:{slot}"
 
 
 def slots_of(host: Host, journal: Journal) -> Slots | None:
@@ -86,13 +81,10 @@ async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
 async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
     """The open calls of a run that wait for the slot of their tool, with its name. Raises `LogUnavailable`."""
     found: dict[str, str] = {}
-    for call in state.calls.values():
-        spec = state.tools.get(call.name)
-        if state.over or call.result is not None or spec is None or spec.slot is None:
-            continue
-        _head, now = await _read(log, call_slots_name(spec.slot))
-        if any((each.run, each.call) == (state.run, call.id) for each in now.waiting):
-            found[call.id] = spec.slot
+    for call, slot in calls_that_need(state):
+        _head, now = await _read(log, call_slots_name(slot))
+        if any((each.run, each.call) == (state.run, call) for each in now.waiting):
+            found[call] = slot
     return found
 
 
@@ -164,7 +156,8 @@ class Slots:
     async def until_taken(self) -> bool:
         """Wait in line within this process until there is a slot; false if the run is over, or somebody drives it.
 
-        A slot that stays free for a lease's time is not waited for by those before.
+        A slot that stays free for a lease's time is not waited for by those before. Raises `WaitsForItself` for a call
+        that gives way.
         """
         out_of_turn, quiet = False, 0
         while not self._journal.state.over and (self._call or self._journal.state.owner is None):
@@ -174,25 +167,37 @@ class Slots:
             quiet = quiet + 1 if out_of_turn else 0
             if out_of_turn:
                 await self.look_after()
-            if quiet >= CYCLE_LEASES and not self._call:
+            if quiet >= CYCLE_LEASES:
                 await self._give_way()
         return False
 
     async def _give_way(self) -> None:
-        """Fail the run if it waits, in the end, for itself, and was submitted last of all that do."""
+        """Let go if what waits here waits, in the end, for itself, and was submitted last of all that do.
 
-        async def read(name: str) -> SlotsUpdated:
-            return (await _read(self._log, name))[1]
-
-        state, search = self._journal.state, Search(self._log, slots_name, read)
-        if await search.moves(self._name) or max(search.waiting).run != state.run:
+        It is looked for twice: what did not move in between was there at one time.
+        """
+        first, again = Search(self._log, self._where), Search(self._log, self._where)
+        stuck = await first.look(self._name)
+        if not stuck or (max(stuck).run, max(stuck).call) != (self._journal.subject.id, self._call):
             return
-        agents = ", ".join(sorted({each.slots.partition(":")[2] for each in search.waiting}))
-        why = f"all slots of agent {state.agent!r} have runs that wait, as this one does, for slots of each other"
+        if await again.look(self._name) != stuck or again.positions != first.positions:
+            return
+        names = ", ".join(sorted({_told(each.slots) for each in stuck}))
+        why = f"who holds {_told(self._name)} waits, as this does, for slots of each other ({names})"
+        message = f"{why}: raise concurrency.runs_max, share fewer slots, or break the circle"
+        if self._call:
+            raise WaitsForItself(message)
+        await self._fail(message)
+
+    async def _where(self, name: str) -> tuple[int, SlotsUpdated]:
+        head, now = await _read(self._log, name)
+        return head.position, now
+
+    async def _fail(self, message: str) -> None:
+        state = self._journal.state
         turn = Turn(state, self._journal.rules, self._log.clock.now())
         take(turn, Claim(self._host.worker, self._host.lease_s))
-        remedy = "raise their concurrency.runs_max, or break the circle"
-        take(turn, PreparationFailed(error_type="slot_cycle", message=f"{why} ({agents}): {remedy}"))
+        take(turn, PreparationFailed(error_type="slot_cycle", message=message))
         await self._journal.store(turn.events, epoch=state.epoch)
 
     async def look_later(self) -> None:
@@ -326,6 +331,12 @@ class Slots:
 
     def _too_fast(self) -> LogUnavailable:
         return LogUnavailable(f"the slots {self._name!r} change faster than they can be read; try again")
+
+
+def _told(slots: str) -> str:
+    """Slots in words, by their name."""
+    kind, _, name = slots.partition(":")
+    return f"{'agent' if kind == 'agent' else 'slot'} {name!r}"
 
 
 def _wakeup(waiter: SlotWaiter, revision: int) -> Wakeup:

@@ -191,6 +191,12 @@ async def ink(what: str) -> str:
     return f"inked {what}"
 
 
+@tool(effect="idempotent", slot="press", timeout_s=None)
+async def engrave(to: str, ctx: ToolContext) -> str:
+    """Keep the one press while another agent draws."""
+    return await ctx.run(_agent(to), "sub question")
+
+
 @tool(effect="pure", parallel=False)
 async def alone(n: int) -> int:
     """Run beside no other call."""

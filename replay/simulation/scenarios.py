@@ -21,7 +21,21 @@ import msgspec
 
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
-from .cast import Call, a_model, a_scene, an_agent, calls, crowd, decide_on, ink, inquire, order, press, says
+from .cast import (
+    Call,
+    a_model,
+    a_scene,
+    an_agent,
+    calls,
+    crowd,
+    decide_on,
+    engrave,
+    ink,
+    inquire,
+    order,
+    press,
+    says,
+)
 from .world import Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -349,6 +363,16 @@ def one_press(world: World) -> list[Job]:
     replies = first, calls(("delegate", {"to": "inner"}), ("press", {"what": "d"})), says("done")
     agent = an_agent(world, "one_press", *replies, extra=[press, ink])
     return [Job(agent, f"question {n}") for n in range(2)]
+
+
+@scenario(compared=False)
+def circles(world: World) -> list[Job]:
+    """Calls that have the press and wait for an agent that needs it, and may be driven once; and that agent alone."""
+    inking = calls(("ink", {"what": "x"})), says("drawn")
+    artist = an_agent(world, "artist", *inking, extra=[ink], concurrency={"runs_max": 1})
+    replies = calls(("engrave", {"to": "artist"}), ("look", {"at": "a"})), says("done")
+    engraver = an_agent(world, "circles", *replies, extra=[engrave])
+    return [Job(engraver, "question"), Job(artist, "sub question"), Job(engraver, "another")]
 
 
 @scenario

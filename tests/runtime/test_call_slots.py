@@ -10,11 +10,11 @@ import pytest
 from foldlog.adapters.builtin import Workspace, builtin_tools
 from foldlog.adapters.runners import DirectRunner
 from foldlog.eventlog import ConfigError
-from foldlog.eventlog.events import Effect
+from foldlog.eventlog.events import ChildStarted, Effect, ToolResult
 from foldlog.eventlog.names import slots_subject
 from foldlog.runtime import Agent, ToolContext, tool
 from foldlog.runtime.journal import following
-from foldlog.runtime.slots import call_slots_name
+from foldlog.runtime.slot_cycles import call_slots_name
 
 from .conftest import Place, call, calls, says, when
 
@@ -104,6 +104,75 @@ async def test_a_call_that_asks_people_gives_its_slot_back_meanwhile(place: Plac
     assert (await (await place.start(agent, "job")).result(timeout_s=30)).output == "done"
     await asking.resolve(event.approval_id, "approved")  # type: ignore[union-attr]
     assert (await asking.result(timeout_s=30)).output == "asked"
+
+
+async def test_a_call_below_the_one_that_holds_its_slot_is_not_made(cheap: Place, script: Script) -> None:
+    """A workspace is such a slot: who has it and starts an agent that changes it waits for himself."""
+
+    @tool(name="below", effect="idempotent", slot="press")
+    async def below(context: ToolContext) -> str:
+        """Have a helper use the press, who holds it."""
+        return await context.run(helper, "help")
+
+    press = Press()
+    press.gate.set()
+    asked = calls(call("print", "c1", what="a"), call("emboss", "c2", what="b"))
+    model = script(asked, says("could not"))
+    helper = Agent(
+        "helper", model=model, tools=[press.tool("print", "unsafe"), press.tool("emboss", "idempotent")]
+    )
+    boss = Agent("boss", model=script(calls(call("below")), says("done")), tools=[below])
+    await cheap.open(boss, helper, lease_s=1.0)
+    run = await cheap.start(boss)
+    assert (await run.result(timeout_s=30)).output == "done"
+    assert press.used == 0
+    (child,) = [each for each in await cheap.events(run) if isinstance(each, ChildStarted)]
+    results = [
+        e for e in await cheap.events(cheap.runtime.get_run(child.child_run)) if isinstance(e, ToolResult)
+    ]
+    assert [each.metadata["slot_cycle"] for each in results] == ["press", "press"]
+    assert [each.metadata["attempt"] for each in results] == [1, 1]
+    assert "who holds slot 'press' waits, as this does, for slots of each other (slot 'press')" in str(
+        results[0].error
+    )
+
+
+async def test_of_a_run_and_a_call_that_wait_for_each_other_one_gives_way(
+    cheap: Place, script: Script
+) -> None:
+    """The run has the slot of its agent and needs the press; who has the press needs a run of that agent."""
+    there = asyncio.Barrier(2)
+    press = Press()
+    press.gate.set()
+
+    @tool(effect="pure")
+    async def meet() -> str:
+        """Wait until both have what they hold."""
+        await there.wait()
+        return "met"
+
+    @tool(name="engrave", effect="idempotent", slot="press", timeout_s=60)
+    async def engrave(context: ToolContext) -> str:
+        """Have an artist draw it first."""
+        await there.wait()
+        return await context.run(artist, "draw")
+
+    scenes = [
+        when("begin", calls(call("meet")), calls(call("print", what="a")), says("printed")),
+        when("draw", says("drawn")),
+    ]
+    limit = {"runs_max": 1}
+    tools = [meet, press.tool("print", "unsafe")]
+    artist = Agent("artist", model=script(scenes=scenes), tools=tools, concurrency=limit)
+    engraver = Agent("engraver", model=script(calls(call("engrave")), says("engraved")), tools=[engrave])
+    await cheap.open(artist, engraver, workers=2, lease_s=1.0)
+    runs = [await cheap.start(artist, "begin"), await cheap.start(engraver, "begin")]
+    outputs = [(await run.result(timeout_s=30)).output for run in runs]
+    assert outputs == ["printed", "engraved"]
+    failed = [
+        e for run in runs for e in await cheap.events(run) if isinstance(e, ToolResult) and not e.success
+    ]
+    assert len(failed) == 1
 
 
 def test_what_changes_a_workspace_needs_its_slot_and_what_reads_it_does_not(tmp_path: Any) -> None:

@@ -13,7 +13,8 @@ from foldlog.projections.pending import PendingSlot
 from foldlog.runtime import Agent, RunHandle, tool
 from foldlog.runtime.drive import Host
 from foldlog.runtime.journal import Journal, following
-from foldlog.runtime.slots import slots_name, slots_of
+from foldlog.runtime.slot_cycles import slots_name
+from foldlog.runtime.slots import slots_of
 
 from .conftest import Place, call, calls, says, when
 
