@@ -1,10 +1,10 @@
 """Commits: what one append stores, its encoding, and the hash chain that ties a run's commits together.
 
-A commit is one JSON object: `v` vocabulary version, `run`, `root` (left out where it is the run itself), `rev` the
-revision of its first event (1, 2, ...; dense), `append` the writer's fresh id, `prev` the SHA-256 (hex) of the run's
-previous commit as stored ("" for the first), `epoch` of the writer, `at` Unix seconds, `path` the agent path, `events`,
-and last `sum`: the first 16 hex digits of the SHA-256 of all bytes before `,"sum":` closed with `}`. `prev` shows that
-an earlier commit was changed, `sum` that this one was.
+A commit is one JSON object: `v` vocabulary version, `run`, `root`, `rev` the revision of its first event (1, 2, ...;
+dense), `append` the writer's fresh id, `prev` the SHA-256 (hex) of the run's previous commit as stored ("" for the
+first), `epoch` of the writer, `at` Unix seconds, `path` the agent path, `events`, and last `sum`: the first 16 hex
+digits of the SHA-256 of all bytes before `,"sum":` closed with `}`. `prev` shows that an earlier commit was changed,
+`sum` that this one was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .ports import Stored, Subject
 from .upcasters import UPCASTERS, VERSION, Upcasters
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One append, decoded; the fields in the order in which they are stored."""
 
     append: str
@@ -31,15 +31,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     prev: str
     rev: int
-    root: str = ""
+    root: str
     run: str
-    v: int
+    v: int = VERSION
     sum: str = ""
-
-    @property
-    def top(self) -> str:
-        """The run at the top of the family: `root`, which is stored where that is another run."""
-        return self.root or self.run
 
 
 class Sealed(NamedTuple):
@@ -52,7 +47,7 @@ class Sealed(NamedTuple):
 class _RawCommit(msgspec.Struct, frozen=True, kw_only=True):
     v: int
     run: str
-    root: str = ""
+    root: str
     rev: int
     append: str
     prev: str
@@ -117,7 +112,7 @@ def seal(commit: Commit) -> Sealed:
     if Unknown in map(type, commit.events):
         plain = [event.data if type(event) is Unknown else event for event in commit.events]
         commit = msgspec.structs.replace(commit, events=plain)
-    body = memoryview(_ENCODER.encode(commit))[: -_SUM_BYTES if commit.sum else -1]
+    body = memoryview(_ENCODER.encode(commit))[: -len(_SUM_KEY) - len(commit.sum) - 2]
     whole = hashlib.sha256(body)
     closed = whole.copy()
     closed.update(b"}")
@@ -280,7 +275,7 @@ def as_read(recorded: Recorded) -> Iterator[Event]:
         yield msgspec.structs.replace(
             event,
             run_id=commit.run,
-            root_id=commit.top,
+            root_id=commit.root,
             agent=event.agent or agent,
             agent_path=event.agent_path or commit.path,
             revision=commit.rev + index,

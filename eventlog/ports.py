@@ -34,11 +34,6 @@ class Subject(msgspec.Struct, frozen=True, order=True):
     root: str
     id: str
 
-    @property
-    def above(self) -> str:
-        """The root, if it is another run; else empty."""
-        return self.root if self.root != self.id else ""
-
 
 class Family(msgspec.Struct, frozen=True):
     """Selects the commits of a root run and of all runs below it."""

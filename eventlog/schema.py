@@ -59,7 +59,7 @@ _DIGEST = {"type": "string", "pattern": "^([0-9a-f]{64})?$"}
 _COMMIT_FIELDS: dict[str, JsonSchema] = {
     "v": {"minimum": 1, "description": "Version of the vocabulary that the events are written in."},
     "run": {"description": "The run, or the lane or key, whose sequence this is."},
-    "root": {"description": "The root run of its family, where that is another run."},
+    "root": {"description": "The root run of its family."},
     "rev": {"minimum": 1, "description": "Revision of the first event; revisions of a run are dense."},
     "append": {"description": "Unique to this append; by it a writer finds out whether it was stored."},
     "prev": {
@@ -94,7 +94,7 @@ def commit_schema() -> JsonSchema:
         "description": "What one append to a run stores.",
         "type": "object",
         "properties": _marked(properties),
-        "required": [name for name in properties if name != "root"],
+        "required": list(properties),
         "$defs": {name: _described(schema) for name, schema in definitions.items()},
     }
 

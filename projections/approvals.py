@@ -113,7 +113,7 @@ def _requested(event: ApprovalRequested, recorded: Recorded, *, aside: bool) -> 
     return ApprovalRow(
         approval_id=event.approval_id,
         run_id=commit.run,
-        root_id=commit.top,
+        root_id=commit.root,
         shard=recorded.subject.shard,
         agent_path=commit.path,
         kind=event.kind,

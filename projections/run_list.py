@@ -136,7 +136,7 @@ class RunList:
         commit = recorded.commit
         after = row or RunRow(
             run_id=commit.run,
-            root_id=commit.top,
+            root_id=commit.root,
             shard=recorded.subject.shard,
             agent=commit.path.rpartition("/")[2],
             agent_path=commit.path,

@@ -218,7 +218,7 @@ class _Run:
     def __init__(self, commits: Sequence[_Commit], registry: Registry | None) -> None:
         first = commits[0].recorded.commit
         self.commits, self.registry, self.number = commits, registry, 0
-        self.state = RunState(run=first.run, root=first.top, path=first.path, submitted_at=first.at)
+        self.state = RunState(run=first.run, root=first.root, path=first.path, submitted_at=first.at)
         self.rules = Rules()
         self.turns = self.requests = self.shared = self.unread = 0
 
@@ -580,7 +580,7 @@ def state_at(trace: Trace, revision: int, run: str | None = None) -> Point:
     for recorded, event in _events_of(trace, run):
         commit = recorded.commit
         if not last:
-            state = RunState(run=commit.run, root=commit.top, path=commit.path, submitted_at=commit.at)
+            state = RunState(run=commit.run, root=commit.root, path=commit.path, submitted_at=commit.at)
         last = event.revision or last
         apply(state, _without_reading(event, commit.path), commit.at)  # type: ignore[arg-type] # a stored event
         if isinstance(event, Claimed):

@@ -33,7 +33,7 @@ class Trace(msgspec.Struct, frozen=True):
     @property
     def root(self) -> str:
         """The id of the family's root run; empty for an empty trace."""
-        return self.commits[0].commit.top if self.commits else ""
+        return self.commits[0].commit.root if self.commits else ""
 
 
 def trace_of(stored: Iterable[Stored]) -> Trace:

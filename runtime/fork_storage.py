@@ -16,7 +16,6 @@ from ..eventlog.events import ApprovalRequested, Status, StoredEvent, Text, Tool
 from ..eventlog.names import run_subject
 from ..eventlog.offload import outline_of, put_aside, spill
 from ..eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
-from ..eventlog.upcasters import VERSION
 from . import offloading
 from .journal import DECISIONS_MAX, EVENTS_BYTES_MAX, STALE_READ_S
 from .owed import WATCH
@@ -103,9 +102,8 @@ def _commits(
         for group in _groups([event for _, event in told]):
             head = heads.get(run, ORIGIN)
             commit = Commit(
-                v=VERSION,
                 run=run,
-                root=run_subject(subject.shard, subject.root, run).above,
+                root=subject.root,
                 rev=head.rev + 1,
                 append=log.clock.new_id(),
                 prev=head.digest,

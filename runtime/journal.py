@@ -42,7 +42,6 @@ from ..eventlog.ports import (
     WakeWrite,
     Write,
 )
-from ..eventlog.upcasters import VERSION
 from ..projections.fold import fold_commit
 from ..projections.run_state import RunState
 from ..projections.snapshot import decode_state
@@ -292,9 +291,8 @@ class Journal:
         """
         state = self.state
         commit = Commit(
-            v=VERSION,
             run=self.subject.id,
-            root=self.subject.above,
+            root=self.subject.root,
             rev=state.head.rev + 1,
             append=append or self._fresh(),
             prev=state.head.digest,

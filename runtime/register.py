@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes, encode
 from ..eventlog.events import StoredEvent, Unknown
 from ..eventlog.ports import At, CommitWrite, Log, Subject
-from ..eventlog.upcasters import VERSION
 
 
 async def read_register(log: Log, subject: Subject) -> tuple[Head, tuple[StoredEvent | Unknown, ...]]:
@@ -25,8 +24,8 @@ def register_write(
 ) -> CommitWrite:
     """The write that makes this its next event, if it still stands at `head`."""
     commit = Commit(
-        v=VERSION,
         run=subject.id,
+        root="",
         rev=head.rev + 1,
         append=append or log.clock.new_id(),
         prev=head.digest,

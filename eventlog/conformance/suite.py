@@ -14,7 +14,6 @@ from ..commits import ORIGIN, Commit, Head, digest_of_bytes, encode
 from ..events import Event, Text
 from ..names import new_run_id, run_subject
 from ..ports import At, CommitWrite, Delivery, Log, Stored, Subject, Wakeup, Write
-from ..upcasters import VERSION
 
 T = TypeVar("T")
 _IDS = SystemClock()
@@ -77,7 +76,6 @@ class Writer:
         root = self.subject.root or self.subject.id
         return encode(
             Commit(
-                v=VERSION,
                 run=self.subject.id,
                 root=root,
                 rev=self.head.rev + 1,

@@ -40,7 +40,6 @@ export function verified({ shard, subject, position, data }, heads) {
   checkSum(data);
   const commit = JSON.parse(data);
   const [kind, root, run] = subject.split(".");
-  commit.root ||= commit.run; // a run that is its own root need not say so
   if (kind !== "run" || commit.run !== run || commit.root !== root) throw new Error(`${subject} holds ${commit.run}`);
   const head = heads.get(run) ?? { revision: 0, digest: "" };
   if (commit.rev !== head.revision + 1) throw new Error(`run ${run}: revision ${commit.rev} follows ${head.revision}`);

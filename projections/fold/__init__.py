@@ -109,7 +109,7 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
     if state.submitted is None:
         state.run, state.root, state.path, state.submitted_at = (
             commit.run,
-            commit.top,
+            commit.root,
             commit.path,
             commit.at,
         )

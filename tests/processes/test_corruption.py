@@ -18,7 +18,6 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream.layout import Layout
-from foldlog.eventlog.upcasters import VERSION
 from foldlog.runtime import RunHandle
 
 from tests.processes import workshop
@@ -136,7 +135,6 @@ def forged(
     last = decode(head.data)
     return encode(
         Commit(
-            v=VERSION,
             run=run or last.run,
             root=last.root,
             rev=last.rev + len(last.events) + skipped,

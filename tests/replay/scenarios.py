@@ -563,11 +563,6 @@ async def remembering(world: World) -> None:
             await end(await rt.start(agent, text, session="talk"))
 
 
-async def root_left_out(world: World) -> None:
-    """A run that is its own root does not store it; its children store theirs."""
-    await child(world)
-
-
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -626,7 +621,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         kept_in_bounds,
         fallen_back,
         remembering,
-        root_left_out,
         from_a_newer_writer,
     )
 }

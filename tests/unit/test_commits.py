@@ -34,7 +34,6 @@ from foldlog.eventlog import (
     verify,
 )
 from foldlog.eventlog.commits import verified
-from foldlog.eventlog.upcasters import VERSION
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +57,6 @@ def history(subject: Subject = RUN) -> list[Stored]:
     head, stored = ORIGIN, []
     for number, events in enumerate(EVENTS, start=1):
         commit = Commit(
-            v=VERSION,
             run=subject.id,
             root=subject.root,
             rev=head.rev + 1,

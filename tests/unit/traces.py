@@ -34,7 +34,6 @@ from foldlog.eventlog.events import (
     Usage,
 )
 from foldlog.eventlog.ports import Stored, Subject
-from foldlog.eventlog.upcasters import VERSION
 
 
 class Family:
@@ -54,7 +53,6 @@ class Family:
         revision, digest, path = self._heads.get(run, (0, "", path))
         self.now += 1.0
         commit = Commit(
-            v=VERSION,
             run=run,
             root=self.root,
             rev=revision + 1,
