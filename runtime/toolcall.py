@@ -116,7 +116,10 @@ async def _called(
     tool = (driver.tools_at_hand or await driver.tools()).get(name)
     if tool is None:
         raise ToolFailed(f"the tool {name!r} is not available in the process that runs the agent now")
-    return _sound_result(tool, await tool.call(await veil.lift(arguments), context))
+    try:
+        return _sound_result(tool, await tool.call(await veil.lift(arguments), context))
+    except ExceptionGroup as group:
+        raise _only(group) from None
 
 
 def _sound_result(tool: Tool, result: Any) -> Any:
@@ -167,8 +170,18 @@ async def tell_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run
         await breaker.failed(returned.status, run)
 
 
+def _only(error: Exception) -> Exception:
+    """What a group of tasks failed with, if that is one thing."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return error
+
+
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if not isinstance(error, BaseExceptionGroup):
+        return told
+    return f"{told}: {'; '.join(_describe(each) for each in error.exceptions)}"
 
 
 def _context(

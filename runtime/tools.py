@@ -317,6 +317,8 @@ def _globals(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _is_context(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _is_context(typing.get_args(annotation)[0])
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         return any(_is_context(member) for member in typing.get_args(annotation))
     if annotation is ToolContextPort:

@@ -35,6 +35,10 @@ async def waits_for_what_is_cancelled(_: ToolContext) -> None:
     await waiting
 
 
+def in_groups(*errors: Exception) -> Callable[..., Any]:
+    return fails(ExceptionGroup("tasks", [ExceptionGroup("more tasks", list(errors))]))
+
+
 class Alarm(BaseException):
     """What time-outs of other libraries are."""
 
@@ -49,7 +53,13 @@ ENDS: list[tuple[Callable[[ToolContext], Any], str]] = [
     (fails(Alarm("too late")), "RuntimeError: Alarm: too late"),
     (waits_for_what_is_cancelled, "the call was cancelled from within the tool"),
     (fails(Retryable("busy", after_s=math.nan)), "busy"),
-    (fails(Retryable("later", after_s="2")), "later"),  # type: ignore[arg-type] # what it is about
+    (in_groups(ToolFailed("one thing")), "one thing"),
+    (in_groups(Retryable("later", after_s=0.001)), "later"),
+    (
+        in_groups(ToolFailed("one"), KeyError("two")),
+        "ExceptionGroup: more tasks (2 sub-exceptions): ToolFailed: one; KeyError: 'two'",
+    ),
+    (fails(Retryable("soon", after_s="2")), "soon"),  # type: ignore[arg-type] # what it is about
     (fails(ToolFailed("odd", result=Unstorable())), "odd"),
     (lambda context: context.memo(5, dict), "the name of a memo is text, not 5"),  # type: ignore[arg-type] # as above
     (lambda context: context.run("agent", "x"), "only agents, swarms and loops can be run, not a str"),  # type: ignore[arg-type]
@@ -84,6 +94,7 @@ async def test_a_call_that_ends_oddly_has_an_error_for_result(
         events = [event async for event in run.stream(detailed=True) if isinstance(event, ToolResult)]
     ended = {event.tool_call_id: event for event in events}
     assert (ended["o"].success, ended["o"].error, ended["e"].result) == (False, told, "fine")
+    assert ended["o"].metadata["attempt"] == (3 if told in {"busy", "later", "soon"} else 1)
     trace = await load_trace(log, run.run_id)
     assert check_trace(trace, ended=True) == []
     assert replay(trace).divergence is None

@@ -247,16 +247,20 @@ async def test_a_context_is_injected_by_its_type_and_not_shown_to_the_model() ->
     assert recorder.progressed == [(1, 2, "half")]
 
 
-async def test_a_context_may_be_optional_or_known_to_the_type_checker_only() -> None:
+async def test_a_context_may_be_optional_annotated_or_known_to_the_type_checker_only() -> None:
     @tool
     def optional(context: ToolContext | None = None) -> bool:
+        return context is not None
+
+    @tool
+    def annotated(context: Annotated[ToolContext, "of this call"]) -> bool:
         return context is not None
 
     def unseen(context: Any) -> bool:
         return context is not None
 
     unseen.__annotations__["context"] = "runtime.ToolContext"
-    for each in (optional, tool(unseen)):
+    for each in (optional, annotated, tool(unseen)):
         assert each.spec.parameters["properties"] == {}
         assert await call(each) is True
     assert optional() is False
