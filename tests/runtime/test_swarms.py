@@ -153,6 +153,41 @@ async def test_a_swarm_in_a_swarm_shows_all_levels_and_the_next_node(place: Plac
     ]
 
 
+@pytest.mark.parametrize("paused", ["inner", "a"])
+async def test_a_pause_of_a_run_below_stops_that_run_at_its_own_boundary_and_none_above_it(
+    cheap: Place, script: Script, paused: str
+) -> None:
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        """Wait to be told to go on."""
+        entered.set()
+        await gate.wait()
+        return "waited"
+
+    a = Agent("a", model=script(calls(call("wait")), says("A")), tools=[wait])
+    b, c = (Agent(name, model=script(says(name.upper()))) for name in "bc")
+    outer = Swarm([Swarm([a, b], "a >> b", name="inner"), c], "inner >> c", name="outer")
+    await cheap.open(outer)
+    run = await cheap.start(outer)
+    await asyncio.wait_for(entered.wait(), 10)
+    children = {
+        each.name: each.child_run for each in await cheap.events(run) if isinstance(each, ChildStarted)
+    }
+    below = cheap.runtime.get_run(children[paused])
+    await below.pause()
+    gate.set()
+    async for event in below.stream(family=False):
+        if event.type == "status" and event.status == "paused":
+            break
+    finished = [each.name for each in await cheap.events(run) if isinstance(each, ChildStarted)]
+    assert finished == ["inner", "a"]
+    assert [(await each.state()).paused for each in (run, below)] == [None, "manual"]
+    await below.resume()
+    assert (await run.result(timeout_s=20)).output == "C"
+
+
 async def test_a_node_that_fails_ends_the_swarm_and_its_siblings(place: Place, script: Script) -> None:
     entered = asyncio.Event()
 
