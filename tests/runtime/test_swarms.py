@@ -172,18 +172,16 @@ async def test_a_pause_of_a_run_below_stops_that_run_at_its_own_boundary_and_non
     await cheap.open(outer)
     run = await cheap.start(outer)
     await asyncio.wait_for(entered.wait(), 10)
-    children = {
-        each.name: each.child_run for each in await cheap.events(run) if isinstance(each, ChildStarted)
-    }
-    below = cheap.runtime.get_run(children[paused])
+    (inner,) = (await run.state()).nodes
+    (first,) = (await cheap.runtime.get_run(inner.child_run).state()).nodes
+    below = cheap.runtime.get_run({"inner": inner, "a": first}[paused].child_run)
     await below.pause()
     gate.set()
     async for event in below.stream(family=False):
         if event.type == "status" and event.status == "paused":
             break
-    finished = [each.name for each in await cheap.events(run) if isinstance(each, ChildStarted)]
-    assert finished == ["inner", "a"]
     assert [(await each.state()).paused for each in (run, below)] == [None, "manual"]
+    assert len((await cheap.runtime.get_run(inner.child_run).state()).nodes) == 1
     await below.resume()
     assert (await run.result(timeout_s=20)).output == "C"
 
