@@ -62,7 +62,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
     `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound). `slot` names what
-    one call at a time may use, of whatever run in whatever process.
+    one call at a time may use, of whatever run in whatever process. `postcondition` is what has to hold after a call: a
+    list of assertions, each its name with its arguments.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int = 1
     source: str = "python"
     slot: str | None = None
+    postcondition: list[dict[str, Json]] = []
 
     @property
     def schema(self) -> ToolSchema:
@@ -189,7 +191,9 @@ QUESTION = "elicitation"
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requested"):
     """Somebody has to decide. `kind`: tool, policy, elicitation, budget, takeover, unverifiable.
 
-    `reason`: the rule that wants it. `injected_args`: what the model wrote besides the arguments of the tool.
+    `reason`: the rule that wants it, or what is missing. `injected_args`: what the model wrote besides the arguments of
+    the tool. Of a call whose postcondition could not be verified: `postcondition` is the report (as in a result's
+    metadata), `evidence` the artifacts that were seen, `result` what the tool returned, if that is known.
     """
 
     approval_id: str
@@ -199,6 +203,9 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requeste
     expires_at: float | None = None
     reason: str = ""
     injected_args: dict[str, Json] = {}
+    postcondition: list[dict[str, Json]] = []
+    evidence: list[dict[str, Json]] = []
+    result: Json = None
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):

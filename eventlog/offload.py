@@ -66,7 +66,7 @@ _TEXTS: dict[type[Event], dict[str, Any]] = {
     Text: {"text": ""},
     Reasoning: {"text": ""},
     ToolCall: {"arguments": {}, "raw_arguments": None, "injected_args": {}},
-    ApprovalRequested: {"arguments": {}, "injected_args": {}},
+    ApprovalRequested: {"arguments": {}, "injected_args": {}, "result": None},
     MessageInjected: {"content": ""},
     ChildReturned: {"output": ""},
     OutputMade: {"output": ""},

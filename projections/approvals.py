@@ -24,8 +24,9 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     """One approval. `decision` is null while somebody still has to decide; times are Unix seconds.
 
     `revoked`: the run ended before anybody decided. `edited_arguments` are those of the decision, if it changed them.
-    `tokens` counts the resume tokens that were issued for it and not revoked; expired ones count. `aside`: the
-    arguments are too large for the list, which has none; the state of the run has them.
+    `tokens` counts the resume tokens that were issued for it and not revoked; expired ones count. `postcondition` is
+    the report about a call that could not be verified, `evidence` what was seen of it. `aside`: the arguments are too
+    large for the list, which has none; the state of the run has them.
     """
 
     approval_id: str
@@ -42,6 +43,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     reason: str = ""
     injected_args: dict[str, Any] = {}
+    postcondition: list[dict[str, Any]] = []
+    evidence: list[dict[str, Any]] = []
     decision: Literal["approved", "rejected", "timed_out", "revoked"] | None = None
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     edited_arguments: dict[str, Any] | None = None
@@ -62,7 +65,7 @@ class Approvals:
     """The fold behind the list of approvals."""
 
     name = "approvals"
-    version = 4
+    version = 5
     row = RunApprovals
     columns = ("pending",)
 
@@ -125,6 +128,8 @@ def _requested(event: ApprovalRequested, recorded: Recorded, *, aside: bool) -> 
         expires_at=event.expires_at,
         reason=event.reason,
         injected_args=event.injected_args,
+        postcondition=event.postcondition,
+        evidence=event.evidence,
         aside=aside,
     )
 

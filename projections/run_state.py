@@ -60,6 +60,8 @@ class CallState(msgspec.Struct):
     failures: int = 0
     asks: int = 0
     """Attempts that ended with a question."""
+    doubts: int = 0
+    """Attempts that could not be verified, and that people had repeated."""
     turn: int = 0
     """Which answer cleared it, 1, 2, ...; 0 for a call that waited for none. Calls take their locks in this order."""
     retry_at: float | None = None
@@ -78,7 +80,7 @@ class CallState(msgspec.Struct):
     @property
     def attempt(self) -> int:
         """The attempt that is under way or next: 1, 2, ..."""
-        return self.failures + self.asks + 1
+        return self.failures + self.asks + self.doubts + 1
 
 
 class ModelCallState(msgspec.Struct):

@@ -17,7 +17,7 @@ import msgspec
 
 from ..eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
 from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogCorrupted, RunConflict, RunNotFound
-from ..eventlog.events import Event, Memoized, ToolResult, Unknown, is_terminal
+from ..eventlog.events import ApprovalRequested, Event, Memoized, ToolResult, Unknown, is_terminal
 from ..eventlog.names import parse_subject_token, shard_of, subject_token
 from ..eventlog.offload import references, restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
@@ -243,7 +243,7 @@ def _evidence(event: Event) -> Iterable[Any]:
     found: Any = ()
     if isinstance(event, ToolResult):
         found = event.metadata.get("evidence", ())
-    elif isinstance(event, Memoized):
+    elif isinstance(event, Memoized | ApprovalRequested):
         found = event.evidence
     return found if isinstance(found, list | tuple) else ()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ..eventlog.events import ToolSpec
 from ..eventlog.ports import Log
+from ..runtime.evidence import Evidence
 from ..runtime.knowledge import KnowledgeStore
 from ..runtime.memory import MemoryStore
 from ..runtime.models import ModelProvider
@@ -15,6 +16,7 @@ from ..runtime.registry import Registry
 from ..runtime.runnable import Runnable
 from ..runtime.todo import TodoTool
 from ..runtime.toolport import Tool, ToolContextPort, ToolSource, ToolSourceFactory
+from ..runtime.verified_tool import Verifiable, Verification
 from .live import Audience
 
 Starts = Counter[str]
@@ -55,6 +57,12 @@ class CountedTool:
             raise
         await self._attended.ended(context)
         return result
+
+    async def verify(
+        self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
+    ) -> Verification:
+        """As the tool itself does."""
+        return await cast("Verifiable", self._inner).verify(arguments, context, own)
 
 
 class _CountedSource:

@@ -162,6 +162,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             )
         case ApprovalRequested(kind=kind) if kind == QUESTION:
             return _asked(state, event)
+        case ApprovalRequested() if event.postcondition:
+            return _unverified(state, event, now)
         case ApprovalResolved():
             return _resolved(event)
         case TokenIssued():
@@ -369,6 +371,25 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
         evidence=tuple(event.metadata.get("evidence", ())),
         breaker=str(event.metadata.get("breaker", "")),
         slot_cycle=str(event.metadata.get("slot_cycle", "")),
+        postcondition=tuple(event.metadata.get("postcondition", ())),
+        settles=call is not None and call.orphaned,
+    )
+
+
+def _unverified(state: RunState, event: ApprovalRequested, now: float) -> ToolReturned:
+    call = state.calls.get(event.tool_call_id or "")
+    return ToolReturned(
+        step=event.step or 0,
+        call_id=event.tool_call_id or "",
+        attempt=call.attempt if call is not None else 0,
+        status="error",
+        result=event.result,
+        error=event.reason,
+        started_at=now,
+        completed_at=now,
+        evidence=tuple(event.evidence),
+        postcondition=tuple(event.postcondition),
+        settles=call is not None and call.orphaned,
     )
 
 

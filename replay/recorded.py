@@ -41,6 +41,7 @@ from ..projections.messages import Message, canonical_json, chain, sha256_hex
 from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
 from ..runtime.context import ArtifactRef
+from ..runtime.evidence import Evidence
 from ..runtime.fork_storage import store
 from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
 from ..runtime.lineage import given_model, with_model
@@ -57,6 +58,7 @@ from ..runtime.opening import open_log
 from ..runtime.runnable import Runnable, all_members
 from ..runtime.shared_family import Ancestors, reopen
 from ..runtime.toolport import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
+from ..runtime.verified_tool import Verification
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
 from .recorded_functions import recorded
@@ -350,6 +352,14 @@ class RecordedTool:
             await self._end.wait()
         raise ToolFailed(f"the recording has no result of the call at {step}.{index}")
 
+    async def verify(self, arguments: Mapping[str, Any], context: Any, own: Evidence | None) -> Verification:
+        """What was found of the recorded call; nothing is looked at again."""
+        run, step, index = context.idempotency_key.rsplit(":", 2)
+        recorded = self._places.of(run, lambda _: False)
+        called = recorded.calls.get((int(step), int(index))) if recorded is not None else None
+        metadata = called.result.metadata if called is not None and called.result is not None else {}
+        return Verification(report=metadata.get("postcondition", ()))
+
     def _has(self, run: RecordedRun, path: str, place: tuple[int, int], arguments: Mapping[str, Any]) -> bool:
         return run.path == path and place in run.calls and self._fits(run.calls[place], arguments)
 
@@ -386,7 +396,7 @@ class RecordedTool:
     def _returned(self, result: ToolResult, context: Any) -> Any:
         evidence = result.metadata.get("evidence", ())
         context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
-        if result.success:
+        if result.success or "postcondition" in result.metadata:  # which tells what is wrong
             return result.result
         status = result.metadata.get("status")
         if status == "timed_out":

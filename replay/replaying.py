@@ -59,7 +59,7 @@ from ..runtime.commands import (
     ToolsResolved,
 )
 from ..runtime.decide import advance, pending, take, unsafe_starts
-from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode
+from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
 from ..runtime.journal import CUT_BEHIND
 from ..runtime.lineage import with_model
 from ..runtime.rules import Rules, rules_of_run
@@ -406,7 +406,9 @@ class _Guided(Turn):
             case ToolReturned(call_id=call_id, slot_cycle=slot) if slot:  # it gave way before it was started
                 awaited = call_id in self._startable
             case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id) | MemoMade(call_id=call_id):
-                awaited = any(isinstance(e, CallTool) and e.call_id == call_id for e in self._before)
+                awaited = any(
+                    isinstance(e, CallTool | VerifyCall) and e.call_id == call_id for e in self._before
+                )
             case _:
                 return
         if not awaited:

@@ -56,7 +56,9 @@ _KEPT = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE
 }
-_ADDED: dict[type[Event], tuple[str, ...]] = {ApprovalRequested: ("reason", "injected_args")}
+_ADDED: dict[type[Event], tuple[str, ...]] = {
+    ApprovalRequested: ("reason", "injected_args", "postcondition", "evidence", "result")
+}
 """Fields that later releases added: left out while empty, so that what was written before keeps its digest."""
 
 

@@ -4,6 +4,7 @@ from ..eventlog.events import Custom
 from .agent import Agent
 from .context import ArtifactRef, ToolContext
 from .durable import DurableExecutor, Worker
+from .evidence import Evidence
 from .executor import CAPABILITIES, Executor
 from .fork_plan import ForkPlan, PlannedCall, PlannedNode
 from .local import LocalExecutor
@@ -13,6 +14,7 @@ from .runtime import RunHandle, RunResult, Runtime
 from .swarm import Swarm
 from .toolport import Answer, ChildFailed, Retryable, ToolFailed
 from .tools import tool
+from .verified_tool import postcondition
 
 __all__ = [
     "CAPABILITIES",
@@ -22,6 +24,7 @@ __all__ = [
     "ChildFailed",
     "Custom",
     "DurableExecutor",
+    "Evidence",
     "Executor",
     "ForkPlan",
     "LocalExecutor",
@@ -37,5 +40,6 @@ __all__ = [
     "ToolContext",
     "ToolFailed",
     "Worker",
+    "postcondition",
     "tool",
 ]

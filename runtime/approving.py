@@ -20,7 +20,7 @@ from ..eventlog.events import (
 from ..eventlog.names import digest_of
 from ..projections.run_state import ApprovalState, CallState, RunState
 from . import timeouts
-from .commands import IssueToken, Resolve, RevokeTokens
+from .commands import IssueToken, Resolve, RevokeTokens, ToolReturned
 from .effects import ExpireApproval
 from .policy import verdict_on
 from .rules import Rules
@@ -52,10 +52,13 @@ def request_approval(
     reason: str = "",
     *,
     arguments: dict[str, object] | None = None,
+    unverified: ToolReturned | None = None,
 ) -> None:
-    """Ask people about a call. `reason`: why, where the kind does not say it; `arguments`: if not those of the call.
+    """Ask people about a call.
 
-    They have the agent's `approval_timeout_s`, but for a call of unknown outcome, which only they can settle.
+    `reason`: why, where the kind does not say it. `arguments`: if not those of the call. `unverified`: what is known of
+    an attempt that could not be verified. They have the agent's `approval_timeout_s`, but for a call of unknown
+    outcome, which only they can settle.
     """
     expires_at = None if kind == "unverifiable" else turn.now + turn.rules.approval_timeout_s
     ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
@@ -71,6 +74,9 @@ def request_approval(
             expires_at=expires_at,
             reason=reason,
             injected_args=call.injected_args,
+            postcondition=list(unverified.postcondition) if unverified is not None else [],
+            evidence=list(unverified.evidence) if unverified is not None else [],
+            result=unverified.result if unverified is not None else None,
         )
     )
 

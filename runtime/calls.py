@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ..eventlog.events import (
     QUESTION,
+    ApprovalRequested,
     ApprovalResolved,
     ChildFinished,
     ChildStarted,
@@ -31,11 +32,15 @@ from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import NESTING_MAX, parse_arguments, split_arguments
 from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
-from .effects import CallTool, Effect, WaitUntil
+from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
+from .postconditions import problem, verdict
 from .rules import DEDUPLICATED, DISTINCT_IDS, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
 from .turn import Turn
+
+UNVERIFIABLE: Final = "unverifiable"
+"""The kind of the approvals about calls of which nobody knows what became of them."""
 
 
 class ApprovalNeeded(NamedTuple):
@@ -96,13 +101,16 @@ def _cleared(state: RunState, call: CallState) -> bool:
         return resolution is not None
     if resolution is None or resolution.decision != "approved":
         return False
-    if approval.request.kind == "unverifiable":
+    if approval.request.kind == UNVERIFIABLE:
         return resolution.outcome == "retry"
     return resolution.outcome is None  # else somebody did by hand what it does
 
 
 def pending(state: RunState, now: float) -> tuple[Effect, ...]:
-    """The calls to run now, and the wait for those that are tried again later."""
+    """The calls to run now, and the wait for those that are tried again later; before all, those to verify."""
+    doubtful = to_verify(state)
+    if doubtful:
+        return tuple(VerifyCall(step=state.step, call_id=c.id, attempt=c.attempt) for c in doubtful)
     ready = [c for c in startable(state, state.calls, now) if _tool(state, c).effect != "unsafe" or c.started]
     waits = [c.retry_at for c in state.calls.values() if c.result is None and c.retry_at and c.retry_at > now]
     starts = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.attempt) for c in ready)
@@ -111,7 +119,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     """The `tool_started` that must be stored before their tools may run (protocol rule 20)."""
-    if not state.model.replied or not state.runnable or state.owner is None:
+    if not state.model.replied or not state.runnable or state.owner is None or to_verify(state):
         return ()
     unsafe = [
         c.id for c in state.calls.values() if c.result is None and not c.started and _is_unsafe(state, c)
@@ -276,9 +284,12 @@ def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
 def returned(turn: Turn, returned: ToolReturned) -> None:
     """An attempt ended: a result, or another attempt later."""
     call = _open_call(turn, returned.step, returned.call_id)
-    if call is None or call.orphaned or call.name not in turn.state.tools:
+    if call is None or call.orphaned is not returned.settles or call.name not in turn.state.tools:
         return
     if returned.attempt != call.attempt:  # that attempt's outcome is stored already
+        return
+    if verdict(returned.postcondition) == "unverifiable":
+        _unverified(turn, call, returned)
         return
     made = not (returned.breaker or returned.slot_cycle)
     if returned.status != "success" and made and _retries(turn, call, returned):
@@ -305,8 +316,17 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
             **({"evidence": list(returned.evidence)} if returned.evidence else {}),
             **({"breaker": returned.breaker} if returned.breaker else {}),
             **({"slot_cycle": returned.slot_cycle} if returned.slot_cycle else {}),
+            **({"postcondition": list(returned.postcondition)} if returned.postcondition else {}),
         },
     )
+
+
+def _unverified(turn: Turn, call: CallState, returned: ToolReturned) -> None:
+    """Neither done nor failed: people say what became of it."""
+    why = problem(returned.postcondition) or ""
+    request_approval(turn, call, UNVERIFIABLE, why, unverified=returned)
+    if turn.state.paused is None:
+        turn.add(Status(status="paused", reason=UNVERIFIABLE))
 
 
 def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
@@ -360,26 +380,39 @@ def child_ended(turn: Turn, ended: ChildEnded) -> None:
     )
 
 
+def to_verify(state: RunState) -> list[CallState]:
+    """The calls in doubt that have a postcondition, which is looked at before people are asked."""
+    return [
+        c
+        for c in state.calls.values()
+        if c.orphaned
+        and c.result is None
+        and (spec := state.tools.get(c.name)) is not None
+        and spec.postcondition
+        and not _is_being_settled(state, c)
+    ]
+
+
 def park_orphans(turn: Turn) -> bool:
     """A claim over an open `tool_started` does nothing but settle (protocol rule 20)."""
     orphans = [c for c in turn.state.calls.values() if c.orphaned and c.result is None]
     if not orphans:
         return False
-    undecided = [c for c in orphans if not _is_being_settled(turn, c)]
+    undecided = [c for c in orphans if not _is_being_settled(turn.state, c)]
     for call in undecided:
-        request_approval(turn, call, "unverifiable")
+        request_approval(turn, call, UNVERIFIABLE)
     if undecided and turn.state.paused is None:
-        turn.add(Status(status="paused", reason="unverifiable"))
+        turn.add(Status(status="paused", reason=UNVERIFIABLE))
     if any(turn.state.approvals[c.approval_id or ""].pending for c in orphans):
-        turn.add(Parked(reason="unverifiable"))
+        turn.add(Parked(reason=UNVERIFIABLE))
         return True
     return False
 
 
-def _is_being_settled(turn: Turn, call: CallState) -> bool:
+def _is_being_settled(state: RunState, call: CallState) -> bool:
     """Asked already, and not answered by a retry whose start was orphaned in its turn."""
-    approval = turn.state.approvals.get(call.approval_id or "")
-    if approval is None or approval.request.kind != "unverifiable":
+    approval = state.approvals.get(call.approval_id or "")
+    if approval is None or approval.request.kind != UNVERIFIABLE:
         return False
     return approval.resolution is None or approval.resolution.outcome != "retry"
 
@@ -392,7 +425,7 @@ def settle(turn: Turn) -> bool:
             _settle(turn, call)
     open_calls = [c for c in state.calls.values() if c.result is None]
     if open_calls and all(awaits_approval(turn, c) for c in open_calls):
-        turn.add(Parked(reason="approval"))
+        turn.add(Parked(reason=UNVERIFIABLE if turn.state.paused == UNVERIFIABLE else "approval"))
     return not open_calls
 
 
@@ -420,8 +453,8 @@ def _settle(turn: Turn, call: CallState) -> None:
     resolution, note = approval.resolution, approval.resolution.note
     if resolution.decision == "timed_out":
         _result(turn, call, status="timed_out", error="nobody approved the call in time")
-    elif approval.request.kind == "unverifiable" or resolution.outcome is not None:
-        _settle_as_told(turn, call, resolution)
+    elif approval.request.kind == UNVERIFIABLE or resolution.outcome is not None:
+        _settle_as_told(turn, call, approval.request, resolution)
     elif resolution.decision == "rejected":
         _result(
             turn,
@@ -435,9 +468,12 @@ def _deduplicated(state: RunState) -> dict[str, object]:
     return {"deduplicated": True} if keeps(state.submitted, DEDUPLICATED) else {}
 
 
-def _settle_as_told(turn: Turn, call: CallState, resolution: ApprovalResolved) -> None:
+def _settle_as_told(
+    turn: Turn, call: CallState, asked: ApprovalRequested, resolution: ApprovalResolved
+) -> None:
     if resolution.outcome == "succeeded":
-        _result(turn, call, status="success", result=resolution.result)
+        told = resolution.result if resolution.result is not None else asked.result
+        _result(turn, call, status="success", result=told)
     elif resolution.outcome == "failed":
         _result(turn, call, status="error", error=resolution.note or "an operator marked the call as failed")
 

@@ -138,6 +138,10 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """The slot that the call was not given since it waited, in the end, for itself; empty if it was made."""
     misused: bool = False
     """The arguments were at fault, and not the tool."""
+    postcondition: tuple[dict[str, Any], ...] = ()
+    """What was found of the tool's postcondition: findings as in `postconditions`."""
+    settles: bool = False
+    """It is what was seen of the world after an attempt whose own outcome is lost."""
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):

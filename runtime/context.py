@@ -15,6 +15,7 @@ from ..eventlog.offload import inline_bytes
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.call_texts import memo_mark, question_mark
 from .agent_config import check_output_schema
+from .evidence import Evidence, sound_evidence
 from .json_values import NotJson, StructT, as_json, as_stored, sound
 from .runnable import is_runnable
 from .toolport import Answer, Asked, ToolFailed
@@ -97,6 +98,8 @@ class ToolContext:
         """What the attempt asked, and ended with. For executors."""
         self.evidence: list[ArtifactRef] = []
         """The artifacts that this attempt stored, or that a part stored which was done before, in their order."""
+        self.observed: Evidence | None = None
+        """What it says that it saw of the world. For executors."""
 
     @property
     def cancelled(self) -> bool:
@@ -218,6 +221,16 @@ class ToolContext:
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
         self._show([reference])
         return reference
+
+    def observe(self, evidence: Evidence) -> None:
+        """Say what the call saw of the world, for the tool's postcondition; what stands in the last one counts.
+
+        Without it the call's result is the evidence. A tool with a probe is judged by the probe alone. Raises
+        `ToolFailed` for what is no `Evidence`, or holds what JSON cannot.
+        """
+        if not isinstance(evidence, Evidence):
+            raise ToolFailed(f"what a call saw is Evidence, not {evidence!r:.60}")
+        self.observed = sound_evidence(evidence)
 
     def _check_open(self, what: str) -> None:
         if not self._open:

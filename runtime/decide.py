@@ -194,7 +194,7 @@ def advance(turn: Turn) -> None:
 
 def _advance_once(turn: Turn) -> bool:
     state, before = turn.state, len(turn.events)
-    if not state.runnable or state.owner is None or not state.prepared:
+    if not state.runnable or state.owner is None or not state.prepared or calls.to_verify(state):
         return False
     if calls.park_orphans(turn):
         return True

@@ -52,6 +52,7 @@ from .effects import (
     LookUp,
     Prepare,
     RunNode,
+    VerifyCall,
     WaitUntil,
 )
 from .journal import STALE_READ_S, Journal, through_outages
@@ -64,6 +65,7 @@ from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
 from .tools import expose
 from .turn import Turn
+from .verifying import verify_call
 
 if TYPE_CHECKING:
     from .registry import Registry
@@ -82,7 +84,7 @@ LOOK_AGAIN_S = 5.0
 """How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
 
 
-_OF_A_STEP = (CallModel, CallTool, Expire)
+_OF_A_STEP = (CallModel, CallTool, VerifyCall, Expire)
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -442,6 +444,8 @@ class Driver:
         match effect:
             case CallTool():
                 await self._call_tool(effect)
+            case VerifyCall():
+                self.post(await verify_call(self, effect, self.state.calls[effect.call_id]))
             case CallModel():
                 if self._ending() is None:  # what was heard since it was launched may have made it needless
                     self.post(await call_model(self, effect))
@@ -650,6 +654,8 @@ class Driver:
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
                 return call is not None and call.result is None and effect.attempt == call.attempt
             case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
+                return False
+            case VerifyCall():
                 return False
 
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:

@@ -36,6 +36,14 @@ class CallTool(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
 
 
+class VerifyCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Look whether an attempt did what it was to do, whose outcome is lost; ends in `ToolReturned`."""
+
+    step: int
+    call_id: str
+    attempt: int
+
+
 class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     """Run a member as a child: the `ordinal`-th (0, 1, ...) of its name. Ends in `ChildEnded`.
 
@@ -81,4 +89,15 @@ class ExpireApproval(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-Effect = Prepare | LookUp | CallModel | CallTool | RunNode | Evaluate | WaitUntil | Expire | ExpireApproval
+Effect = (
+    Prepare
+    | LookUp
+    | CallModel
+    | CallTool
+    | VerifyCall
+    | RunNode
+    | Evaluate
+    | WaitUntil
+    | Expire
+    | ExpireApproval
+)

@@ -40,7 +40,7 @@ from .subagents import subagent_tools
 from .todo import TODO_TOOLS
 from .tokens import Estimate, TokenCounter
 from .toolport import Tool, ToolFunction, ToolSourceFactory
-from .tools import PythonTool, check_injected
+from .tools import check_injected
 
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
@@ -194,7 +194,7 @@ class Registry:
         """What the calls of an agent's tools run, as far as they say so."""
         known = self._known_tools(agent) if isinstance(agent, Agent) else {}
         wanted = [known.get(name) for name in agent.config.tools] if isinstance(agent, Agent) else []
-        return [tool.starts for tool in wanted if isinstance(tool, PythonTool) and tool.starts is not None]
+        return [starts for tool in wanted if (starts := getattr(tool, "starts", None)) is not None]
 
     def capabilities(self, runnable: Runnable[Any]) -> frozenset[str]:
         """What an executor must be able to do for it, with its tools."""

@@ -19,12 +19,15 @@ from .cancelling import is_being_cancelled
 from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
+from .evidence import of_result
 from .json_values import NotJson, as_json, bounded, seconds_of, sound
 from .planning import NOT_AVAILABLE
+from .postconditions import verdict
 from .retelling import count_others
 from .secrets import Veil
 from .toolport import Asked, ChildFailed, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
 from .tools import PythonTool
+from .verifying import verified
 
 if TYPE_CHECKING:
     from .children import CallChildren
@@ -86,7 +89,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
             message=veil.hide(context.question.message),
             form=veil.hide(context.question.form),
         )
-    return ToolReturned(
+    returned = ToolReturned(
         step=effect.step,
         call_id=call.id,
         attempt=effect.attempt,
@@ -100,6 +103,7 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
         misused=misused,
     )
+    return await verified(driver, call, veil, of_result(result, context.observed), returned)
 
 
 def _status_of(failure: ToolFailed) -> ToolStatus:
@@ -166,6 +170,8 @@ async def tell_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run
     """Count what became of a call; one with wrong arguments, or that was aborted, says nothing of the tool."""
     if isinstance(returned, ToolAsked) or returned.status == "success":
         await breaker.worked()
+    elif verdict(returned.postcondition) == "unverifiable":
+        return  # which says nothing of the tool, either
     elif not returned.misused and returned.status != "aborted":
         await breaker.failed(returned.status, run)
 

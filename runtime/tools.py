@@ -71,14 +71,18 @@ class PythonTool(Generic[P, R]):
         Raises `ToolFailed` for arguments that do not fit and for a result that JSON cannot hold, and whatever the
         function raises. A synchronous function runs in a thread, which a cancellation abandons and cannot stop.
         """
-        keywords = self._arguments.validate(arguments)
-        if self._arguments.context is not None:
-            keywords[self._arguments.context] = context
-        result = await self._call(**keywords)
+        result = await self.value(arguments, context)
         try:
             return as_json(result)
         except NotJson as error:
             raise ToolFailed(f"the tool returned a value that JSON cannot hold: {error}") from None
+
+    async def value(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        """As `call`, with what the function returns as it is."""
+        keywords = self._arguments.validate(arguments)
+        if self._arguments.context is not None:
+            keywords[self._arguments.context] = context
+        return await self._call(**keywords)
 
 
 @overload

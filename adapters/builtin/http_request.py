@@ -13,6 +13,7 @@ import msgspec
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import Effect
 from ...runtime.context import ToolContext
+from ...runtime.evidence import Evidence
 from ...runtime.toolport import Retryable, Tool, ToolFailed, ToolTimedOut
 from ...runtime.tools import tool
 from .addresses import PinnedTransport, is_any, is_public
@@ -91,13 +92,15 @@ class _Http:
         request = _request(url, method, headers or {}, body, context.idempotency_key)
         try:
             async with asyncio.timeout(self._settings.timeout_s), self._client() as client:
-                return await self._answer(client, request)
+                answer = await self._answer(client, request)
         except TimeoutError:
             raise ToolTimedOut(self._settings.timeout_s) from None
         except _HOPELESS as error:
             raise ToolFailed(f"{url}: {error}") from None
         except httpx2.HTTPError as error:
             raise Retryable(f"{url}: {str(error) or type(error).__name__}") from None
+        context.observe(_seen(answer))
+        return answer
 
     def _client(self) -> httpx2.AsyncClient:
         allowed = is_any if self._settings.private_addresses else is_public
@@ -121,6 +124,11 @@ class _Http:
             "headers": dict(response.headers),
             **_shown(body, response.charset_encoding or "utf-8", truncated=truncated),
         }
+
+
+def _seen(answer: dict[str, Any]) -> Evidence:
+    media_type = answer["headers"].get("content-type", "text/plain")
+    return Evidence(http_status=answer["status"], text=answer.get("body"), text_type=media_type)
 
 
 def _request(url: str, method: Method, headers: dict[str, str], body: str | None, key: str) -> httpx2.Request:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ...eventlog.events import Effect
 from ...runtime.context import ToolContext
+from ...runtime.evidence import Evidence
 from ...runtime.toolport import Tool
 from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
 from ...runtime.tools import tool
@@ -65,6 +66,7 @@ class _Shell:
             key=context.idempotency_key,
         )
         outcome = await self._outcome(asked, context)
+        context.observe(Evidence(exit_code=outcome.exit_code, text=outcome.output))
         result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
         if outcome.timed_out:
             result["timed_out"] = True

@@ -23,7 +23,7 @@ import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from errno import EACCES, EISDIR, ENOENT
+from errno import EACCES, EISDIR, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -117,9 +117,14 @@ class Workspace:
                 raise
 
     def kind(self, path: str) -> Kind | None:
-        """What is there, a link at the end followed; None for nothing."""
-        with self._place(path) as place:
-            return place.kind()
+        """What is there, a link at the end followed; None for nothing, be it for want of a directory on the way."""
+        try:
+            with self._place(path) as place:
+                return place.kind()
+        except WorkspaceError as error:
+            if error.number not in {ENOENT, ENOTDIR}:
+                raise
+            return None
 
     def open(self, path: str) -> BinaryIO:
         """The regular file, open for reading; the caller closes it. Refuses directories, devices, FIFOs and sockets."""

@@ -278,9 +278,10 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("approval", row.approval_id),
         ("run", f"{row.run_id} ({row.agent_path}, step {row.step})"),
         ("kind", row.kind),
-        ("because", one_line(row.reason)),
+        ("because", "" if row.postcondition else one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
         *_asked(row),
+        *_found(row),
         ("besides", shown(row.injected_args) if row.injected_args else ""),
         ("asked", moment(row.requested_at)),
         ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
@@ -327,6 +328,17 @@ def _asked(row: ApprovalRow) -> Iterator[tuple[str, str]]:
     form = row.arguments.get("schema")
     for number, line in enumerate(form_lines(form) if isinstance(form, dict) else ()):
         yield "" if number else "form", one_line(line)
+
+
+def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:
+    """What was found of the call's postcondition, and what was seen."""
+    from ...runtime.postconditions import told
+    from .escaping import one_line
+
+    for number, finding in enumerate(row.postcondition):
+        yield "" if number else "condition", f"{finding['status']:<6}  {one_line(told(finding))}"
+    for number, artifact in enumerate(row.evidence):
+        yield "" if number else "evidence", f"{artifact['id']} ({artifact['media_type']})"
 
 
 async def _find(runtime: Runtime, approval_id: str) -> ApprovalRow:

@@ -181,6 +181,7 @@ def _result(event: ToolResult, row: Row) -> Row:
     attempt = event.metadata.get("attempt", 1)
     tried = f"attempt {attempt}: " if attempt != 1 else ""
     told = shown(event.result) if event.success else one_line(event.error or "failed")
+    told += " (postcondition holds)" if event.success and event.metadata.get("postcondition") else ""
     return dataclasses.replace(row, detail=tried + told, style=GOOD if event.success else BAD)
 
 

@@ -19,7 +19,7 @@ from foldlog.runtime.toolport import Retryable, ToolFailed, ToolTimedOut
 
 pytestmark = pytest.mark.anyio
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-CONTEXT = cast("ToolContext", SimpleNamespace(idempotency_key="run-1/c1"))
+CONTEXT = cast("ToolContext", SimpleNamespace(idempotency_key="run-1/c1", observe=lambda _: None))
 
 
 @pytest.fixture

@@ -13,7 +13,17 @@ from foldlog.replay import compare
 from foldlog.runtime import Agent, RunHandle
 
 from tests.processes import workshop
-from tests.processes.support import HERE, LEASE_S, PATIENCE_S, Place, command, stored, submitted, undisturbed
+from tests.processes.support import (
+    HERE,
+    LEASE_S,
+    PATIENCE_S,
+    Place,
+    command,
+    one_is_gone,
+    stored,
+    submitted,
+    undisturbed,
+)
 
 
 async def started(place: Place, agent: Agent[str]) -> RunHandle[str]:
@@ -94,6 +104,30 @@ async def test_an_orphaned_local_run_is_driven_on_from_another_process(place: Pl
         await command(place, "runs", "drive", "mine", "tests.processes.workshop:registry")
     assert (await run.result(timeout_s=PATIENCE_S)).output == "At last"
     await place.form(run)
+
+
+@pytest.mark.parametrize(
+    ("point", "times", "output"), [("in remit", 1, "remitted 12"), ("before remit", 0, None)]
+)
+async def test_what_a_killed_worker_did_is_looked_at_and_not_done_again(
+    place: Place, point: str, times: int, output: str | None
+):
+    await place.worker(WORKSHOP_KILL=point)
+    run = await place.runtime.start(workshop.banker, "question", executor="durable")
+    await one_is_gone(list(place.processes.values()))
+    await place.worker()
+    assert (await run.result(timeout_s=PATIENCE_S)).output == "All remitted"
+    (result,) = [event for event in (await place.trace(run)).events if isinstance(event, ToolResult)]
+    assert (result.success, result.result) == (output is not None, output)
+    assert [finding["status"] for finding in result.metadata["postcondition"]] == [
+        "passed" if output else "failed"
+    ]
+    diary = workshop.read_diary()
+    assert (diary.count("remit 12"), diary.count("looked")) == (times, 1)
+    form = await place.form(run)
+    if output is not None:
+        (place.directory / "diary").unlink()
+        assert compare(form, await undisturbed(workshop.banker)).equal
 
 
 @asynccontextmanager

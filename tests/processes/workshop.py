@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from foldlog.adapters.scripted import ScriptedProvider
-from foldlog.runtime import Agent, Registry, ToolContext, tool
+from foldlog.runtime import Agent, Evidence, Registry, ToolContext, postcondition, tool
 from foldlog.runtime.models import Delta, ModelRequest, TextDelta
 from foldlog.runtime.ralph import RalphLoop, Reflection, Scored, Stop
 from foldlog.runtime.swarm import Swarm
@@ -102,6 +102,23 @@ async def pay(euros: int) -> str:
     write_diary("pay")
     die_at("in pay")
     return f"paid {euros}"
+
+
+async def remitted(euros: int) -> Evidence:
+    """Look into the diary whether the money went out; the only one that can be asked once the process is dead."""
+    write_diary("looked")
+    told = {"times": read_diary().count(f"remit {euros}")}
+    return Evidence(data=told, result=f"remitted {euros}")
+
+
+@postcondition({"json_path": {"path": "$.times", "equals": 1}}, probe=remitted)
+@tool(effect="unsafe")
+async def remit(euros: int) -> str:
+    """Remit money."""
+    die_at("before remit")
+    write_diary(f"remit {euros}")
+    die_at("in remit")
+    return f"remitted {euros}"
 
 
 @tool(effect="unsafe")
@@ -229,6 +246,7 @@ chief = agent("chief", "delegate.json", delegate)
 boss = agent("boss", "manage.json", manage)
 sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
+banker = agent("banker", "remit.json", remit)
 
 
 def size(scored: Scored) -> float:
@@ -289,6 +307,7 @@ AGENTS = (
     boss,
     sender,
     quick,
+    banker,
     company,
 )
 

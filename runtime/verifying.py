@@ -1,0 +1,192 @@
+"""Looking whether a call did what it was to do: in the call's time, and what was seen is stored as artifacts.
+
+After a call that returned, and in place of one whose outcome is lost (protocol rule 20). Whatever keeps anybody from
+looking makes the call unverifiable, never done and never failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from ..eventlog.events import Event
+from ..projections.messages import canonical_json, sha256_hex
+from ..projections.run_state import CallState
+from .approving import effective_arguments
+from .call_time import CallTime
+from .calls import idempotency_key
+from .cancelling import is_being_cancelled
+from .commands import ToolReturned
+from .context import CallFacts, ToolContext
+from .effects import VerifyCall
+from .evidence import Evidence, FileSeen
+from .journal import through_outages
+from .json_values import bounded
+from .postconditions import MISSING, PROBE_FAILED, Report, filled, problem, told, unjudged, verdict
+from .secrets import Veil
+from .toolport import ToolFailed
+from .verified_tool import Verifiable, with_defaults
+
+if TYPE_CHECKING:
+    from .drive import Driver
+    from .runnable import Runnable
+
+logger = logging.getLogger("foldlog.tool")
+PROBING = "not available to a probe"
+
+
+async def verified(
+    driver: Driver, call: CallState, veil: Veil, own: Evidence, returned: ToolReturned
+) -> ToolReturned:
+    """What became of an attempt that returned; `own` is the evidence that it gave. Raises nothing but cancellation.
+
+    It is as it was for one that has failed, and for a tool without a postcondition.
+    """
+    if returned.status != "success" or not driver.state.tools[call.name].postcondition:
+        return returned
+    context = _probing(driver, call, veil)
+    report, _ = await _check(driver, call, veil, context, own)
+    wrong, evidence = problem(report), tuple(map(msgspec.to_builtins, context.evidence))
+    return msgspec.structs.replace(
+        returned,
+        status="success" if wrong is None else "error",
+        error=None if wrong is None else bounded(wrong),
+        evidence=(*returned.evidence, *(each for each in evidence if each not in returned.evidence)),
+        postcondition=tuple(map(dict, report)),
+    )
+
+
+async def verify_call(driver: Driver, effect: VerifyCall, call: CallState) -> ToolReturned:
+    """What became of an attempt whose outcome is lost. Raises nothing but cancellation."""
+    veil = Veil(driver.host.registry.secrets, call.name)
+    context, begun = _probing(driver, call, veil), driver.clock.now()
+    report, seen = await _check(driver, call, veil, context, None)
+    if not report:
+        report = unjudged(driver.state.tools[call.name].postcondition, MISSING, "nothing is recorded")
+    wrong = problem(report)
+    return ToolReturned(
+        step=effect.step,
+        call_id=effect.call_id,
+        attempt=effect.attempt,
+        status="success" if wrong is None else "error",
+        result=veil.hide(_result(report, seen)),
+        error=None if wrong is None else bounded(wrong),
+        started_at=begun,
+        completed_at=driver.clock.now(),
+        evidence=tuple(map(msgspec.to_builtins, context.evidence)),
+        postcondition=tuple(map(dict, report)),
+        settles=True,
+    )
+
+
+def _result(report: Report, seen: Evidence | None) -> Any:
+    """What the model reads instead of the result that is lost."""
+    found = verdict(report)
+    if found != "failed" and seen is not None and seen.result is not msgspec.UNSET:
+        return seen.result
+    if found != "passed":
+        return None
+    held = "; ".join(map(told, report))
+    return f"The call was interrupted, and what it was to do is done. Its postcondition holds: {held}"
+
+
+async def _check(
+    driver: Driver, call: CallState, veil: Veil, context: ToolContext, own: Evidence | None
+) -> tuple[Report, Evidence | None]:
+    """The report about an attempt, without secrets; `context` gets the evidence. No report where none is recorded."""
+    spec = driver.state.tools[call.name]
+    limit = CallTime(spec.timeout_s, driver.clock)
+    try:
+        tool = (driver.tools_at_hand or await driver.tools()).get(call.name)
+        if not hasattr(tool, "verify"):
+            raise ToolFailed("the tool has no postcondition in the process that runs the agent now")
+        arguments = await veil.lift(effective_arguments(driver.state, call))
+        verification = await limit.of(cast("Verifiable", tool).verify(arguments, context, own))
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
+        return _unseen(driver, call, "the probe was cancelled from within", veil), None
+    except (Exception, SystemExit) as error:
+        logger.info("the postcondition of %s cannot be looked at", call.name, exc_info=not veil.used)
+        why = f"timed out after {spec.timeout_s:g} s" if limit.expired else _described(error)
+        return _unseen(driver, call, why, veil), None
+    seen = verification.seen
+    if seen is not None:
+        await through_outages(driver.clock, _keep, context, seen)
+    return cast("Report", veil.hide([dict(finding) for finding in verification.report])), seen
+
+
+def _unseen(driver: Driver, call: CallState, why: str, veil: Veil) -> Report:
+    spec = driver.state.tools[call.name]
+    arguments = with_defaults(spec, effective_arguments(driver.state, call))
+    return unjudged(
+        [filled(each, arguments) for each in spec.postcondition], PROBE_FAILED, veil.hide_text(why)
+    )
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, ToolFailed):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+async def _keep(context: ToolContext, seen: Evidence) -> None:
+    """Store what was seen: a text and the files each by themselves, all else as one JSON object."""
+    if seen.text is not None:
+        await context.artifact(seen.text.encode(errors="replace"), seen.text_type)
+    for file in seen.files.values():
+        if file.content is not None:
+            await context.artifact(file.content)
+    facts = {"http_status": seen.http_status, "exit_code": seen.exit_code}
+    rest: dict[str, Any] = {name: value for name, value in facts.items() if value is not None}
+    if seen.data is not msgspec.UNSET:
+        rest["data"] = seen.data
+    if seen.files:
+        rest["files"] = {path: _file(file) for path, file in seen.files.items()}
+    if rest:
+        await context.artifact(canonical_json(rest), "application/json")
+
+
+def _file(file: FileSeen) -> Mapping[str, Any]:
+    facts: dict[str, Any] = {"kind": file.kind}
+    if file.content is not None:
+        facts |= {"sha256": sha256_hex(file.content), "size_bytes": len(file.content)}
+    return facts | ({"problem": file.problem} if file.problem else {})
+
+
+def _probing(driver: Driver, call: CallState, veil: Veil) -> ToolContext:
+    """The context of a probe: it may look, and nobody sees it look."""
+    state = driver.state
+    facts = CallFacts(
+        run_id=state.run,
+        agent_path=state.path,
+        tool_call_id=call.id,
+        tool_name=call.name,
+        idempotency_key=idempotency_key(state, call),
+        may_ask=False,
+        emit_progress=False,
+    )
+    return ToolContext(
+        facts,
+        emit=_drop,
+        run_child=_refuse,
+        remember=_forget,
+        artifacts=veil.over(driver.host.log.artifacts),
+        skip=_drop,
+    )
+
+
+def _drop(*_: Event | int) -> None:
+    """Show nothing."""
+
+
+async def _forget(*_: Any) -> None:
+    """A probe looks anew each time."""
+
+
+def _refuse(runnable: Runnable[Any], _: str) -> Awaitable[str]:
+    raise ToolFailed(f"the agent {runnable.name!r} is {PROBING}")
