@@ -29,6 +29,7 @@ from .appends import Appends
 from .follower import Follower, Page
 from .layout import Layout
 from .messages import Outgoing, timer_message, wake_message
+from .obituaries import Obituaries
 from .streams import Message, WrongPosition, read_last, read_page
 from .wire import Refused, Unanswered, Wire
 from .witness import Witness
@@ -47,6 +48,7 @@ class JetStreamEvents:
         self._layout = layout
         self._shards = shards
         self._witness = Witness(wire, layout, shards)
+        self._obituaries = Obituaries(wire, layout)
         self._appends = [Appends(wire) for _ in range(shards)]
 
     @property
@@ -202,7 +204,8 @@ class JetStreamEvents:
         With `to_end` those of a run may come late, together with its end. It waits while the log is away. Raises
         `LogCorrupted` where a commit is lost, and `ConfigError` if the server denies following.
         """
-        return Follower(self._wire, self._layout, self, selector, after, to_end=to_end)
+        mourned = self._obituaries if to_end else None
+        return Follower(self._wire, self._layout, self, selector, after, mourned)
 
     def _stored(self, shard: int, message: Message) -> Stored:
         return Stored(self._layout.parse(shard, message.subject), message.position, message.data)

@@ -11,9 +11,9 @@ ended, and reads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -21,9 +21,9 @@ import msgspec
 from ..errors import LogCorrupted, LogUnavailable
 from ..ports import Selector, Stored, Subject
 from . import headers
-from .layout import UNHEARD, Layout
-from .link import Handler
+from .layout import Layout
 from .mailbox import Mailbox
+from .obituaries import Obituaries
 from .wire import Wire
 
 IDLE_S = 5.0
@@ -80,16 +80,6 @@ class _Inbox(Mailbox[tuple[bytes, bytes, bytes]]):
         self.stale = True
         self.wake()
 
-    def mourner(self, selector: Selector) -> Handler:
-        """Doubts when whoever drove this run died: maybe before saying that it had ended."""
-        run = selector.id.encode() if isinstance(selector, Subject) else b""
-
-        def hear(_subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
-            if run in data:
-                self.doubt()
-
-        return hear
-
 
 class Follower:
     """The iterator that `follow` returns. Cancelling a wait loses nothing; `aclose` ends the subscription.
@@ -106,11 +96,12 @@ class Follower:
         source: Source,
         selector: Selector,
         after: int,
-        *,
-        to_end: bool = False,
+        obituaries: Obituaries | None = None,
     ) -> None:
+        """With `obituaries` it waits for the end of the run."""
         self._wire, self._layout, self._source, self._selector = wire, layout, source, selector
-        self._to_end = to_end and isinstance(selector, Subject) and selector.kind == "run"
+        self._obituaries = obituaries if isinstance(selector, Subject) and selector.kind == "run" else None
+        self._to_end = self._obituaries is not None
         self._floor = after
         self._above: dict[Subject, int] = {}
         self._ready: deque[Stored] = deque()
@@ -165,14 +156,15 @@ class Follower:
             self._inbox.stale |= not self._inbox.items
 
     async def _begin(self) -> None:
-        inbox = self._inbox
-        sids = [await self._wire.subscribe(self._heard_on(), inbox.take)] if self._republished else []
-        if self._to_end:
-            mourner = inbox.mourner(self._selector)
-            sids.append(self._wire.listen_if_allowed(self._layout.died, mourner, UNHEARD))
+        inbox, ending = self._inbox, contextlib.ExitStack()
+        if self._republished:
+            ending.callback(self._wire.unsubscribe, await self._wire.subscribe(self._heard_on(), inbox.take))
+        if self._obituaries is not None and isinstance(self._selector, Subject):
+            self._obituaries.add(self._selector.root, inbox.doubt)
+            ending.callback(self._obituaries.discard, self._selector.root, inbox.doubt)
         self._wire.on_down.add(inbox.doubt)
-        loop = asyncio.get_running_loop()
-        self._end = weakref.finalize(self, _end, loop, self._wire, sids, inbox.doubt)
+        ending.callback(self._wire.on_down.discard, inbox.doubt)
+        self._end = weakref.finalize(self, _end, asyncio.get_running_loop(), ending)
         self._end.atexit = False
 
     def _heard_on(self) -> bytes:
@@ -242,13 +234,7 @@ class Follower:
             self._floor = stored.position
 
 
-def _end(loop: asyncio.AbstractEventLoop, wire: Wire, sids: list[int], listener: Callable[[], None]) -> None:
-    """End a follower's subscription, also when it was forgotten and is collected by whatever thread."""
+def _end(loop: asyncio.AbstractEventLoop, ending: contextlib.ExitStack) -> None:
+    """End a follower's subscriptions, also when it was forgotten and is collected by whatever thread."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(_end_now, wire, sids, listener)
-
-
-def _end_now(wire: Wire, sids: list[int], listener: Callable[[], None]) -> None:
-    wire.on_down.discard(listener)
-    for sid in sids:
-        wire.unsubscribe(sid)
+        loop.call_soon_threadsafe(ending.close)

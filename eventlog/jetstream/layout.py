@@ -34,6 +34,7 @@ class Layout:
         self.artifacts = f"FL_{namespace}_artifacts"
         self.snapshots = f"FL_{namespace}{SNAPSHOTS_SUFFIX}"
         self.died = f"died.{namespace}".encode()
+        self.gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.leases}.*".encode()
         self.subject = lru_cache(maxsize=16_384)(self._subject)
         self.parse = lru_cache(maxsize=1024)(self._parse)
         self.draft = lru_cache(maxsize=1024)(self._draft)

@@ -145,11 +145,10 @@ class JetStreamLeases:
         """
         coroner = Coroner(self._wire, self._layout)
         scanning = _Repeated(self._wire, lambda: self._insist(coroner.scan))
-        advisories = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self._layout.leases}.*".encode()
         async with contextlib.AsyncExitStack() as stack:
             for subject, handler, without in (
                 (self._layout.died, coroner.heard, UNHEARD),
-                (advisories, coroner.told, UNHEARD),
+                (self._layout.gone, coroner.told, UNHEARD),
                 (_DISCONNECTS, coroner.disconnected, ""),  # silent, or denied, in most set-ups
             ):
                 sid = self._wire.listen_if_allowed(subject, handler, without)

@@ -380,6 +380,31 @@ async def test_an_end_that_nobody_told_is_found_in_the_silence(
         assert await take(commits, 1) == run.stored[1:]
 
 
+async def test_an_end_whose_writer_died_before_it_told_is_known_as_the_writer_is_gone(
+    server: EphemeralServer, log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no worker is left that could tell of the death."""
+    monkeypatch.setattr(follower, "IDLE_S", 600.0)
+    run = run_in(log)
+    lease = Lease(shard=0, agent="a", root=run.subject.id, run=run.subject.id, epoch=1, worker="w", token="t")
+    async with (
+        opened(server.url) as mine,
+        mine.leases.presence("w"),
+        closing(log.events.follow(run.subject, to_end=True)) as commits,
+    ):
+        await mine.leases.vouch(lease, 600)
+        await run.append()
+        assert await take(commits, 1) == run.stored
+        waiting = asyncio.ensure_future(take(commits, 1))
+        await run.append()
+        await log._wire.barrier()
+        assert not waiting.done()
+        await mine._wire.close()
+        assert await waiting == run.stored[1:]
+    await log._wire.barrier()
+    assert not log.events._obituaries._sids
+
+
 async def test_a_follower_that_falls_behind_reads_what_was_dropped(
     log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
