@@ -20,6 +20,8 @@ class Gate:
     def __init__(self, port: int) -> None:
         self._to = port
         self._blocked = self._muted = False
+        self.blocked_bytes = 0
+        """How much came for the server and was not let through, since `block`."""
         self._left: int | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._servers = set[asyncio.StreamWriter]()
@@ -40,7 +42,7 @@ class Gate:
 
     def block(self) -> None:
         """Let nothing through to the server any more, until `cut`."""
-        self._blocked = True
+        self._blocked, self.blocked_bytes = True, 0
 
     def mute(self) -> None:
         """Let nothing through from the server any more, until `cut`."""
@@ -81,7 +83,9 @@ class Gate:
         while data := await reader.read(65536):
             if self._left is not None:
                 data, self._left = data[: self._left], max(0, self._left - len(data))
-            if not self._blocked:
+            if self._blocked:
+                self.blocked_bytes += len(data)
+            else:
                 writer.write(data)
             if self._left == 0:
                 await writer.drain()

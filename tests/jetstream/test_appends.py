@@ -188,7 +188,8 @@ async def test_who_waits_to_leave_when_the_connection_breaks_leaves_after_it(gat
 async def test_who_waits_to_leave_during_an_outage_that_lasts_is_told_so_without_doubt(
     server: EphemeralServer,
 ) -> None:
-    async with opened(server.url, shards=1, request_timeout_s=0.2) as log:
+    async with opened(server.url, shards=1) as log:
+        log._wire.request_timeout_s = 0.2
         runs = [run_in(log) for _ in range(MANY)]
         with held(log):
             pending = await queued(log, [[run.write()] for run in runs])

@@ -121,7 +121,7 @@ async def test_an_append_in_flight_fails_at_once_when_the_connection_breaks(gate
             await log.events.head(run.subject)  # settles the doubt that the reconnect raised
             gate.block()
             append = asyncio.ensure_future(log.events.append(*writes))
-            await asyncio.sleep(0.01)
+            await until(lambda: gate.blocked_bytes)
             gate.cut()
             with pytest.raises(AppendUnsure):
                 await append
@@ -175,7 +175,8 @@ async def test_a_log_is_reached_through_a_websocket_also_after_an_outage() -> No
 async def test_an_outage_that_lasts_is_told_with_the_url_and_without_doubt_about_the_append(
     server: EphemeralServer,
 ) -> None:
-    async with opened(server.url, request_timeout_s=0.2) as log:
+    async with opened(server.url) as log:
+        log._wire.request_timeout_s = 0.2
         run = run_in(log)
         server.kill()
         await down(log)
@@ -187,7 +188,8 @@ async def test_an_outage_that_lasts_is_told_with_the_url_and_without_doubt_about
 
 
 async def test_a_server_that_hangs_leaves_an_append_unsure_and_a_read_failed(server: EphemeralServer) -> None:
-    async with opened(server.url, request_timeout_s=0.3) as log, AsyncExitStack() as stack:
+    async with opened(server.url) as log, AsyncExitStack() as stack:
+        log._wire.request_timeout_s = 0.3
         os.kill(server.pid, signal.SIGSTOP)
         stack.callback(os.kill, server.pid, signal.SIGCONT)
         await until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
