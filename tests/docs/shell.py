@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psutil
 
-COMMAND_S_MAX = 40.0
+COMMAND_S_MAX = 90.0
 RUN_ID = r"[0-9a-f]{2}-[0-9a-z]{26}"
 APPROVAL_ID = r"ap-[0-9a-f]{16}"
 _IDS = re.compile(rf"{RUN_ID}|{APPROVAL_ID}")

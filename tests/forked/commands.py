@@ -31,4 +31,4 @@ def commands() -> Iterator[Path]:
             assert server.stdout.readline() == b"ready\n"
             yield directory
             server.stdin.close()
-            server.wait(10)
+            server.wait(30)

@@ -33,7 +33,7 @@ from tests.processes import workshop
 HERE = Path(__file__).parent
 PACKAGE = ("package.json", "package-lock.json", ".npmrc", "read_run.js")
 NODE_MAJOR_MIN = 22
-INSTALL_S, READ_S = 50.0, 30.0
+INSTALL_S, READ_S = 120.0, 60.0
 
 
 @pytest.fixture(scope="session")

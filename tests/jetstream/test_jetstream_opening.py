@@ -221,7 +221,7 @@ async def test_more_replicas_than_there_are_servers_are_refused_with_what_to_do(
 ) -> None:
     monkeypatch.setenv("FOLDLOG_REPLICAS", "3")
     with pytest.raises(LogUnavailable, match=r"no room for 3 replicas.*FOLDLOG_REPLICAS"):
-        async with opened(server.url, connect_timeout_s=0.3):
+        async with opened(server.url, connect_timeout_s=3.0):
             pass
 
 

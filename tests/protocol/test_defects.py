@@ -23,7 +23,7 @@ AT_LEAST = 24
 REFRESH = "python -m tests.protocol.defects.refresh"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_each_defect_is_found_at_its_seed(tmp_path: Path) -> None:
     found = list(hunted([(defect, nearby(defect)) for defect in read()], tmp_path))
     assert [f"{each.name}: {each.error}" for each in found if each.error] == [], (

@@ -95,7 +95,7 @@ async def log(anyio_backend: str) -> AsyncIterator[JetStreamLog]:
 every_kind: st.SearchStrategy[Drawn] = st.one_of(make() for make in KINDS.values())
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @settings(EXAMPLES, max_examples=16)
 @given(drawn=every_kind, planned=faults())
 async def test_executors_agree_on_a_real_server(
