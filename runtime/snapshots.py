@@ -45,11 +45,19 @@ class SnapshotTaker:
             self._task = asyncio.create_task(self._take())
 
     async def end(self, grace_s: float) -> None:
-        """Stop, after waiting so long for one that is under way."""
-        if self._task is not None and not self._task.done():
-            await asyncio.wait({self._task}, timeout=grace_s)
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        """Stop, after waiting so long for one that is under way, and for the one that became due meanwhile."""
+        if await self._finished(grace_s) and grace_s > 0:
+            self.look()
+            await self._finished(grace_s)
+
+    async def _finished(self, grace_s: float) -> bool:
+        """Let the one under way have so long; false if there is none."""
+        if self._task is None or self._task.done():
+            return False
+        await asyncio.wait({self._task}, timeout=grace_s)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        return True
 
     async def _take(self) -> None:
         """Store what the log says, not what the driver holds: that may be ahead of it, by events about to be stored."""

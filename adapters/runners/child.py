@@ -144,7 +144,7 @@ class _Child(asyncio.SubprocessProtocol):
     def give(self, stdin: bytes) -> None:
         """Write all of its input and close it; what it does not read is dropped."""
         pipe = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(_STDIN))
-        if pipe is not None:
+        if pipe is not None and not pipe.is_closing():  # the command may have closed its end by now
             pipe.write(stdin)
             pipe.close()
 

@@ -54,7 +54,8 @@ class DraftsSuite(Suite):
                 await log.drafts.publish(root, piece)
             arrived = list[DraftPiece]()
             while not arrived or arrived[-1] != last:
-                arrived += await self.take(pieces, 1)
+                [piece] = await self.take(pieces, 1)
+                arrived.append(piece)
         parts = [piece for piece in arrived if piece.channel == "text" and piece.run == root]
         assert "".join(part.text for part in parts) == whole.text
         assert [part.offset for part in parts] == [

@@ -52,7 +52,7 @@ class LeasesSuite(Suite):
     async def test_a_lease_that_is_not_renewed_ends_and_one_that_is_goes_on(self, log: Log) -> None:
         silent, renewed = self.lease(), self.lease()
         for lease in (silent, renewed):
-            await log.leases.vouch(lease, 1)
+            await log.leases.vouch(lease, 2)
         assert await self.live(log, silent)
         await log.leases.vouch(renewed, 30)
         await self.over(log, silent)

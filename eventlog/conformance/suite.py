@@ -26,7 +26,7 @@ class Suite:
     """What was stored is there for whoever opens the namespace again."""
     ack_wait_s: ClassVar[float] = 1.0
     """How long the log under test lets the holder of a wake-up be silent."""
-    patience_s: ClassVar[float] = 20.0
+    patience_s: ClassVar[float] = 30.0
     """How long a test waits for what must come, before it fails."""
 
     @pytest.fixture

@@ -34,7 +34,7 @@ class TimersSuite(Suite):
 
     async def test_timers_fire_in_the_order_in_which_they_are_due(self, log: Log, agent: str) -> None:
         now = log.clock.now()
-        for cause, delay_s in ((2, 0.9), (1, 0.3)):
+        for cause, delay_s in ((2, 1.5), (1, 0.5)):
             await log.timers.set(Timer(id=f"t{cause}", due_at=now + delay_s, wakeup=wakeup_for(agent, cause)))
         assert [wakeup.cause for wakeup in await self.fired(log, agent, 2)] == [1, 2]
 
@@ -42,9 +42,9 @@ class TimersSuite(Suite):
         run, now = run_in(log).subject.id, log.clock.now()
         first, second = (wakeup_for(agent, cause, run=run) for cause in (1, 2))
         other = wakeup_for(agent, 3)
-        await log.timers.set(Timer(id="t", due_at=now + 0.3, wakeup=first))
-        await log.timers.set(Timer(id="t", due_at=now + 1.2, wakeup=second))
-        await log.timers.set(Timer(id="t", due_at=now + 0.6, wakeup=other))
+        await log.timers.set(Timer(id="t", due_at=now + 1.0, wakeup=first))
+        await log.timers.set(Timer(id="t", due_at=now + 2.0, wakeup=second))
+        await log.timers.set(Timer(id="t", due_at=now + 1.4, wakeup=other))
         assert await self.fired(log, agent, 2) == [other, second]
 
     async def test_a_timer_can_be_set_to_an_earlier_time(self, log: Log, agent: str) -> None:
@@ -62,8 +62,8 @@ class TimersSuite(Suite):
 
     async def test_a_cancelled_timer_does_not_fire(self, log: Log, agent: str) -> None:
         now = log.clock.now()
-        cancelled = Timer(id="t", due_at=now + 0.3, wakeup=wakeup_for(agent, 1))
-        kept = Timer(id="t", due_at=now + 0.9, wakeup=wakeup_for(agent, 2))
+        cancelled = Timer(id="t", due_at=now + 1.0, wakeup=wakeup_for(agent, 1))
+        kept = Timer(id="t", due_at=now + 1.6, wakeup=wakeup_for(agent, 2))
         for timer in (cancelled, kept):
             await log.timers.set(timer)
         await log.timers.cancel(cancelled)
@@ -102,8 +102,8 @@ class TimersSuite(Suite):
     async def test_a_timer_of_a_batch_replaces_one_that_was_set_alone(self, log: Log, agent: str) -> None:
         run, now = run_in(log), log.clock.now()
         old, new = (wakeup_for(agent, cause, run=run.subject.id) for cause in (1, 2))
-        await log.timers.set(Timer(id="t", due_at=now + 0.5, wakeup=old))
-        await run.append("parked", TimerWrite(Timer(id="t", due_at=now + 0.8, wakeup=new)))
+        await log.timers.set(Timer(id="t", due_at=now + 1.0, wakeup=old))
+        await run.append("parked", TimerWrite(Timer(id="t", due_at=now + 1.6, wakeup=new)))
         assert await self.fired(log, agent) == [new]
 
     async def test_timers_survive_as_declared(self, log: Log, agent: str) -> None:

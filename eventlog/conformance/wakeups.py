@@ -111,13 +111,13 @@ class WakeupsSuite(Suite):
         async with log.wakeups.pull(frozenset({agent})) as deliveries:
             (first,) = await self.take(deliveries, 1)
             naked_at = log.clock.monotonic()
-            await log.wakeups.nak(first.token, 0.4)
+            await log.wakeups.nak(first.token, 1.0)
             await log.wakeups.send(other)
             taken = await self.woken(log, deliveries, 1)
             taken += await self.woken(log, deliveries, 1)
             arrived_at = log.clock.monotonic()
         assert taken == [other, delayed]
-        assert arrived_at - naked_at > 0.39  # never early; the log's clock may be another than this one
+        assert arrived_at - naked_at > 0.99  # never early; the log's clock may be another than this one
 
     async def test_extending_holds_a_wake_up_past_the_redelivery_of_another(
         self, log: Log, agent: str

@@ -21,7 +21,7 @@ from foldlog.eventlog.faults import FaultyLog
 
 class OnFaulty(Suite):
     durable = True  # another wrapper is another process on the same log
-    ack_wait_s = 0.3
+    ack_wait_s = 1.5
 
     @pytest.fixture
     def log(self) -> Log:

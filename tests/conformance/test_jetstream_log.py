@@ -34,7 +34,7 @@ async def server(anyio_backend: str) -> AsyncIterator[EphemeralServer]:
 class OnJetStream(Suite):
     """All tests share one namespace; each has a connection of its own."""
 
-    ack_wait_s = 0.5
+    ack_wait_s = 2.0
 
     @pytest.fixture
     async def log(self, server: EphemeralServer) -> AsyncIterator[Log]:

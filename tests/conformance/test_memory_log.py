@@ -20,7 +20,7 @@ from foldlog.eventlog.conformance.leases import Kill
 
 class OnMemory(Suite):
     durable = False
-    ack_wait_s = 0.3
+    ack_wait_s = 1.5
 
     @pytest.fixture
     def log(self) -> Log:

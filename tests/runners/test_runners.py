@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from foldlog.adapters.builtin.workspace import Workspace
@@ -20,7 +21,7 @@ from foldlog.adapters.runners.conformance import LimitsSuite, ToolRunnerSuite, s
 from foldlog.adapters.runners.output import HeadAndTail
 from foldlog.eventlog import ConfigError
 from foldlog.runtime.toolport import ToolFailed
-from foldlog.runtime.toolrunner import Command, ToolRunner
+from foldlog.runtime.toolrunner import Command, Outcome, ToolRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,6 +127,28 @@ async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing_behind
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await asyncio.to_thread(gone, (tmp_path / "pids").read_text())
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+def test_a_command_that_closes_its_input_before_it_is_given_loses_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    async def run() -> Outcome:
+        loop = asyncio.get_running_loop()
+        start = loop.subprocess_exec
+
+        async def slow_to_return(*args: Any, **fields: Any) -> Any:
+            transport, protocol = await start(*args, **fields)
+            pipe: Any = transport.get_pipe_transport(0)
+            while not pipe.is_closing():  # noqa: ASYNC110 - What a command does to its input is no event.
+                await asyncio.sleep(0.01)
+            return transport, protocol
+
+        monkeypatch.setattr(loop, "subprocess_exec", slow_to_return)
+        return await DirectRunner(Workspace(tmp_path)).run(sh("exec <&-; echo done", stdin=b"x"))
+
+    outcome = anyio.run(run, backend_options={"use_uvloop": backend == "uvloop"})
+    assert (outcome.exit_code, outcome.output) == (0, "done\n")
 
 
 async def test_what_a_runner_puts_before_a_program_is_not_blamed_for_it(tmp_path: Path) -> None:

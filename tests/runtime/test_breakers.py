@@ -66,7 +66,7 @@ async def test_an_open_breaker_sends_every_run_to_the_fallback_at_once(place: Pl
 async def test_without_a_fallback_a_run_waits_until_a_call_is_let_through(place: Place) -> None:
     busy = Busy(2)
     agent = Agent(
-        "helper", model="busy:m", retry={**FAST, "attempts": 4}, breaker={"failures": 2, "open_s": 0.3}
+        "helper", model="busy:m", retry={**FAST, "attempts": 4}, breaker={"failures": 2, "open_s": 3.0}
     )
     await place.open(agent, providers={"busy": busy})
     run = await place.start(agent)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, tool
@@ -17,7 +18,7 @@ from foldlog.runtime.kinds import KINDS
 from foldlog.runtime.runnable import Runnable
 from foldlog.runtime.turn import Turn
 
-from tests.runtime.conftest import Place, call, calls, says
+from tests.runtime.conftest import HeldClock, Place, call, calls, says
 
 
 class Relay:
@@ -188,9 +189,11 @@ async def test_cancelling_it_cancels_its_open_node(place: Place, script: Script)
 
 
 async def test_nothing_is_injected_into_a_run_without_steps(place: Place, script: Script) -> None:
-    relay = Relay(Agent("first", model=script(says("one"))))
-    await place.open(relay)
+    held = HeldClock()
+    relay = Relay(Agent("first", model=script({**says("one"), "delay_ms": 1})))
+    await place.open(relay, providers={"scripted": ScriptedProvider(held)})
     run = await place.start(relay)
     with pytest.raises(ConfigError, match="it has no steps"):
         await run.inject("hello")
+    held.let_go.set()
     await run.result(timeout_s=30)

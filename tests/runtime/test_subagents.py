@@ -179,7 +179,7 @@ async def test_who_takes_the_call_over_finds_the_children_it_started(place: Plac
         await entered.wait()
     await place.hand_over(run)
     assert (await run.result(timeout_s=30)).output == "done"
-    assert ran == ["quick", "slow", "slow"]
+    assert sorted(ran) == ["quick", "slow", "slow"]  # the two begin side by side
     events = await place.events(run)
     assert len([e for e in events if isinstance(e, ChildStarted)]) == 2
 
