@@ -36,7 +36,9 @@ PLANNER_OFFLOADS = 7
 """From these rules on, the planner, too, is shown large results in part."""
 WRITTEN_MEANS = 8
 """From these rules on, the mean of scores is that of the numbers as they are written: three times 0.7 are 0.7."""
-RULES_NOW = 8
+LINEAR_PATTERNS = 9
+"""From these rules on, the regular expressions of flows are RE2's, which takes linear time, and not Python's."""
+RULES_NOW = 9
 """The rules of runs that are submitted now."""
 
 

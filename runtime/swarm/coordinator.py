@@ -8,6 +8,7 @@ from typing import Any
 
 from ...projections.run_state import RunState
 from ..effects import Evaluate, RunNode
+from ..rules import LINEAR_PATTERNS, keeps
 from ..turn import Turn
 from .flow import Flow, Node
 from .flow_parser import parse_flow
@@ -38,7 +39,8 @@ def _progress(state: RunState) -> Progress:
     if config["mode"] == "handoff":
         agents = frozenset(each["name"] for each in config["agents"] if each.get("kind", "agent") == "agent")
         return handoff_progress(_entry(config), text, state.nodes, agents, config["max_handoffs"])
-    return progress(_flow_of(config), text, state.nodes, state.evaluations)
+    linear = keeps(state.submitted, LINEAR_PATTERNS)
+    return progress(_flow_of(config, linear=linear), text, state.nodes, state.evaluations, linear=linear)
 
 
 def _entry(config: dict[str, Any]) -> str:
@@ -46,13 +48,13 @@ def _entry(config: dict[str, Any]) -> str:
     return str(config.get("entry") or config["agents"][0]["name"])
 
 
-def _flow_of(config: dict[str, Any]) -> Flow:
+def _flow_of(config: dict[str, Any], *, linear: bool) -> Flow:
     """A team is a workflow of its lead alone: the others are its tools."""
     if config["mode"] == "team":
         return Node(_entry(config))
-    return _parsed(config["flow"], tuple(agent["name"] for agent in config["agents"]))
+    return _parsed(config["flow"], tuple(agent["name"] for agent in config["agents"]), linear=linear)
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(flow: str, names: tuple[str, ...]) -> Flow:
-    return parse_flow(flow, names)
+def _parsed(flow: str, names: tuple[str, ...], *, linear: bool) -> Flow:
+    return parse_flow(flow, names, linear=linear)

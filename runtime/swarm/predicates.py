@@ -2,7 +2,7 @@
 
     "bug"               the output is this text, apart from white space around it
     contains "TODO"     the text stands in the output
-    /bug|crash/i        the regular expression (Python's) is found in the output; i ignores case
+    /bug|crash/i        the regular expression (RE2's) is found in the output; i ignores case
     .review.ok          the output is JSON, and the value at this path is true
     .score >= 0.8       the same, compared with a string, a number, true, false or null: == != < <= > >=
     is_urgent           the function of this name says so
@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, assert_never
 
 import msgspec
+
+from .patterns import is_found
 
 Test = Callable[[str], bool | Awaitable[bool]]
 """A named predicate: a function of the output's text. Its value is stored; it is not asked again after a takeover."""
@@ -73,15 +75,15 @@ class Not(msgspec.Struct, frozen=True, tag="not"):
 Predicate = Simple | Not
 
 
-def holds(predicate: Data, output: str) -> bool:
-    """Whether a predicate that is data is true of the output."""
+def holds(predicate: Data, output: str, *, linear: bool = True) -> bool:
+    """Whether a predicate that is data is true of the output. `linear`: regular expressions are RE2's."""
     match predicate:
         case Is(text=text):
             return output.strip() == text.strip()
         case Contains(text=text):
             return text in output
         case Matches(pattern=pattern, ignore_case=ignore_case):
-            return re.search(pattern, output, re.IGNORECASE if ignore_case else 0) is not None
+            return is_found(pattern, output, ignore_case=ignore_case, linear=linear)
         case At():
             return _compare(_value_at(predicate.path, output), predicate.operator, predicate.value)
         case _:

@@ -37,7 +37,12 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def progress(
-    flow: Flow, text: str, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]]
+    flow: Flow,
+    text: str,
+    nodes: Sequence[NodeState],
+    evaluations: Mapping[str, Sequence[Evaluated]],
+    *,
+    linear: bool = True,
 ) -> Progress:
     """What follows from the nodes in the order of their start, for a swarm with `text` as input. Total.
 
@@ -45,7 +50,7 @@ def progress(
     """
     if (failure := failed(nodes)) is not None:
         return Progress(failure=failure)
-    position = _Position(nodes, evaluations)
+    position = _Position(nodes, evaluations, linear=linear)
     try:
         outputs = position.reach(flow, (_Output(text, None),), "0")
     except _PredicateFailed as error:
@@ -91,9 +96,11 @@ class _Position:
     Its methods give what comes out of a part of the flow, or None as long as that is not known.
     """
 
-    def __init__(self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]]) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]], *, linear: bool
+    ) -> None:
         self._nodes = {(node.name, node.ordinal): node for node in nodes}
-        self._evaluations = evaluations
+        self._evaluations, self._linear = evaluations, linear
         self._taken: dict[str, int] = {}
         self.wanted: list[RunNode | Evaluate] = []
 
@@ -178,7 +185,7 @@ class _Position:
             case Named(name=name):
                 return self._value(f"{name}@{place}", text)
             case _:
-                return holds(predicate, text)
+                return holds(predicate, text, linear=self._linear)
 
     def _value(self, name: str, text: str) -> bool | None:
         ordinal = self._next(name)

@@ -34,6 +34,7 @@ A, B, C, D, E = map(Node, NAMES)
 CYCLE = "'a' stands before this already: a cycle; to go back, write a loop: (a >> b)*3"
 MORE = "expected '>>', '*' or the end of the flow"
 HOW_OFTEN = "expected how often: a count, as in (a >> b)*3, or until and a predicate"
+DIALECT = "(the syntax is that of RE2: without look-around and back-references)"
 ANY_PREDICATE = 'expected a predicate: "text", contains "text", /regex/, .json.path or a name'
 ANY_NAME = "expected a name, '(' or '{'"
 
@@ -159,7 +160,9 @@ def test_any_text_is_a_flow_or_an_error_with_a_place_in_it(text: str) -> None:
             "the regular expression has no end: it stands between slashes, as in /bug|crash/i",
             2,
         ),
-        ("{/(/: a, else: b}", "no regular expression: missing ), unterminated subpattern at position 0", 2),
+        ("{/(/: a, else: b}", f"no regular expression: missing ): ( {DIALECT}", 2),
+        ("{/a(?=b)/: a, else: b}", f"no regular expression: invalid perl operator: (?= {DIALECT}", 2),
+        (r"{/(a)\1/: a, else: b}", rf"no regular expression: invalid escape sequence: \1 {DIALECT}", 2),
         ("{.x >= : a, else: b}", "expected a string, a number, true, false or null, found ':'", 8),
         ("{. : a, else: b}", "a path is written .key.key[0], and . alone is compared, as in . >= 3", 2),
     ],
@@ -215,6 +218,14 @@ def test_no_agent_has_a_word_of_the_language_as_its_name(word: str) -> None:
         ("/bug|crash/", "a crash", True),
         ("/bug/", "BUG", False),
         ("/bug/i", "BUG", True),
+        ("/über/i", "ÜBER", True),
+        (r"/^\pL+$/", "größer", True),
+        ("/(?m)^ok$/", "well\nok\n", True),
+        ("/x/", "\ud800x", True),
+        *(
+            (f"/{pattern}/", "a" * 5_000 + "b", False)
+            for pattern in ("(a+)+$", "^(a|a)*$", "(.*a){20}$", "^(a|aa)+$")
+        ),
         (".ok", '{"ok": true}', True),
         (".ok", '{"ok": 1}', False),
         (".ok", '{"ok": "true"}', False),

@@ -49,6 +49,7 @@ def test_the_strongest_rule_that_matches_counts(
         ("", "", True),
         ("ab", "a", False),
         ("b", "[!b]", False),
+        ("a" * 100_000, "*a" * 30 + "*b", False),  # at once: each star goes back once only
     ],
 )
 def test_an_argument_is_matched_as_text_or_as_json(value: Any, pattern: str, matches: bool) -> None:
