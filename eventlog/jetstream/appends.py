@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import secrets
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 
 import msgspec
 
@@ -41,14 +41,18 @@ _SERVER_TROUBLE = 503
 class Append:
     """What one append stores, as a whole or not at all; the subjects it has conditions on; and who waits for it."""
 
-    __slots__ = ("answer", "load", "messages", "size_bytes", "subjects")
+    __slots__ = ("answer", "load", "messages", "subjects")
 
     def __init__(
-        self, messages: Sequence[Outgoing], subjects: Iterable[bytes], answer: asyncio.Future[int]
+        self, messages: list[Outgoing], subjects: Collection[bytes], answer: asyncio.Future[int]
     ) -> None:
         self.messages, self.subjects, self.answer = messages, subjects, answer
-        self.size_bytes = sum(len(data) for _, data, _ in messages)
         self.load = 1 if len(messages) == 1 else BATCH_LOAD
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all messages, without their headers."""
+        return sum(len(data) for _, data, _ in self.messages)
 
     def fail(self, error: Exception) -> None:
         """Tell who waits."""
@@ -70,7 +74,7 @@ class Appends:
         prefix = secrets.token_hex(4)
         self._batches = (f"{prefix}{number:x}".encode() for number in itertools.count())
 
-    async def store(self, messages: Sequence[Outgoing], subjects: Iterable[bytes]) -> int:
+    async def store(self, messages: list[Outgoing], subjects: Collection[bytes]) -> int:
         """Store all messages or none; returns the position of the first, which the others follow.
 
         `subjects` are those that they have conditions on. Raises `WrongPosition`, `Refused` (other errors of the
@@ -90,7 +94,7 @@ class Appends:
                 self._waiting.remove(append)
             raise
 
-    async def store_apart(self, messages: Sequence[Outgoing]) -> int:
+    async def store_apart(self, messages: list[Outgoing]) -> int:
         """The same, in a batch that is shared with nobody."""
         await self._wire.until_up()
         append = Append(messages, (), self._wire.future())
@@ -106,13 +110,17 @@ class Appends:
         return self._pace.worth(self._wire.now())
 
     def _send(self, together: list[Append]) -> None:
-        messages = [message for append in together for message in append.messages]
+        messages = together[0].messages
+        if len(together) > 1:
+            messages = [message for append in together for message in append.messages]
         sent = _Sent(self, together, len(messages), messages[-1][0], self._wire.now())
         self._load += sent.load
         try:
-            *others, (subject, data, fields) = self._as_batch(messages) if sent.is_batch else messages
-            for each, its_data, its_fields in others:
-                self._wire.publish(each, its_data, headers.build(*its_fields))
+            if sent.is_batch:
+                messages = self._as_batch(messages)
+                for subject, data, fields in messages[:-1]:
+                    self._wire.publish(subject, data, headers.build(*fields))
+            subject, data, fields = messages[-1]
             self._wire.ask(subject, data, headers.build(*fields), sent)
         except LogUnavailable as error:
             sent.set_exception(error)
@@ -206,7 +214,7 @@ class Appends:
 class _Sent:
     """Appends that are under way together. It is told what the server answers."""
 
-    __slots__ = ("_appends", "_count", "_over", "at", "load", "subject", "together")
+    __slots__ = ("_appends", "_count", "_over", "at", "is_batch", "load", "subject", "together")
 
     def __init__(
         self, appends: Appends, together: list[Append], count: int, subject: bytes, at: float
@@ -218,13 +226,9 @@ class _Sent:
             subject,
             at,
         )
+        self.is_batch = count > 1
         self.load = BATCH_LOAD if self.is_batch else 1
         self._over = False
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether it is more than one message."""
-        return self._count > 1
 
     def done(self) -> bool:
         return self._over

@@ -138,6 +138,8 @@ class _Held:
 
     def joined(self) -> DraftPiece:
         """One piece in place of them."""
+        if len(self.pieces) == 1:
+            return self.pieces[0]
         return msgspec.structs.replace(self.pieces[0], text="".join(piece.text for piece in self.pieces))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from ..commits import decode
 from ..errors import AppendUnsure, Conflict, FoldlogError, LogCorrupted, LogUnavailable, PayloadTooLarge
@@ -88,25 +88,28 @@ class JetStreamEvents:
 
     async def _store(self, appends: Appends, writes: tuple[Write, ...]) -> tuple[int, ...]:
         """Timers go last and apart: a wake-up copies its schedule's batch headers, and the last ones are whole."""
-        if not any(isinstance(write, TimerWrite) for write in writes):
-            subjects = [
-                self._layout.subject(write.subject) for write in writes if isinstance(write, CommitWrite)
-            ]
-            first = await appends.store(list(self._messages(writes)), subjects)
+        if TimerWrite not in map(type, writes):
+            messages, subjects = self._messages(writes)
+            first = await appends.store(messages, subjects)
             return tuple(range(first, first + len(writes)))
         order = sorted(range(len(writes)), key=lambda index: isinstance(writes[index], TimerWrite))
-        first = await appends.store_apart(list(self._messages(writes[index] for index in order)))
+        messages, _ = self._messages([writes[index] for index in order])
+        first = await appends.store_apart(messages)
         return tuple(first + order.index(index) for index in range(len(writes)))
 
-    def _messages(self, writes: Iterable[Write]) -> Iterator[Outgoing]:
-        """The condition of a subject is on its first commit in a batch: the server allows no other."""
-        known = set[Subject]()
+    def _messages(self, writes: Sequence[Write]) -> tuple[list[Outgoing], Collection[bytes]]:
+        """What is sent, and the subjects of commits.
+
+        The condition of a subject is on its first commit in a batch: the server allows no other.
+        """
+        messages, subjects = list[Outgoing](), dict[bytes, None]()
         for write in writes:
             subject, data, fields = self._message(write)
             if isinstance(write, CommitWrite):
-                fields = () if write.subject in known else fields
-                known.add(write.subject)
-            yield subject, data, fields
+                fields = () if subject in subjects else fields
+                subjects[subject] = None
+            messages.append((subject, data, fields))
+        return messages, subjects
 
     def _message(self, write: Write) -> Outgoing:
         match write:
@@ -119,11 +122,11 @@ class JetStreamEvents:
 
     def _check(self, writes: tuple[Write, ...]) -> None:
         limit = min(COMMIT_BYTES_MAX, self._wire.payload_bytes_max - _HEADER_ROOM_BYTES)
-        commits = [write for write in writes if isinstance(write, CommitWrite)]
-        for commit in commits:
-            if len(commit.data) > limit:
-                raise PayloadTooLarge(f"a commit of {commit.subject.id}", len(commit.data), limit)
+        for write in writes:
+            if isinstance(write, CommitWrite) and len(write.data) > limit:
+                raise PayloadTooLarge(f"a commit of {write.subject.id}", len(write.data), limit)
         if len(writes) > 1:
+            commits = [write for write in writes if isinstance(write, CommitWrite)]
             if len({_shard_of(write) for write in writes}) > 1:
                 raise ValueError("all writes of one append must be of one shard")
             if len({(commit.subject, commit.expected) for commit in commits}) > len(

@@ -61,7 +61,7 @@ class Parser:
         while (line_end := buffer.find(_LINE_END, position)) >= 0:
             first = buffer[position]
             if first in (_M, _H):
-                arguments = buffer[position:line_end].split()
+                arguments = bytes(buffer[position:line_end]).split()
                 end = line_end + 2 + int(arguments[-1])
                 if len(buffer) < end + 2:
                     self._needed = end + 2 - position
@@ -74,9 +74,9 @@ class Parser:
                 self._receiver.command(line)
         return position
 
-    def _hand_on(self, arguments: list[bytearray], body: bytes, *, has_header: bool) -> None:
+    def _hand_on(self, arguments: list[bytes], body: bytes, *, has_header: bool) -> None:
         """`MSG subject sid [reply] size` or `HMSG subject sid [reply] header-size size`."""
         sizes = 2 if has_header else 1
-        reply = bytes(arguments[3]) if len(arguments) == 4 + sizes else b""  # HMSG, subject, sid, reply
+        reply = arguments[3] if len(arguments) == 4 + sizes else b""  # HMSG, subject, sid, reply
         split = int(arguments[-2]) if has_header else 0
-        self._receiver.message(bytes(arguments[2]), bytes(arguments[1]), reply, body[:split], body[split:])
+        self._receiver.message(arguments[2], arguments[1], reply, body[:split], body[split:])
