@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import msgspec
 from foldlog.eventlog.clock import SystemClock
@@ -544,6 +545,15 @@ async def fallen_back(world: World) -> None:
     await played(world, world.agent("guarded", says("done", fails=2), breaker=breaker))
 
 
+async def put_aside(world: World) -> None:
+    """A text that is too large for its commit lies beside the log, and so does a result that is shown in part."""
+    small = {"COMMIT_BYTES_MAX": 5120, "EVENTS_BYTES_MAX": 4096}  # so that the history is small
+    with mock.patch.multiple("foldlog.runtime.journal", **small):
+        asks = calls(("search", {"query": "word " * 50}), text="many words " * 400)
+        context = {"artifact_bytes_min": 200}
+        await played(world, world.agent("wordy", asks, says("done"), context=context))
+
+
 class Shelf:
     """Stored knowledge of one thing."""
 
@@ -622,5 +632,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         fallen_back,
         remembering,
         from_a_newer_writer,
+        put_aside,
     )
 }
