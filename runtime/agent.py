@@ -99,7 +99,9 @@ class Agent(Generic[OutputT]):
         data: dict[str, Any] = {"name": name, "model": model, "tools": names, **_as_builtins(fields)}
         if not callable(instructions):
             data["instructions"] = instructions
-        output = None if output_type is None or output_type is str else _adapter(name, output_type)
+        if output_type is str:
+            output_type = None  # an output without a type is text
+        output = None if output_type is None else _adapter(name, output_type)
         if output is not None:
             data["output_schema"] = _output_schema(name, output, fields.get("output_schema"))
         self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type)

@@ -73,6 +73,7 @@ async def cheap(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     [
         (int, "7", 7),
         (float, " 1.5\n", 1.5),
+        (str, " as it is\n", " as it is\n"),
         (bool, "false", False),
         (list[int], "[1, 2]", [1, 2]),
         (dict[str, list[int]], '{"ä": []}', {"ä": []}),
