@@ -132,9 +132,15 @@ class LocalExecutor:
         try:
             while not journal.state.over:
                 try:
-                    driver = driver or await self._claim_when_runnable(journal, host, take_over=take_over)
-                    if driver is None or not await self._drive(driver):
-                        return
+                    async with contextlib.AsyncExitStack() as beating:
+                        if driver is None:
+                            driver = await self._claim_when_runnable(
+                                journal, host, beating, take_over=take_over
+                            )
+                        else:
+                            await beating.enter_async_context(self._heart.beat_for(driver))
+                        if driver is None or not await self._drive(driver, beating):
+                            return
                     driver, take_over = None, False
                 except LogUnavailable:  # an outage pauses runs and fails none
                     await self._host.log.clock.sleep(OUTAGE_POLL_S)
@@ -149,11 +155,11 @@ class LocalExecutor:
                 f"a bug stopped the driver of run {journal.subject.id}: {error}"
             )
 
-    async def _drive(self, driver: Driver) -> bool:
-        """Drive until the run rests; whether this process goes on with it."""
+    async def _drive(self, driver: Driver, beating: contextlib.AsyncExitStack) -> bool:
+        """Drive until the run rests, which is when it stops beating; whether this process goes on with it."""
         journal = driver.journal
-        async with self._heart.beat_for(driver):
-            ending = await driver.drive()
+        ending = await driver.drive()
+        await beating.aclose()
         if ending == "fenced":
             return False
         await self._give_up(journal, below=driver.slots_below)
@@ -169,8 +175,14 @@ class LocalExecutor:
         giving = functools.partial(give_up, self._host, journal, below=below)
         await through_outages(self._host.log.clock, giving)
 
-    async def _claim_when_runnable(self, journal: Journal, host: Host, *, take_over: bool) -> Driver | None:
-        """Wait for this run's turn and claim it; None when it is over or somebody else drives it."""
+    async def _claim_when_runnable(
+        self, journal: Journal, host: Host, beating: contextlib.AsyncExitStack, *, take_over: bool
+    ) -> Driver | None:
+        """Wait for this run's turn and claim it; None when it is over or somebody else drives it.
+
+        Who is driven is vouched for from before the claim on: no stored claim is without a lease, or a worker that the
+        same news woke would take it for one of the dead.
+        """
         due: TimerDue | BelowReady | None = None
         while True:
             state = journal.state
@@ -188,8 +200,10 @@ class LocalExecutor:
                     continue
                 driver = Driver(host, journal)
                 causes = [due] if due is not None else []
+                await beating.enter_async_context(self._heart.beat_for(driver))
                 if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
+                await beating.aclose()
                 due = None  # whoever was first has settled it
                 if journal.state.owner is None and not journal.state.runnable:
                     await self._give_up(journal)

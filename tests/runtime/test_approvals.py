@@ -8,10 +8,11 @@ from datetime import date
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ToolResult
+from anyio.lowlevel import checkpoint
+from foldlog.eventlog import Claimed, ToolResult, decode
 from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.eventlog.ports import Shard
+from foldlog.eventlog.ports import CommitWrite, Shard, Write
 from foldlog.replay import compare, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 
@@ -398,3 +399,26 @@ async def test_a_policy_denies_asks_and_allows_by_name_and_arguments(place: Plac
     await fork.resolve(again, "rejected")
     await fork.result(timeout_s=30)
     assert ran == ["test", "prod-de"]
+
+
+async def test_whoever_goes_on_after_an_answer_is_vouched_for_when_its_claim_is_stored(
+    cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployer, events, leases = Deployer(script, "web"), cheap.log.events, cheap.log.leases
+    append, vouched = events.append, []
+
+    async def slowly(*writes: Write) -> tuple[int, ...]:
+        await checkpoint()  # as if it were on its way to a server
+        positions = await append(*writes)
+        commits = [decode(write.data) for write in writes if isinstance(write, CommitWrite)]
+        claims = [event for commit in commits for event in commit.events if isinstance(event, Claimed)]
+        vouched.extend([await leases.live(run_id, claim.worker, claim.epoch) for claim in claims])
+        return positions
+
+    await cheap.open(deployer.agent)
+    run = await cheap.start(deployer.agent)
+    run_id, (approval,) = run.run_id, await asked(run)
+    monkeypatch.setattr(events, "append", slowly)
+    await run.resolve(approval, "approved")
+    assert (await run.result(timeout_s=20)).output == "done"
+    assert vouched == [True]
