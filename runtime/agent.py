@@ -103,7 +103,7 @@ class Agent(Generic[OutputT]):
             output_type = None  # an output without a type is text
         output = None if output_type is None else _adapter(name, output_type)
         if output is not None:
-            data["output_schema"] = _output_schema(name, output, fields.get("output_schema"))
+            data["output_schema"] = _output_schema(name, output_type, output, fields.get("output_schema"))
         self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type)
 
     def _assign(
@@ -316,7 +316,9 @@ def _adapter(agent: str, output_type: Any) -> pydantic.TypeAdapter[Any]:
         raise _no_schema(agent, output_type, error) from None
 
 
-def _output_schema(agent: str, output: pydantic.TypeAdapter[Any], given: Any) -> dict[str, Any]:
+def _output_schema(
+    agent: str, output_type: Any, output: pydantic.TypeAdapter[Any], given: Any
+) -> dict[str, Any]:
     if given is not None:
         raise AgentConfigError(
             f"agent {agent!r}: output_schema and output_type are both given; one says it all"
@@ -324,7 +326,7 @@ def _output_schema(agent: str, output: pydantic.TypeAdapter[Any], given: Any) ->
     try:
         return output.json_schema()
     except (pydantic.PydanticUserError, NameError) as error:
-        raise _no_schema(agent, output, error) from None
+        raise _no_schema(agent, output_type, error) from None
 
 
 def _no_schema(agent: str, output_type: Any, error: Exception) -> AgentConfigError:

@@ -85,7 +85,8 @@ class Project:
 
     async def _execute(self, block: Block) -> None:
         source = "\n" * block.line + block.text
-        code = compile(source, self._document, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code = compile(source, self._document, "exec", flags=flags, dont_inherit=True)
         outcome = eval(code, self._names)
         if asyncio.iscoroutine(outcome):
             await outcome
