@@ -207,13 +207,14 @@ def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolP
         effect=effects,
         attempts=st.integers(1, 3),
         parallel=st.booleans(),
-        progress=st.sampled_from([0, 1, 2, 2]),
+        progress=st.sampled_from([0, 0, 1, 2]),
         emits=st.booleans(),
         yields=st.integers(0, 3),
         keeps=st.booleans(),
         questions=st.sampled_from([0, 0, 0, 1, 2]),
         outcome=outcomes,
         asks=st.just(asks),
+        checked=st.sampled_from(["", "", "holds", "fails", "unseen"]),
     ).map(_consistent)
 
 

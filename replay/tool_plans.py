@@ -9,10 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from ..eventlog.events import Custom, Effect
-from ..runtime import Agent, Retryable, ToolContext, ToolFailed, tool
+from ..runtime import Agent, Evidence, Retryable, ToolContext, ToolFailed, postcondition, tool
 from ..runtime.toolport import Tool
 
 Outcome = Literal["returns", "fails", "recovers", "late"]
+Checked = Literal["", "holds", "fails", "unseen"]
 FORM = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 """What a tool asks people for."""
 TIMEOUT_S = 0.2
@@ -25,7 +26,8 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `recovers`: its first of `attempts` asks to be tried again. `late`: it does not end in its time. `keeps`: it stores
     an artifact, and a part of it is done once. `questions`: so many are asked of people, one after the other. `asks`:
-    the name of an agent that it runs as a child.
+    the name of an agent that it runs as a child. `checked`: what its postcondition comes to, if it has one; `unseen`:
+    not at the first look. Where nothing is to be seen of a call but its result, a probe tells what that was.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     questions: int = 0
     outcome: Outcome = "returns"
     asks: str | None = None
+    checked: Checked = ""
 
     def make(self, agents: Iterable[Agent[Any]] = ()) -> Tool:
         """The tool; `agents` are those that it may ask."""
@@ -72,7 +75,29 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
                 raise Retryable("not yet", after_s=0.001)
             return f"{plan.name}: {text}"
 
-        return planned
+        return planned if not plan.checked else plan.verified(planned)
+
+    def verified(self, planned: Tool) -> Tool:
+        """The tool with its postcondition."""
+        plan, looked = self, set[str]()
+
+        async def seen(text: str, ctx: ToolContext) -> Evidence | None:
+            await asyncio.sleep(0)
+            if plan.checked == "unseen" and ctx.idempotency_key not in looked:
+                looked.add(ctx.idempotency_key)
+                return None
+            told = f"{plan.name}: {text}"
+            return Evidence(text=told, result=told)
+
+        wanted = "what is not there" if plan.checked == "fails" else ""
+        told = postcondition({"text_contains": {"text": wanted}}, probe=seen if plan.is_seen else None)
+        return told(planned)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether a probe can tell all of a call that is lost: it leaves nothing behind but a result."""
+        shows = self.progress or self.emits or self.keeps or self.questions or self.asks
+        return self.outcome == "returns" and self.checked != "fails" and not shows
 
     async def show(self, ctx: ToolContext, text: str) -> None:
         """What can be seen of a call before it ends."""

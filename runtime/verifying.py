@@ -55,6 +55,7 @@ async def verified(
         returned,
         status="success" if wrong is None else "error",
         error=None if wrong is None else bounded(wrong),
+        completed_at=driver.clock.now(),
         evidence=(*returned.evidence, *(each for each in evidence if each not in returned.evidence)),
         postcondition=tuple(map(dict, report)),
     )

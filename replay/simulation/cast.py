@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ...eventlog.events import ApprovalRequested, TokenUsage
-from ...runtime import Agent, Custom, Retryable, ToolContext, tool
+from ...runtime import Agent, Custom, Evidence, Retryable, ToolContext, postcondition, tool
 from ...runtime.models import (
     CallDelta,
     ContextOverflow,
@@ -209,6 +209,26 @@ async def send(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the mode
     """Send, once."""
     await asyncio.sleep(0.3)
     WORLD.get().effects.append(("send", ctx.idempotency_key))
+    return "sent"
+
+
+async def wired(to: str, ctx: ToolContext) -> Evidence | None:
+    """Look whether it was wired; nobody sees at the first look what goes nowhere."""
+    world, key = WORLD.get(), ctx.idempotency_key
+    looks = world.state[f"looks {key}"] = world.state.get(f"looks {key}", 0) + 1
+    await asyncio.sleep(0.1)
+    if to == "nowhere" and looks == 1:
+        return None
+    return Evidence(data={"wired": ("wire", key) in world.effects}, result="sent")
+
+
+@postcondition({"text_contains": {"text": '{"wired":true}'}}, probe=wired)
+@tool(effect="unsafe")
+async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the probe, too
+    """Send, once, what somebody can look for."""
+    await asyncio.sleep(0.2)
+    WORLD.get().effects.append(("wire", ctx.idempotency_key))
+    await asyncio.sleep(0.2)
     return "sent"
 
 

@@ -6,7 +6,7 @@ so that a defect of the runtime cannot hide.
 P1 one terminal; P2 nothing observable behind it; P3 no run is lost; P4 no unsafe call is started unasked; P5 no fork;
 P6 a lane is in order; P7 no child outlives its parent; P8 no half family; P9 who was told something was told the truth;
 P10 no more runs of an agent have an owner than may be driven at once; P11 of the unsafe calls that need one slot no two
-are started at once.
+are started at once; P12 what is said to be done because somebody looked is done.
 REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
 wake-up is done with; R1 to R13 the ordering rules.
 """
@@ -55,6 +55,8 @@ from ..monitor import check_trace
 from ..trace import trace_of
 from .world import Told, World
 
+_LOOKED_AT = "wire"
+"""The tool of the cast with a postcondition: all that it does is written down."""
 _USAGE_OF_OTHERS = (Step, ChildReturned)
 """Events that carry the usage of other events again."""
 
@@ -96,6 +98,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
             found += _throng(runs)
     found += _families(runs)
     found += _starts(world)
+    found += _verified(world)
     found += _told(world)
     found += _keys(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
@@ -174,7 +177,7 @@ def _fold(run: _Run, event: object) -> None:
             run.calls[event.tool_call_id or ""] = event.tool_name
         case ToolStarted() if (tool := run.calls[event.tool_call_id or ""]) in run.slots:
             run.started[event.tool_call_id or ""] = run.slots[tool]
-        case ToolResult() | ToolAttemptFailed():
+        case ToolResult() | ToolAttemptFailed() | ApprovalRequested():
             run.started.pop(event.tool_call_id or "", None)
         case CancelRequested():
             run.cancels.add(event.reason)
@@ -205,6 +208,16 @@ def _starts(world: World) -> Iterator[str]:
         times = sum((start.run, start.call) == (run, call) for start in world.starts)
         if times > min(started, 1 + retries + asked):
             yield f"P4 unsafe {call} of {run} was started {times} times"
+
+
+def _verified(world: World) -> Iterator[str]:
+    for run in world.runs():
+        for event in world.events_of(run):
+            if not isinstance(event, ToolResult) or event.tool_name != _LOOKED_AT:
+                continue
+            looked = event.success and "postcondition" in event.metadata
+            if looked and (_LOOKED_AT, event.metadata["idempotency_key"]) not in world.effects:
+                yield f"P12 {event.tool_call_id} of {run} is said to be done, and is not"
 
 
 def _keys(world: World) -> Iterator[str]:

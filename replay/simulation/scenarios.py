@@ -35,6 +35,7 @@ from .cast import (
     order,
     press,
     says,
+    wire,
 )
 from .world import Job, World
 
@@ -148,6 +149,14 @@ def unsafe_questions(world: World) -> list[Job]:
     world.decide = decide_on
     replies = calls(("order", {"what": "a"}), ("order", {"what": "nowhere"})), says("done")
     return [Job(an_agent(world, "unsafe_questions", *replies, extra=[order]), "question")]
+
+
+@scenario(compared=False)
+def verified(world: World) -> list[Job]:
+    """Calls that must not run twice and can be looked at, one not at first; and one beside them that takes long."""
+    first = calls(("wire", {"to": "a"}), ("wire", {"to": "nowhere"}), ("watch", {"for_s": 3.0}))
+    replies = first, calls(("wire", {"to": "c"})), says("done")
+    return [Job(an_agent(world, "verified", *replies, extra=[wire]), "question")]
 
 
 @scenario

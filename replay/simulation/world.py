@@ -8,7 +8,7 @@ import functools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -22,11 +22,13 @@ from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
 from ...runtime import Registry, Runtime
 from ...runtime.drive import Host
+from ...runtime.evidence import Evidence
 from ...runtime.functions import INLINE
 from ...runtime.models import Delta, ModelProvider, ModelRequest
 from ...runtime.prices import PriceBook
 from ...runtime.runnable import Runnable
 from ...runtime.toolport import Tool, ToolContextPort
+from ...runtime.verified_tool import Verifiable, Verification
 from .injected import Injected
 from .loop import OWNER, SimulatedClock
 from .process import LEASE_S, SNAPSHOT_EVENTS, Draw, Happened, Process
@@ -420,6 +422,11 @@ class _WatchedTool:
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         self._world.record_start(context.idempotency_key.rsplit(":", 2)[0], context.tool_call_id)
         return await self._inner.call(arguments, context)
+
+    async def verify(
+        self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
+    ) -> Verification:
+        return await cast("Verifiable", self._inner).verify(arguments, context, own)
 
 
 class _WatchedModel:

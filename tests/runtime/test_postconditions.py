@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from foldlog.adapters.builtin import Workspace, shell_tool
-from foldlog.eventlog import ApprovalRequested, ToolResult
-from foldlog.replay import compare, load_trace, rerun
+from foldlog.adapters.secrets import EnvironmentSecret
+from foldlog.eventlog import ApprovalRequested, Claimed, ToolResult
+from foldlog.replay import check_parity, compare, load_trace, rerun
 from foldlog.runtime import Agent, Evidence, RunHandle, ToolContext, ToolFailed, postcondition, tool
 
 from .conftest import Place, call, calls, names, says
@@ -494,3 +495,80 @@ async def test_a_probe_that_cannot_be_meant_leaves_the_call_unverified(cheap: Pl
     request = await asked(cheap, run)
     assert request.postcondition[0]["observed"] == "no such page"
     await run.cancel()
+
+
+# --- executors, forks, secrets ----------------------------------------------------------------------------------------
+
+
+async def test_wherever_a_worker_dies_the_call_is_looked_at_and_nobody_sees_a_difference() -> None:
+    looked = 0
+
+    async def wired(text: str) -> Evidence:
+        nonlocal looked
+        looked += 1
+        return Evidence(text=f"wired {text}", result=f"wired {text}")
+
+    @postcondition({"text_contains": {"text": "${text}"}}, probe=wired)
+    @tool(effect="unsafe")
+    async def wire(text: str) -> str:
+        await asyncio.sleep(0)
+        return f"wired {text}"
+
+    agent = Agent("banker", model="openai:gpt-4o", tools=[wire])
+    script = {"turns": [calls(call("wire", text="x")), says("done")]}
+    lost = 0
+    for operation in range(1, 16):
+        report = await check_parity(agent, "question", script=script, faults=f"crash@{operation}")
+        assert report.equal, report.render()
+        events = report.traces["durable"].events
+        assert not [event for event in events if isinstance(event, ApprovalRequested)]
+        started = [index for index, event in enumerate(events) if event.type == "tool_started"]
+        settled = [index for index, event in enumerate(events) if isinstance(event, ToolResult)]
+        lost += any(isinstance(event, Claimed) for event in events[started[0] : settled[0]])
+    assert lost
+
+
+async def test_a_fork_takes_a_verified_result_and_nobody_looks_again(cheap: Place, script: Script) -> None:
+    bank = Bank()
+    agent = payer(script, bank.tool())
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=10)
+    trace = await load_trace(cheap.log, run.run_id)
+    before = next(event.revision for event in trace.events if event.type == "tool_call")
+    fork = await cheap.fork(run, at=before, tools="replay")
+    assert (await fork.result(timeout_s=10)).output == "done"
+    result = await result_of(cheap, fork)
+    assert (result.result, result.metadata["deduplicated"]) == ("paid 7", True)
+    assert (bank.paid, bank.looked) == (1, 1)
+
+
+async def test_secrets_stay_out_of_reports_and_evidence(
+    cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK_PIN", "tell-nobody")
+
+    async def look(pin: str) -> Evidence:
+        assert pin == "tell-nobody"
+        return Evidence(text=f"the pin is {pin}")
+
+    @postcondition({"text_contains": {"text": "${pin}!"}}, probe=look)
+    @tool(name="pay", effect="unsafe")
+    async def pay(pin: str) -> str:
+        return "paid"
+
+    model = script(calls(call("pay", pin="secret://PIN")), says("done"))
+    agent = Agent("payer", model=model, tools=[pay])
+    await cheap.open(agent, secrets={"PIN": EnvironmentSecret(variable="BANK_PIN", tools=("pay",))})
+    run = await cheap.start(agent)
+    await run.result(timeout_s=10)
+    result = await result_of(cheap, run)
+    (finding,) = result.metadata["postcondition"]
+    assert (finding["assertion"]["text_contains"]["text"], finding["observed"]) == (
+        "secret://PIN!",
+        "the pin is secret://PIN",
+    )
+    (evidence,) = result.metadata["evidence"]
+    assert await cheap.log.artifacts.get(evidence["id"]) == b"the pin is secret://PIN"
+    trace = await load_trace(cheap.log, run.run_id)
+    assert all(b"tell-nobody" not in stored.data for stored in trace.stored)
