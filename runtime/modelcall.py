@@ -17,7 +17,7 @@ from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
 from .json_values import as_stored, bounded, seconds_of, sound
-from .models import CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
+from .models import HEARD, CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
 from .request import model_request
 
 if TYPE_CHECKING:
@@ -167,15 +167,22 @@ async def _take_all(
 ) -> None:
     rules, loop = driver.journal.rules, asyncio.get_running_loop()
     moved, latest = loop.time(), loop.time() + rules.model_timeout_s
+
+    def heard() -> None:
+        nonlocal moved
+        if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:
+            moved = loop.time()
+            limit.move(min(latest, moved + rules.model_idle_timeout_s))
+
+    listening = HEARD.set(heard)
     try:
         async for delta in deltas:
-            if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:
-                moved = loop.time()
-                limit.move(min(latest, moved + rules.model_idle_timeout_s))
+            heard()
             draft = answer.add(delta)
             if draft is not None and not effect.phase:  # what is asked besides the steps is nobody's to see
                 await _publish(driver, effect, answer, *draft)
     finally:
+        HEARD.reset(listening)
         close = getattr(deltas, "aclose", None)
         if close is not None:
             await close()

@@ -6,7 +6,8 @@ entry point group `foldlog.providers`, or `Registry(providers=[...])`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,15 @@ from ..eventlog.errors import FoldlogError
 from ..eventlog.events import TokenUsage, ToolSchema
 from ..projections.messages import CallRequest, Message, Place
 from ..projections.tokens import TokenSource
+
+
+def _nobody_listens() -> None:
+    """Outside of a run."""
+
+
+HEARD: ContextVar[Callable[[], None]] = ContextVar("HEARD", default=_nobody_listens)
+"""What a provider calls, within `stream`, for all that its server sends and that is no delta: a server that says that
+it is at work is not silent."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +185,7 @@ class ModelProvider(Protocol):
 
 
 __all__ = [
+    "HEARD",
     "MODEL_ERRORS",
     "AuthenticationFailed",
     "CallDelta",

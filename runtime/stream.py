@@ -283,7 +283,7 @@ async def stream_run(
     """
     try:
         behind = parse_cursor(after)
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:  # or no text at all
         raise ConfigError(f"{after!r} is not a cursor of this log") from error
     selector = Family(subject.shard, subject.root) if family else subject
     async with (

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from ...eventlog.errors import ConfigError
 from ...runtime.models import (
+    HEARD,
     AuthenticationFailed,
     Delta,
     InvalidRequest,
@@ -79,6 +80,7 @@ class OpenAIProvider:
         try:
             async with await self._open(request) as stream:
                 content_type = stream.response.headers.get("content-type", "")
+                _listen(stream.response)
                 async for chunk in stream:
                     chunks += 1
                     for delta in reader.feed(chunk):
@@ -138,6 +140,13 @@ class OpenAIProvider:
 def responses_provider() -> OpenAIProvider:
     """OpenAI through the Responses API: `openai-responses:<model>`."""
     return OpenAIProvider(name="openai-responses", api="responses")
+
+
+def _listen(response: Any) -> None:
+    """From here on, each piece of the response is heard of."""
+    from .hearing import Heard
+
+    response.stream = Heard(response.stream, HEARD.get())
 
 
 async def _drain(stream: Any) -> None:

@@ -48,6 +48,8 @@ class Reply:
     fault: Fault = ""
     fault_after: int = 0
     events: tuple[Any, ...] | None = None
+    pause_s: float = 0.0
+    """Before each event."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class OpenAIServer:
         writer.write(head(200, headers))
         events = list(stream_of(request, reply))
         for event in events[: reply.fault_after] if reply.fault else events:
+            await asyncio.sleep(reply.pause_s)
             await write_chunk(writer, event)
         return await self.finish(reply, reader, writer)
 

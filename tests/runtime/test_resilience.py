@@ -21,6 +21,7 @@ from .conftest import HeldClock, JumpingClock, Place, Turn, call, calls, names, 
 pytestmark = pytest.mark.anyio
 Script = Callable[..., str]
 FAST = {"attempts": 2, "base_s": 0.001}
+ANSWER = {"choices": [{"index": 0, "delta": {"content": "done"}, "finish_reason": "stop"}]}
 
 
 @tool(effect="pure")
@@ -266,6 +267,19 @@ async def test_a_stream_that_breaks_off_is_asked_for_again_and_corrected_for_its
     resets = [event for event in seen if event.type == "text_reset"]
     assert [(reset.offset, reset.channel, reset.cause) for reset in resets] == [(4, "text", "retry")]
     assert shown(seen) == "one 2"
+
+
+async def test_a_server_that_says_that_it_is_at_work_is_not_silent() -> None:
+    waits = Reply(events=(*[": at work\n\n"] * 32, ANSWER, "data: [DONE]\n\n"), pause_s=0.05)
+    first = Agent("first", model="here:m")  # as above
+    agent = Agent("patient", model="here:m", model_idle_timeout_s=1.0, retry={"attempts": 1})
+    async with serve(Reply(text=("hello",)), waits) as server:
+        here = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
+        registry = Registry(agents=[first, agent], providers={"here": here})
+        async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
+            await runtime.run(first, "hello", timeout_s=30)
+            assert (await runtime.run(agent, "question", timeout_s=30)).output == "done"
+        await here.aclose()
 
 
 def shown(events: list[Any]) -> str:
