@@ -116,6 +116,10 @@ class Turn(StrictTable):
         )
 
 
+_KEYS = {"planner": "planner", "summary": "summaries", "compaction": "summaries"}
+"""Where a file has what is answered besides the steps."""
+
+
 class _Scene(StrictTable):
     input: str = ""
     system: str = ""
@@ -203,8 +207,9 @@ class ScriptedProvider:
         number = request.round or 1 + sum(message.role == "assistant" for message in own)
         if number > len(turns):
             where = f"scripted:{request.model}: {_path(request.model)}"
-            kind = f"{request.phase} turn" if request.phase else "turn"
-            raise InvalidRequest(f"{where} has {len(turns)} {kind}s, but the run asks for {kind} {number}")
+            key = _KEYS.get(request.phase)
+            told = f"{len(turns)} turns" + (f" in {key!r}" if key else "")
+            raise InvalidRequest(f"{where} has {told}, but the run asks for turn {number}")
         return number, turns[number - 1]
 
     def _script(self, model: str) -> Script:

@@ -116,7 +116,7 @@ def tail_start(
     return start
 
 
-def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: int = 0) -> list[int]:
+def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: float = 0) -> list[int]:
     """The indices of the newest messages of users that take at most so many tokens, oldest first.
 
     The newest itself may take `newest_max`, if that is more.

@@ -12,6 +12,7 @@ without one, and says so.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -148,9 +149,15 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
         return None
     room = _tokens_kept(state, rules)
     limit = rules.context.keep_user_tokens
-    newest = limit if rules.context.newest_stays else 0
-    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), newest)
+    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), _newest(rules))
     return _cut(state, COMPACTION, cause, kept)
+
+
+def _newest(rules: Rules) -> float:
+    """How long the newest message of the user may be, to stay whatever room that leaves; in tokens."""
+    if rules.context.newest_always_stays:
+        return math.inf
+    return rules.context.keep_user_tokens if rules.context.newest_stays else 0
 
 
 def _cut(state: RunState, phase: str, cause: Cause, kept: list[int]) -> Cut | None:

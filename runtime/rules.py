@@ -38,7 +38,9 @@ WRITTEN_MEANS = 8
 """From these rules on, the mean of scores is that of the numbers as they are written: three times 0.7 are 0.7."""
 LINEAR_PATTERNS = 9
 """From these rules on, the regular expressions of flows are RE2's, which takes linear time, and not Python's."""
-RULES_NOW = 9
+NEWEST_ALWAYS_STAYS = 10
+"""From these rules on, a compaction never takes away the newest message of the user, however long it is."""
+RULES_NOW = 10
 """The rules of runs that are submitted now."""
 
 
@@ -77,6 +79,8 @@ class ContextRules(msgspec.Struct, frozen=True):
     """Whether large results are shown in part."""
     newest_stays: bool = False
     """Whether a compaction keeps the newest message of the user, whatever room that leaves."""
+    newest_always_stays: bool = False
+    """Also one that is above `keep_user_tokens` alone."""
     history_messages_max: int | None = None
     summary_at_messages: int | None = None
     offload_at_messages: int | None = None
@@ -159,7 +163,8 @@ def rules_of_run(submitted: Submitted) -> Rules:
         context = msgspec.structs.replace(rules.context, offloads=True)
         rules = msgspec.structs.replace(rules, context=context)
     if submitted.rules >= NEWEST_STAYS:
-        context = msgspec.structs.replace(rules.context, newest_stays=True)
+        always = submitted.rules >= NEWEST_ALWAYS_STAYS
+        context = msgspec.structs.replace(rules.context, newest_stays=True, newest_always_stays=always)
         rules = msgspec.structs.replace(rules, context=context)
     if fork_policy(submitted) in {None, "run"}:
         return rules

@@ -154,6 +154,20 @@ async def test_what_the_user_asks_is_never_cut_away_and_stops_the_run_if_it_is_t
     assert found == ["status(starting)", "budget", "text", "status(completed)"]
 
 
+@pytest.mark.parametrize("keep_user_tokens", [0, 20])
+async def test_the_newest_message_of_the_user_outlasts_a_compaction_however_long_it_is(
+    cheap: Place, script: Script, keep_user_tokens: int
+) -> None:
+    full = {"error": {"type": "context_overflow"}, **says("done")}
+    limits = {"overflow": "truncate", "keep_user_tokens": keep_user_tokens}
+    agent = Agent("helper", model=script(full), context=limits)
+    await cheap.open(agent)
+    before = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "said"}]
+    run = await cheap.start(agent, "word " * 500, messages=before)
+    assert (await run.result(timeout_s=30)).output == "done"
+    assert [message.content for message in await run.history()] == ["word " * 500, "done"]
+
+
 async def test_an_unknown_window_is_refused_with_its_remedy(place: Place, script: Script) -> None:
     agent = Agent("helper", model=script(says("x")), budget_awareness="limit:70")
     runtime = await place.open(agent)
