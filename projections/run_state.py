@@ -24,7 +24,12 @@ from ..eventlog.events import (
     ToolSpec,
     ToolsRefreshRequested,
 )
+from .id_set import IdSet
 from .messages import Message, Place, chain
+
+DISTINCT_IDS = 2
+"""From these rules on (`submitted`, ADR 0024), the id that a call gets instead of one that is taken is not taken,
+either: no two calls of a run have one."""
 
 
 class ApprovalState(msgspec.Struct):
@@ -40,6 +45,18 @@ class ApprovalState(msgspec.Struct):
     def pending(self) -> bool:
         """Whether somebody still has to decide."""
         return self.resolution is None and not self.revoked
+
+    def shorten(self) -> None:
+        """Keep what a late answer is compared with, and told: the answer. What was asked stands in the log."""
+        self.request = msgspec.structs.replace(
+            self.request,
+            arguments={},
+            reason="",
+            injected_args={},
+            postcondition=[],
+            evidence=[],
+            result=None,
+        )
 
 
 class CallState(msgspec.Struct):
@@ -234,6 +251,9 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The call of the open step, while a summary is made before it can go on."""
     calls: dict[str, CallState] = {}
     call_places: dict[str, Place] = {}
+    """Of the calls that the messages speak of, and of those of the step."""
+    cut_calls: IdSet = msgspec.field(default_factory=IdSet)
+    """The ids of all others."""
     approvals: dict[str, ApprovalState] = {}
     recorded: dict[str, list[ResultRecorded]] = {}
     """Results that a fork may still give to calls instead of running them, by `recording_key`, oldest first."""
@@ -308,6 +328,28 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
         if call_id in self.call_places:
             self.link_messages()
         self.call_places[call_id] = place
+
+    def knows_call(self, call_id: str) -> bool:
+        """Whether a call of the run, or of what it follows, has this id."""
+        return call_id in self.call_places or call_id in self.cut_calls
+
+    def shorten_approvals(self) -> None:
+        """What people were asked about the calls of the step, which is complete, was carried out."""
+        if self.submitted is None or self.submitted.rules < DISTINCT_IDS:
+            return
+        for approval in reversed(self.approvals.values()):
+            if approval.request.step is not None and approval.request.step < self.step:
+                break  # those before were shortened with their step
+            if approval.request.step == self.step and not approval.pending:
+                approval.shorten()
+
+    def forget_calls(self) -> None:
+        """Keep of the calls that no message speaks of any more that their ids are taken."""
+        told = {message.tool_call_id for message in self.messages}
+        told |= {call.id for message in self.messages for call in message.tool_calls}
+        for call_id in self.call_places.keys() - told - self.calls.keys():
+            del self.call_places[call_id]
+            self.cut_calls.add(call_id)
 
     @property
     def exists(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ from ..eventlog.events import (
 from ..projections.call_texts import recording_key
 from ..projections.messages import CallRequest
 from ..projections.retrieval import OFFLOADED, of_others
-from ..projections.run_state import CallState, RunState
+from ..projections.run_state import DISTINCT_IDS, CallState, RunState
 from .approving import approval_metadata, awaits_approval, request_approval
 from .arguments import NESTING_MAX, parse_arguments, split_arguments
 from .asking import is_quota_used_up
@@ -36,7 +36,7 @@ from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .offloading import artifact_id
 from .policy import verdict_on
 from .postconditions import problem, verdict
-from .rules import DEDUPLICATED, DISTINCT_IDS, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
+from .rules import DEDUPLICATED, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
 from .turn import Turn
 
 UNVERIFIABLE: Final = "unverifiable"
@@ -145,7 +145,7 @@ def called(turn: Turn, request: CallRequest) -> None:
             tool_call_id=free_id(
                 request.id,
                 f"call-{state.step}-{len(state.calls)}",
-                state.call_places,
+                state.knows_call,
                 distinct=has_distinct_ids(state),
             ),
             tool_name=request.name,
@@ -170,11 +170,11 @@ def has_distinct_ids(state: RunState) -> bool:
     return keeps(state.submitted, DISTINCT_IDS)
 
 
-def free_id(given: str, instead: str, taken: Container[str], *, distinct: bool = True) -> str:
+def free_id(given: str, instead: str, is_taken: Callable[[str], bool], *, distinct: bool = True) -> str:
     """The id that the model gave, or another one if a call has it already, be it of an earlier run."""
-    if given and given not in taken:
+    if given and not is_taken(given):
         return given
-    while distinct and instead in taken:
+    while distinct and is_taken(instead):
         instead += "-"
     return instead
 

@@ -105,12 +105,17 @@ def replied(turn: Turn, reply: ModelReplied) -> None:
 
 def _calls(turn: Turn, requests: tuple[CallRequest, ...]) -> list[PlannerCall]:
     planning, calls = turn.state.planning, list[PlannerCall]()
-    taken = turn.state.call_places.keys() | planning.places.keys()
+    taken = set(planning.places)
     for index, request in enumerate(requests):
         executable, injected, raw = written(turn, request)
         instead = f"plan-{planning.rounds + 1}-{index}"
-        call_id = free_id(request.id, instead, taken, distinct=has_distinct_ids(turn.state))
-        taken |= {call_id}
+        call_id = free_id(
+            request.id,
+            instead,
+            lambda each: each in taken or turn.state.knows_call(each),
+            distinct=has_distinct_ids(turn.state),
+        )
+        taken.add(call_id)
         calls.append(
             PlannerCall(
                 id=call_id,

@@ -22,8 +22,6 @@ OFFLOAD_ALWAYS = 1
 """From these rules on, large results are shown in part also to agents without a `context` table."""
 NEWEST_STAYS = 2
 """From these rules on, a compaction never takes away the newest message of the user, unless it alone is too much."""
-DISTINCT_IDS = 2
-"""From these rules on, the id that a call gets instead of one that is taken is not taken, either."""
 OFFLOAD_TOLD = 3
 """From these rules on, a `context` event tells which results of a step are shown in part."""
 KNOWLEDGE_LAST = 4

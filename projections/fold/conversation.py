@@ -93,6 +93,7 @@ def cut(state: RunState, event: Context) -> None:
     first, last = (summary, []) if where == "first" else ([], summary)
     state.context.has_input = state.context.has_input and own in kept
     set_messages(state, [*state.messages[:had], *first, *(body[index] for index in kept), *last])
+    state.forget_calls()
     state.history_count = had + len(first) + sum(index < own for index in kept)
     state.context.summary = ""
     state.context.compactions += event.action == "compact"

@@ -19,6 +19,7 @@ def change_step(state: RunState, event: Step) -> None:
 
 
 def _start_step(state: RunState, event: Step, at: float) -> None:
+    state.shorten_approvals()
     state.step, state.step_open, state.step_started_at = event.step or state.step + 1, True, at
     state.model, state.calls, state.interrupted = ModelCallState(), {}, None
     state.elapsed.step_paused_s = 0.0

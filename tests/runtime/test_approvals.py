@@ -200,6 +200,13 @@ async def test_the_same_decision_with_other_arguments_is_another_answer(
         await run.resolve(approval, "approved")
     await run.result(timeout_s=30)
     assert deployer.ran == ["a x1"]
+    kept = (await run.state()).approvals[
+        approval
+    ]  # of the step before the last: what was asked is in the log alone
+    assert (kept.request.kind, kept.request.arguments, kept.request.injected_args) == ("tool", {}, {})
+    await run.resolve(approval, "approved", arguments={"service": "a"})
+    with pytest.raises(ApprovalError, match="was approved with other arguments by ann already"):
+        await run.resolve(approval, "approved")
 
 
 async def test_many_people_answer_at_once_and_nobody_is_turned_away(script: Script) -> None:

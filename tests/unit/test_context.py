@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from foldlog.eventlog.errors import ApprovalError
-from foldlog.eventlog.events import Budget, Context, StoredEvent, Submitted, TokenUsage, ToolSpec
+from foldlog.eventlog.events import Budget, Context, StoredEvent, Submitted, TokenUsage, ToolCall, ToolSpec
+from foldlog.eventlog.ports import Subject
 from foldlog.projections.fold import apply
+from foldlog.projections.id_set import IdSet
 from foldlog.projections.messages import CallRequest, chain, parse_messages
 from foldlog.projections.run_state import RunState
+from foldlog.projections.snapshot import decode_state, encode_state
 from foldlog.runtime.budgeting import check_raise
 from foldlog.runtime.commands import (
     Claim,
@@ -27,7 +31,7 @@ from foldlog.runtime.commands import (
 from foldlog.runtime.decide import decide, pending
 from foldlog.runtime.effects import CallModel
 from foldlog.runtime.request import model_request
-from foldlog.runtime.rules import Rules, rules_of
+from foldlog.runtime.rules import RULES_NOW, Rules, rules_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -53,10 +57,11 @@ class Story:
         *,
         window: int | None = 1000,
         history: list[dict[str, Any]] | None = None,
+        under: int = 0,
     ) -> None:
         self.state = RunState(run="r", root="r", path="agent")
         whole = {"model": "sim:m", "instructions": "be brief", **config}
-        self.rules, self.now = rules_of(whole), NOW
+        self.rules, self.now, self.repeats_ids = rules_of(whole), NOW, False
         self.last: tuple[StoredEvent, ...] = ()
         self.told: list[StoredEvent] = []
         submitted = Submitted(
@@ -66,6 +71,7 @@ class Story:
             input="question",
             input_digest="i",
             messages=history or [],
+            rules=under,
         )
         apply(self.state, submitted, NOW)
         self.tell(Claim("w0", 10.0), ToolsResolved(tools=(LOOK,), model="sim:m", window_tokens=window))
@@ -83,7 +89,9 @@ class Story:
         return self
 
     def check(self) -> None:
-        """The digest is that of the messages, whatever was done to them."""
+        """The digest is that of the messages, whatever was done to them; ids stood twice in runs of old."""
+        if self.repeats_ids:
+            return
         digest = ""
         for message in self.state.messages:
             digest = chain(digest, message, self.state.call_places)
@@ -541,3 +549,67 @@ def test_whatever_the_bounds_a_run_goes_on_or_stops_and_no_pair_is_ever_cut(
     assert [event.action for event in events].count("compact") <= 1
     if context["overflow"] == "none":
         assert events == []
+
+
+GIVEN = st.sampled_from(["", "a", "b", "c0", "call-2-0", "h1"])
+ROUNDS = st.lists(st.lists(GIVEN, min_size=1, max_size=3), max_size=12)
+
+
+def asked(rounds: list[list[str]], limit: int, under: int) -> Iterator[Story]:
+    """A run whose model gives its calls these ids, and whose prompt holds so many messages; after each step."""
+    config = {"context": {"history_messages_max": limit, "overflow": "truncate"}, "max_steps": 100}
+    story = Story(config, history=HISTORY, under=under)
+    story.repeats_ids = not under
+    for number, ids in enumerate(rounds):
+        calls = tuple(
+            CallRequest(id=each, name="look", arguments=f'{{"n":{number},"at":{at}}}')
+            for at, each in enumerate(ids)
+        )
+        story.tell(story.reply(calls=calls))
+        for call in [*story.state.calls.values()]:
+            story.tell(
+                ToolReturned(
+                    step=story.state.step,
+                    call_id=call.id,
+                    attempt=1,
+                    status="success",
+                    result="seen",
+                    started_at=NOW,
+                    completed_at=NOW,
+                )
+            )
+        yield story
+
+
+@pytest.mark.parametrize("under", [0, RULES_NOW])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ROUNDS, st.integers(2, 9))
+def test_calls_that_were_cut_are_forgotten_and_nothing_is_decided_otherwise(
+    under: int, rounds: list[list[str]], limit: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunState, "forget_calls", lambda _: None)
+        kept = [(list(each.told), each.state.messages_digest) for each in asked(rounds, limit, under)]
+    for story, (told, digest) in zip(asked(rounds, limit, under), kept, strict=True):
+        assert (story.told, story.state.messages_digest) == (told, digest)
+        subject = Subject(0, "run", "r", "r")
+        assert decode_state(encode_state(story.state), subject) == story.state
+        spoken = {call.id for message in story.state.messages for call in message.tool_calls}
+        ids = [event.tool_call_id for event in told if isinstance(event, ToolCall)]
+        assert all(story.state.knows_call(str(each)) for each in ids)
+        if under:
+            assert len(set(ids)) == len(ids)
+        if any(isinstance(event, Context) for event in story.told[-3:]):
+            assert story.state.call_places.keys() <= spoken | story.state.calls.keys()
+
+
+@given(st.lists(st.text(max_size=4)), st.lists(st.text(max_size=4)))
+def test_a_set_of_ids_knows_those_that_were_added(added: list[str], others: list[str]) -> None:
+    ids, known = IdSet(), set[str]()
+    for each in added:
+        ids.add(each)
+        known.add(each)
+        assert len(ids) == len(known)
+    assert all(each in ids for each in added)
+    assert [each in ids for each in others] == [each in known for each in others]
+    assert len(ids.data) == 8 * len(known)
