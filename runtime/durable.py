@@ -50,7 +50,8 @@ UNSERVED_DELAY_S = 0.5
 CORRUPT_DELAY_S = 30.0
 FULL_DELAY_S = 2.0
 """When a run comes back for which there is no place in line."""
-RELEASE_S_MAX = 5.0
+RELEASE_S_MIN, RELEASE_S_MAX = 1.0, 5.0
+"""How long a worker that leaves waits for what it releases: half of its grace time within these bounds."""
 PARK_AFTER_S = 5.0
 """A family in which everybody waits for people or time gives its place in the worker back after so long."""
 
@@ -207,8 +208,8 @@ class Worker:
 
     async def _drain(self) -> None:
         """Let runs finish for most of the grace time, then release those that are left."""
-        release_s = min(RELEASE_S_MAX, self._grace_s / 2)
-        await self._handled(self._grace_s - release_s)
+        release_s = min(RELEASE_S_MAX, max(RELEASE_S_MIN, self._grace_s / 2))
+        await self._handled(max(0.0, self._grace_s - release_s))
         for driver in self._heart.drivers:
             driver.release_soon("its worker is shutting down")
         await self._handled(release_s)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from foldlog.eventlog import MemoryLog, decode
-from foldlog.runtime import Agent, Registry, Runtime, Worker, local, tool
+from foldlog.runtime import Agent, Registry, Runtime, Worker, durable, local, tool
 from foldlog.runtime.drive import Host
 
 from tests.runtime.conftest import call, calls, says
@@ -30,8 +30,9 @@ async def test_a_process_that_leaves_as_its_run_comes_to_rest_does_not_wait_for_
 
 
 async def test_a_worker_that_has_no_time_to_release_a_run_leaves_it_to_others_at_once(
-    script: Callable[..., str],
+    script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(durable, "RELEASE_S_MIN", 0.0)
     entered, go = asyncio.Event(), asyncio.Event()
 
     @tool(effect="pure")
