@@ -1,6 +1,7 @@
 """Commands as such: help, options, exit codes, formats. Nothing here needs a server."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.events import Text
 from typer.testing import CliRunner, Result
+
+from tests.cli.commands import Project
 
 COMMANDS = {
     (): {"run", "worker", "agents", "runs", "approvals", "log", "doctor", "schema", "tools", "demo"},
@@ -85,6 +88,17 @@ def test_help_documents_every_exit_code() -> None:
         "130 int",
     ):
         assert word in told
+
+
+def test_a_command_that_is_killed_as_it_begins_harms_no_other_one(
+    forked_commands: Path, alone: Project
+) -> None:
+    for begun in (b"", b"\0\0\0\7", b"\0\0\0\7{"):
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.connect(str(forked_commands / "socket"))
+            if begun:
+                socket.send_fds(killed, [begun], [0, 1, 2])
+    assert alone.run("--version").code == 0
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)

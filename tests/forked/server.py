@@ -101,8 +101,15 @@ class Server:
     def _fork(self) -> dict[str, Any] | None:
         client, _ = self._listener.accept()
         header, streams, _, _ = socket.recv_fds(client, 4, 3)
+        size_bytes = int.from_bytes(header, "big")
         with client.makefile("rb") as sent:
-            order: dict[str, Any] = json.loads(sent.read(int.from_bytes(header, "big")))
+            told = sent.read(size_bytes)
+        if not told or len(told) < size_bytes:  # it was killed meanwhile
+            for stream in streams:
+                os.close(stream)
+            client.close()
+            return None
+        order: dict[str, Any] = json.loads(told)
         if (process := os.fork()) == 0:
             self._leave()
             client.close()
