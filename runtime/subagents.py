@@ -152,7 +152,12 @@ def _parallel_subagents(limit: int) -> Tool:
         parent = _PARENT.get()
         not_safe = {SPAWN_SELF, PARALLEL, *parent.agent.config.hitl_tools}
         changes: dict[str, Any] = {"allow_self_spawn": False, "allow_parallel_subagents": False}
-        children = [_copy(parent, job, changes, lambda name: name not in not_safe) for job in jobs]
+        children: list[Agent[Any]] = []
+        for number, job in enumerate(jobs):
+            try:
+                children.append(_copy(parent, job, changes, lambda name: name not in not_safe))
+            except ToolFailed as failure:
+                raise ToolFailed(f"job {number}: {failure}; none was started") from None
         runs = [context.run(child, _text(job)) for child, job in zip(children, jobs, strict=True)]
         return await asyncio.gather(
             *(_report(number, run, job) for number, (run, job) in enumerate(zip(runs, jobs, strict=True)))
@@ -231,7 +236,7 @@ def _chosen(
     """The Python tools and the MCP servers, each with the tools asked of it."""
     kept: dict[str, Any] = {}
     python: list[str] = []
-    for name in asked:
+    for name in dict.fromkeys(asked):
         server, tool_name = _mcp_place(name, servers)
         if name in names:
             python.append(name)

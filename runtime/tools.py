@@ -217,7 +217,8 @@ class _Arguments:
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             known = ", ".join(self._names.values()) or "none"
-            return f"{where}: there is no such parameter (parameters: {known})"
+            told = f" (parameters: {known})" if len(problem["loc"]) == 1 else ""
+            return f"{where}: there is no such parameter{told}"
         if problem["type"] == "missing":
             return f"{where}: is required"
         return f"{where}: {problem['msg']}, not {_shown(problem['input'])}"

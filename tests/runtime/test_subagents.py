@@ -79,7 +79,7 @@ async def test_jobs_run_at_once_and_each_has_its_own_result(place: Place, script
         return "met"
 
     jobs = [
-        {"task": "one", "tool_names": ["meet"], "system_prompt": "You are one."},
+        {"task": "one", "tool_names": ["meet", "meet"], "system_prompt": "You are one."},
         {"task": "two", "output_schema": SCHEMA},
         {"task": "three"},
     ]
@@ -123,9 +123,14 @@ async def test_jobs_run_at_once_and_each_has_its_own_result(place: Place, script
     ("arguments", "why"),
     [
         ({"jobs": [{"task": "x"}] * 3}, "3 jobs are too many: at most 2"),
-        ({"jobs": [{"task": "x", "tool_names": ["deploy"]}]}, "cannot have the tool 'deploy'"),
+        (
+            {"jobs": [{"task": "x", "tool_names": ["deploy"]}]},
+            "job 0: a sub-agent cannot have the tool 'deploy'",
+        ),
+        ({"jobs": [{"task": "x"}, {"task": "x", "tool_names": ["gone"]}]}, "job 1: a sub-agent cannot"),
         ({"jobs": [{"task": "x", "tool_names": ["parallel_subagents"]}]}, "cannot have the tool"),
         ({"jobs": [{"task": "x", "output_schema": {"type": "nonsense"}}]}, "not a valid JSON Schema"),
+        ({"jobs": [{"task": "x", "tool": "y"}]}, "jobs.0.tool: there is no such parameter"),
     ],
 )
 async def test_a_wrong_call_is_a_tool_error_before_any_child_starts(
