@@ -22,6 +22,7 @@ FoldlogError                    catch this to catch everything of ours
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -60,11 +61,14 @@ class FlowError(AgentConfigError):
     def __init__(self, reason: str, text: str, place: int, key: str = "flow") -> None:
         before = text[:place]
         begin = before.rfind("\n") + 1
-        shown = text[begin:].partition("\n")[0].rstrip().encode(errors="replace").decode()
+        line = text[begin:].partition("\n")[0].rstrip().encode(errors="replace").decode()
+        cut, end = max(0, place - begin - _BESIDE), place - begin + _BESIDE
+        left, right = "... " if cut else "", " ..." if len(line) > end else ""
+        shown = f"{left}{line[cut:end]}{right}"
         self.reason, self.text, self.key = reason, text, key
         self.line, self.column = before.count("\n") + 1, place - begin + 1
         self._place = place
-        below = "".join(character if character == "\t" else " " for character in before[begin:])
+        below = " " * len(left) + "".join(map(_blank, before[begin + cut :]))
         where = f"line {self.line}, column {self.column}: {reason}"
         super().__init__(
             f"{key}, {where}\n    {shown}\n    {below}^", [ConfigProblem(key, f"{key}: {where}")]
@@ -73,6 +77,19 @@ class FlowError(AgentConfigError):
     def within(self, key: str) -> FlowError:
         """The same error, told by whoever has the swarm at `key`."""
         return FlowError(self.reason, self.text, self._place, f"{key}.{self.key}")
+
+
+_BESIDE = 100
+"""How many characters of a line are shown on each side of the place."""
+
+
+def _blank(character: str) -> str:
+    """As much white space as the character takes on a terminal."""
+    if character == "\t":
+        return character
+    if unicodedata.combining(character):
+        return ""
+    return "  " if unicodedata.east_asian_width(character) in "WF" else " "
 
 
 class NotRegistered(ConfigError):

@@ -184,6 +184,22 @@ def test_an_error_shows_its_line_with_a_caret_below_the_place() -> None:
     )
 
 
+def test_the_caret_stands_below_the_place_behind_wide_and_combined_characters() -> None:
+    with pytest.raises(FlowError) as failed:
+        parsed('{"日本e\u0301": a, else: x}')
+    _, line, below = str(failed.value).splitlines()
+    assert (failed.value.column, line) == (19, '    {"日本e\u0301": a, else: x}')
+    assert below == " " * (4 + 18 + 2 - 1) + "^"
+
+
+def test_of_a_long_line_what_stands_beside_the_place_is_shown() -> None:
+    with pytest.raises(FlowError) as failed:
+        parsed(f"a{' ' * 5_000}>> x{' ' * 5_000}>> b")
+    _, line, below = str(failed.value).splitlines()
+    assert len(line) < 250
+    assert (line[below.index("^")], failed.value.column) == ("x", 5_005)
+
+
 def test_an_unknown_predicate_is_an_error_where_they_are_known() -> None:
     flow = parse_flow("{urgent: a, else: b}", NAMES, ["urgent"])
     assert flow == Branch((Case(Named("urgent"), A),), B)
