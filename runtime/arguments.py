@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -82,6 +83,26 @@ def value_problem(value: object, schema: Mapping[str, Any], *, formats: bool = F
     return None if first is None else f"{first.message} (at {first.json_path})"
 
 
+@lru_cache(maxsize=1)
+def _formats() -> Any:
+    """The formats that jsonschema knows by itself, and two of the four that MCP's forms have."""
+    from jsonschema import Draft202012Validator, FormatChecker
+    from pydantic import AnyUrl, TypeAdapter
+
+    known, url = FormatChecker(formats=()), TypeAdapter(AnyUrl)
+    known.checkers = {**Draft202012Validator.FORMAT_CHECKER.checkers}
+
+    @known.checks("date-time", raises=ValueError)
+    def _is_moment(value: object) -> bool:
+        return not isinstance(value, str) or bool(msgspec.convert(value, datetime))
+
+    @known.checks("uri", raises=ValueError)
+    def _is_uri(value: object) -> bool:
+        return not isinstance(value, str) or bool(url.validate_python(value))
+
+    return known
+
+
 @lru_cache(maxsize=64)
 def _validator(schema: bytes, formats: bool) -> Any:
     from jsonschema import Draft202012Validator
@@ -89,5 +110,5 @@ def _validator(schema: bytes, formats: bool) -> Any:
     from referencing.jsonschema import SchemaRegistry
 
     nothing_outside: SchemaRegistry = Registry()
-    checker = Draft202012Validator.FORMAT_CHECKER if formats else None
+    checker = _formats() if formats else None
     return Draft202012Validator(msgspec.json.decode(schema), registry=nothing_outside, format_checker=checker)

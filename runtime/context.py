@@ -285,6 +285,10 @@ def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
         check_output_schema(form)
     except ValueError as error:  # NotJson is one
         raise ToolFailed(f"the form of a question is a JSON Schema: {error}") from None
+    if form.get("type", "object") != "object":
+        raise ToolFailed(
+            f"the form of a question is a JSON Schema of an object, not of type {form['type']!r}"
+        )
     return form
 
 

@@ -18,7 +18,12 @@ _BOUNDS = {
     "maxItems": "at most {} of them",
     "pattern": "matching {}",
 }
-_TEXTS = {"email": "name@example.com", "date": "2026-01-31", "uri": "https://example.com"}
+_TEXTS = {
+    "email": "name@example.com",
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "uri": "https://example.com",
+}
 """Texts that fit their format."""
 
 

@@ -63,6 +63,8 @@ def test_an_answer_to_fill_in_is_within_the_bounds_that_are_told() -> None:
         "depth": {"type": "number", "exclusiveMaximum": 0, "maximum": -2.5},
         "mail": {"type": "string", "format": "email"},
         "day": {"type": "string", "format": "date"},
+        "moment": {"type": "string", "format": "date-time"},
+        "page": {"type": "string", "format": "uri"},
     }
     form = {"type": "object", "properties": fields, "required": list(fields)}
     assert list(form_lines(form))[:2] == [

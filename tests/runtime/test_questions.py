@@ -154,17 +154,26 @@ async def test_a_question_is_asked_once_beside_a_call_that_still_runs(place: Pla
     assert names(await place.events(run)).count("approval_requested") == 1
 
 
-async def test_a_form_that_is_no_schema_fails_the_call(script: Script) -> None:
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"type": "nonsense"}, "is a JSON Schema: not a valid JSON Schema at $.type"),
+        ({"type": "string"}, "is a JSON Schema of an object, not of type 'string'"),
+    ],
+)
+async def test_a_form_that_nobody_can_fill_in_fails_the_call(
+    script: Script, form: dict[str, Any], told: str
+) -> None:
     @tool(effect="pure")
     async def clumsy(ctx: ToolContext) -> str:
         """Ask badly."""
-        return (await ctx.ask("?", {"type": "nonsense"})).action
+        return (await ctx.ask("?", form)).action
 
     agent = Agent("asker", model=script(calls(call("clumsy")), says("done")), tools=[clumsy])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
         await run.result(timeout_s=30)
-        assert "the form of a question is a JSON Schema" in (await run.history())[2].content
+        assert f"the form of a question {told}" in (await run.history())[2].content
 
 
 async def test_whatever_a_tool_makes_of_the_end_of_its_attempt_the_question_stands(script: Script) -> None:

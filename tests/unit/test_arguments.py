@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from foldlog.runtime.arguments import NESTING_MAX, is_deeper, parse_arguments, schema_problem
+from foldlog.runtime.arguments import NESTING_MAX, is_deeper, parse_arguments, schema_problem, value_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,3 +57,20 @@ def test_arguments_of_earlier_rules_that_nobody_can_read_are_none_either() -> No
 )
 def test_an_output_that_cannot_be_checked_is_not_met(output: str, schema: dict[str, Any], told: str) -> None:
     assert told in (schema_problem(output, schema) or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        ("email", "ada@example.com", "ada"),
+        ("date", "2026-02-28", "2026-02-30"),
+        ("date-time", "2026-02-28T12:00:00+01:00", "2026-02-30T12:00:00Z"),
+        ("uri", "https://example.com/ä?x=1", "example"),
+    ],
+)
+def test_what_is_given_for_a_format_has_it(kind: str, right: str, wrong: str) -> None:
+    schema = {"type": ["string", "null"], "format": kind}
+    assert value_problem(right, schema, formats=True) is None
+    assert value_problem(None, schema, formats=True) is None
+    assert value_problem(wrong, schema, formats=True) == f"{wrong!r} is not a {kind!r} (at $)"
+    assert value_problem(wrong, schema) is None
