@@ -145,7 +145,7 @@ TARGETS = (
         values=_ratio(A, workload_a.STORED, FOLDLOG, workload_a.PAYLOAD),
         why_not=(
             "what the bytes are stands below. What was said is stored once. An envelope has the run, the id of the "
-            "append, the digest that chains it to the one before, and a checksum, 240 bytes; without any envelope it "
+            "append, the digest that chains it to the one before, and a checksum, 280 bytes; without any envelope it "
             "would still be 2.9. A tool result has the metadata that readers of the stream are promised; steps, usage "
             "and requests are events; NATS keeps 190 bytes of subject and header with each message. Names are spelled "
             "out, for it is a format that is kept for ever. Whoever wants less has NATS compress it: the next row."
