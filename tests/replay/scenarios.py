@@ -16,7 +16,18 @@ from foldlog.eventlog.events import ApprovalRequested, Event, Text, TokenUsage
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import At, CommitWrite, Shard
 from foldlog.replay import find_run
-from foldlog.runtime import Agent, Custom, Registry, RunHandle, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime import (
+    Agent,
+    Custom,
+    Evidence,
+    Registry,
+    RunHandle,
+    Runtime,
+    Swarm,
+    ToolContext,
+    postcondition,
+    tool,
+)
 from foldlog.runtime.commands import Claim
 from foldlog.runtime.decide import advance, take
 from foldlog.runtime.journal import Journal
@@ -115,12 +126,12 @@ class World:
         self.entered, self.go = asyncio.Event(), asyncio.Event()
         self.tries = 0
 
-    def agent(self, name: str, *replies: Reply, **fields: Any) -> Agent[Any]:
-        """An agent whose model says this."""
+    def agent(self, name: str, *replies: Reply, more: tuple[Any, ...] = (), **fields: Any) -> Agent[Any]:
+        """An agent whose model says this, with these tools besides."""
         self.model.scripts[name] = replies
         fields.setdefault("instructions", f"You are {name}.")
         fields.setdefault("retry", {"base_s": 0.02})
-        agent: Agent[Any] = Agent(name, model=f"sim:{name}", tools=self.tools(), **fields)
+        agent: Agent[Any] = Agent(name, model=f"sim:{name}", tools=[*self.tools(), *more], **fields)
         self.agents.append(agent)
         return agent
 
@@ -408,6 +419,34 @@ async def takeover(world: World) -> None:
         await end(run)
 
 
+async def verified(world: World) -> None:
+    """Somebody looks at calls: one is done, one is not, one cannot be seen, and one is looked at after a takeover."""
+
+    async def wired(to: str) -> Evidence | None:
+        return None if to == "nobody" else Evidence(data={"wired to": to.removesuffix("?")}, result="wired")
+
+    @postcondition({"text_contains": {"text": '"${to}"'}}, probe=wired)
+    @tool
+    async def wire(to: str) -> str:
+        """Wire, once."""
+        if to == "dora":
+            world.entered.set()
+            await world.go.wait()
+        return f"wired to {to}"
+
+    first = calls(("wire", {"to": "ada"}), ("wire", {"to": "bob?"}), ("wire", {"to": "nobody"}))
+    agent = world.agent("banker", first, calls(("wire", {"to": "dora"})), says("done"), more=(wire,))
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        await parked(world, run)
+        (approval,) = (await run.state()).pending_approvals
+        await run.resolve(approval.request.approval_id, "approved", outcome="succeeded", by="ann")
+        await world.entered.wait()
+    async with world.runtime() as second:
+        await second.drive(run.run_id)
+        await end(second.get_run(run.run_id))
+
+
 async def released(world: World) -> None:
     """A process leaves in the middle of a pure call; the next one runs it again."""
     agent = world.agent("helper", calls(("wait", {})), says("done"))
@@ -623,6 +662,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         lanes,
         injected,
         takeover,
+        verified,
         released,
         emitted,
         planned,
