@@ -13,11 +13,18 @@ from .run_state import CallState, RunState
 
 
 def conversation(state: RunState) -> list[Message]:
-    """What was said in a run: its complete steps, and of one that is over the step that was left open, too."""
-    if not (state.over and state.step_open and state.model.replied):
+    """What was said in a run: its complete steps.
+
+    Once it is over also the step that was left open, or the output of a swarm or a loop.
+    """
+    if state.terminal is None or state.submitted is None:
         return list(state.messages)
-    calls = list(state.calls.values())
-    return [*state.messages, asking(state.model.text, calls), *answers(calls)]
+    if state.step_open and state.model.replied:
+        calls = list(state.calls.values())
+        return [*state.messages, asking(state.model.text, calls), *answers(calls)]
+    if state.submitted.kind != "agent" and state.terminal.status == "completed":
+        return [*state.messages, Message(role="assistant", content=state.output)]
+    return list(state.messages)
 
 
 def asking(text: str, calls: Iterable[CallState]) -> Message:

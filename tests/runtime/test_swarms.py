@@ -34,6 +34,7 @@ async def test_stages_run_in_order_and_a_group_is_joined_by_name(place: Place, s
     run = await place.start(swarm)
     result = await run.result(timeout_s=30)
     assert (result.output, result.usage.input_tokens, result.steps) == ("D", 12, 0)
+    assert [m.content for m in await run.history()] == ["question", "D"]
     assert await inputs_of(place, run) == [
         ("a", "question"),
         ("b", "A"),
