@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ...eventlog.events import ApprovalRequested, TokenUsage
-from ...runtime import Agent, Custom, Evidence, Retryable, ToolContext, postcondition, tool
+from ...runtime import Agent, Custom, Evidence, Retryable, ToolContext, tool
 from ...runtime.models import (
     CallDelta,
     ContextOverflow,
@@ -222,7 +222,6 @@ async def wired(to: str, ctx: ToolContext) -> Evidence | None:
     return Evidence(data={"wired": ("wire", key) in world.effects}, result="sent")
 
 
-@postcondition({"text_contains": {"text": '{"wired":true}'}}, probe=wired)
 @tool(effect="unsafe")
 async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the probe, too
     """Send, once, what somebody can look for."""

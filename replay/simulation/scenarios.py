@@ -19,6 +19,7 @@ from typing import overload
 
 import msgspec
 
+from ...runtime import postcondition
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
 from .cast import (
@@ -36,6 +37,7 @@ from .cast import (
     press,
     says,
     wire,
+    wired,
 )
 from .world import Job, World
 
@@ -156,7 +158,8 @@ def verified(world: World) -> list[Job]:
     """Calls that must not run twice and can be looked at, one not at first; and one beside them that takes long."""
     first = calls(("wire", {"to": "a"}), ("wire", {"to": "nowhere"}), ("watch", {"for_s": 3.0}))
     replies = first, calls(("wire", {"to": "c"})), says("done")
-    return [Job(an_agent(world, "verified", *replies, extra=[wire]), "question")]
+    seen = postcondition({"text_contains": {"text": '{"wired":true}'}}, probe=wired)(wire)
+    return [Job(an_agent(world, "verified", *replies, extra=[seen]), "question")]
 
 
 @scenario
