@@ -521,7 +521,7 @@ async def test_the_sdk_does_not_retry_by_itself():
 
 # --- faults in the stream ---------------------------------------------------------------------------------------------
 
-IDLE_S = 0.5
+IDLE_S = 2.0
 LONG = Reply(text=("one ", "two ", "three"))
 
 
@@ -548,7 +548,7 @@ async def faulty(api: Api, **fault: Any) -> tuple[list[Delta], ModelError]:
         ("cut", "was lost"),
         ("end", "the stream ended before the answer was complete"),
         ("malformed", "the stream is malformed"),
-        ("stall", "the server sent nothing for 0.5 s"),
+        ("stall", "the server sent nothing for 2 s"),
     ],
 )
 async def test_a_stream_that_breaks_off_is_a_transient_failure_after_what_came(
