@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from foldlog.eventlog import CommitWrite, Delivery, Log, Write
@@ -72,11 +72,17 @@ class ReadyWorker(Worker):
         await super()._receive(deliveries)
 
 
+def opened(order: dict[str, Any]) -> AbstractAsyncContextManager[JetStreamLog]:
+    """The log, with a server that may be slow to answer."""
+    return JetStreamLog.open(
+        order["url"], namespace=order["namespace"], ack_wait_s=order["lease_s"], request_timeout_s=60
+    )
+
+
 async def work(order: dict[str, Any]) -> None:
     """Be a worker of the workshop until SIGTERM."""
     lease_s = order["lease_s"]
-    opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
-    async with opening as log:
+    async with opened(order) as log:
         registry = workshop.serving(order["serves"])
         host = Host(
             log=lethal(log),
@@ -94,9 +100,8 @@ async def work(order: dict[str, Any]) -> None:
 async def run_locally(order: dict[str, Any]) -> None:
     """Start a run on the local executor and see it through."""
     lease_s = order["lease_s"]
-    opening = JetStreamLog.open(order["url"], namespace=order["namespace"], ack_wait_s=lease_s)
     async with (
-        opening as log,
+        opened(order) as log,
         Runtime.open(log=lethal(log), registry=workshop.registry, lease_s=lease_s) as runtime,
     ):
         agent = workshop.registry.agent(order["agent"])

@@ -220,7 +220,9 @@ async def log(request: pytest.FixtureRequest, server: EphemeralServer) -> AsyncI
         return
     from foldlog.eventlog.jetstream import JetStreamLog
 
-    async with JetStreamLog.open(server.url, namespace=f"test-{next(_NUMBERS)}") as opened:
+    async with JetStreamLog.open(
+        server.url, namespace=f"test-{next(_NUMBERS)}", request_timeout_s=30
+    ) as opened:
         yield opened
 
 
