@@ -253,6 +253,8 @@ def _container(pod: Any) -> _Container:
     if end is not None:
         code = end.exit_code if end.exit_code is not None else SIGNALLED + (end.signal or 0)
         return _Container(pod=name, exit_code=code, reason=end.reason or "", message=end.message or "")
+    if status.phase == "Succeeded":  # whether or not its containers are told
+        return _Container(pod=name, exit_code=0)
     waiting = state.waiting if state is not None else None
     return _Container(
         pod=name,

@@ -189,6 +189,16 @@ async def test_a_pod_that_its_node_gave_up_has_no_outcome(
         await task
 
 
+async def test_a_pod_that_succeeded_did_so_also_where_nothing_is_said_of_its_container(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    task = asyncio.create_task(runner_on(cluster, tmp_path).run(sh("echo hi; sleep 20", key="k")))
+    await until(lambda: bool(cluster.jobs) and cluster.jobs[job_name("k")].log.read_text() == "hi\n")
+    cluster.jobs[job_name("k")].phase = {"phase": "Succeeded", "containerStatuses": None}
+    outcome = await task
+    assert (outcome.exit_code, outcome.output) == (0, "hi\n")
+
+
 async def test_a_pod_that_vanishes_is_told(tmp_path: Path, cluster: Cluster) -> None:
     task = asyncio.create_task(runner_on(cluster, tmp_path).run(sh("touch started; sleep 120", key="k")))
     await until(lambda: bool((tmp_path / "started").exists()))
