@@ -301,7 +301,7 @@ class Registry:
         """
         module_name, colon, attributes = path.partition(":")
         if not (colon and attributes and _MODULE.fullmatch(module_name)) or module_name.endswith(".py"):
-            raise ConfigError(f"{path!r} must be written module:attribute, as in 'my.module:registry'")
+            raise ConfigError(f"{path!r} must be written module:attribute{_meant(module_name, attributes)}")
         found: Any = _import(module_name)
         for attribute in attributes.split("."):
             if not hasattr(found, attribute):
@@ -370,6 +370,16 @@ def _call(entry: EntryPoint, *arguments: Any) -> Any:
         raise ConfigError(
             f"the plugin {entry.name!r} ({entry.group}, {entry.value}) cannot be used: {type(error).__name__}: {error}"
         ) from error
+
+
+def _meant(file: str, attributes: str) -> str:
+    """The end of a message about what is no `module:attribute`."""
+    if file.endswith((".toml", ".json")):
+        return "; a module loads the agent of such a file, with Agent.from_config"
+    parts = file.removesuffix(".py").strip("./").split("/")
+    if file.endswith(".py") and all(map(str.isidentifier, parts)):
+        return f"; did you mean {'.'.join(parts) + ':' + (attributes or 'registry')!r}?"
+    return ", as in 'my.module:registry'"
 
 
 def _import(module_name: str) -> Any:

@@ -414,7 +414,15 @@ def test_a_registry_or_an_agent_is_loaded_from_the_working_directory(project: Pa
     [
         ("app_of_the_test", "'app_of_the_test' must be written module:attribute"),
         ("app_of_the_test:", "must be written module:attribute"),
-        ("app_of_the_test.py:registry", "must be written module:attribute"),
+        (
+            "./apps/app_of_the_test.py:agent",
+            "must be written module:attribute; did you mean 'apps.app_of_the_test:agent'",
+        ),
+        (
+            "apps/app_of_the_test.py",
+            "must be written module:attribute; did you mean 'apps.app_of_the_test:registry'",
+        ),
+        ("agent.toml", "must be written module:attribute; a module loads the agent of such a file"),
         (".relative:registry", "must be written module:attribute"),
         ("a b:registry", "must be written module:attribute"),
         ("nowhere_at_all.x:registry", "there is no module 'nowhere_at_all'"),
