@@ -276,7 +276,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         return OK
     lines: list[tuple[str, str]] = [
         ("approval", row.approval_id),
-        ("run", f"{row.run_id} ({row.agent_path}, step {row.step})"),
+        ("run", f"{row.run_id} ({row.agent_path}{'' if row.step is None else f', step {row.step}'})"),
         ("kind", row.kind),
         ("because", "" if row.postcondition else one_line(row.reason)),
         ("tool", one_line(row.tool_name)),

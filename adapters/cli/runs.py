@@ -346,6 +346,7 @@ def _row_cells(row: Row, *, many: bool) -> list[Part]:
 async def _resume(settings: Settings, run_id: str) -> int:
     from .opening import opened
     from .terminal import Screen
+    from .views import answers_to
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
@@ -357,7 +358,8 @@ async def _resume(settings: Settings, run_id: str) -> int:
         return OK
     screen.tell(f"run {run_id}: still paused ({found.paused}); it goes on with")
     for approval in found.approvals:
-        screen.tell(f"    foldlog approvals approve {approval.approval_id}")
+        for answer in answers_to(settings, approval.approval_id, approval.kind, approval.arguments):
+            screen.tell(f"    {answer}")
     return PAUSED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 
 import typer
@@ -16,6 +17,11 @@ class Settings:
     namespace: str = "default"
     quiet: bool = False
     color: bool = True
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the log is in this process alone: no other command reaches it."""
+        return (self.server or os.environ.get("NATS_URL")) == "memory://"
 
     def command(self, *words: str) -> str:
         """A command line that reaches the same log from another terminal, to be shown and copied."""

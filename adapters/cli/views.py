@@ -244,12 +244,11 @@ class ReadableView:
             one_line(str(event.arguments.get("message"))) if asks else self._cut(event.arguments),
             *([f" {self._cut(event.injected_args)}"] if event.injected_args else []),
             *([f" ({one_line(event.reason)})"] if event.reason else []),
-            (f" {what}; answer it with", ASK),
-            *(f"\n    {answer}" for answer in answers),
+            *_how_to_answer(self._settings, what, answers),
         ]
 
     def _status(self, event: Status) -> list[Part]:
-        if event.status == "paused" and event.reason in {"manual", "budget", "policy", "takeover"}:
+        if event.status == "paused" and event.reason in {"manual", "policy", "takeover"}:
             resume = self._settings.command("runs", "resume", event.run_id)
             return [(f"paused ({event.reason}); it goes on with ", ASK), resume]
         if event.status == "resumed" and self._detailed:
@@ -307,9 +306,20 @@ def answers_to(
     if kind == "unverifiable":
         return [f"{approve_it} --outcome {outcome}" for outcome in ("retry", "succeeded", "failed")]
     form = arguments.get("schema") if kind == QUESTION else None
+    if kind == "budget":  # as much again
+        limit = str(arguments.get("limit", ""))
+        amount = limit if limit.strip("0.") else "1"
+        approve_it += f""" --arguments '{{"raise": {amount}}}'"""
     if isinstance(form, Mapping):
         approve_it = f"{approve_it} --arguments {shlex.quote(answer_template(form))}"
     return [approve_it, settings.command("approvals", "reject", approval_id)]
+
+
+def _how_to_answer(settings: Settings, what: str, answers: list[str]) -> list[Part]:
+    if settings.in_memory:
+        why = "nobody can give it, for the log is in the memory of this process: choose another --server"
+        return [(f" {what}; {why}", ASK)]
+    return [(f" {what}; answer it with", ASK), *(f"\n    {answer}" for answer in answers)]
 
 
 def summary(state: RunState) -> list[Part]:

@@ -140,6 +140,8 @@ class Watcher:
 
     def _way_back(self) -> str:
         """How to come back to a run that is left."""
+        if self._settings.in_memory:
+            return "its log was in the memory of this process, and ends with it"
         run = self._run.run_id
         stream = self._settings.command("runs", "stream", run)
         if self._how.drives is None:

@@ -271,7 +271,8 @@ def test_a_resume_token_is_shown_once_and_is_read_from_standard_input_or_the_env
     (row,) = project.run("approvals", "list", "--json").document
     approval = row["approval_id"]
     waits = project.run("runs", "resume", row["run_id"])
-    assert (waits.code, f"foldlog approvals approve {approval}" in waits.out) == (5, True)
+    told = f"--namespace {project.environ['FOLDLOG_NAMESPACE']} approvals approve {approval}"
+    assert (waits.code, told in waits.out) == (5, True)
     token, later = (
         project.run("approvals", "token", "issue", approval, "--expires", "1h").out.strip() for _ in "ab"
     )

@@ -48,3 +48,30 @@ async def test_a_pause_that_is_over_is_not_taken_for_the_one_that_holds(
         watcher = Watcher(runtime, run, Screen(settings), settings, Watch(wait=False))
         assert await watcher.watch(Interruption()) == PAUSED
     assert f"approvals approve {second}" in capsys.readouterr().err
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("settings", "told", "way_back"),
+    [
+        (Settings(), """--arguments '{"raise": 2}'""", "come back with: foldlog runs stream"),
+        (Settings(server="memory://"), "nobody can give it", "ends with it"),
+    ],
+)
+async def test_whoever_watches_a_run_without_budget_is_told_what_lets_it_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Settings, told: str, way_back: str
+) -> None:
+    usage = {"input_tokens": 3, "output_tokens": 0}
+    turn = {"tool_calls": [{"id": "c", "name": "dig", "arguments": {"metres": 1}}], "usage": usage}
+    (tmp_path / "spender.json").write_text(json.dumps({"turns": [turn]}))
+    agent = Agent(
+        "spender", model=f"scripted:{tmp_path / 'spender.json'}", tools=[dig], budgets={"max_tokens": 2}
+    )
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "Dig")
+        watcher = Watcher(runtime, run, Screen(settings), settings, Watch(wait=False))
+        assert await watcher.watch(Interruption()) == PAUSED
+    lines = capsys.readouterr().err
+    assert told in lines
+    assert lines.splitlines()[-1].startswith(way_back) or lines.splitlines()[-1].endswith(way_back)
+    assert "runs resume" not in lines
