@@ -432,9 +432,13 @@ def _told(problems: list[ConfigProblem]) -> str:
 
 
 def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
-    location = [str(part) for part in problem["loc"] if part != "[key]"]
+    kind = problem["type"]
+    marks = (
+        set[str]() if kind == "extra_forbidden" else {"[key]"}
+    )  # pydantic's, of a key; else somebody's own
+    location = [str(part) for part in problem["loc"] if part not in marks]
     path = ".".join(location)
-    match kind := problem["type"]:
+    match kind:
         case "extra_forbidden":
             known = _keys(model, location[:-1])
             told = f"unknown key {path!r}{nearest(location[-1], known)}"

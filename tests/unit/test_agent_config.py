@@ -365,6 +365,7 @@ def test_a_configuration_is_frozen() -> None:
         ("output_schema", {"allOf": [{"$dynamicRef": "other"}]}, "'other' leaves the schema"),
         ("output_schema", {"properties": {"$ref": {"$ref": "#/$defs/it"}}}, "'#/$defs/it' leads nowhere"),
         ("max_step", 3, "unknown key 'max_step'; did you mean 'max_steps'?"),
+        ("[key]", None, "unknown key '[key]'"),
         ("retry", {"atempts": 3}, "unknown key 'retry.atempts'; did you mean 'attempts'?"),
         (
             "budgets",
