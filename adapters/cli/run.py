@@ -75,7 +75,12 @@ def run(  # noqa: PLR0913 - the options
         "run_id": run_id,
         "idempotency_key": idempotency_key,
     }
-    return run_async(_run(settings_of(context), path, agent, input, how, **options))
+    settings = settings_of(context)
+    if executor == "durable" and settings.in_memory:
+        raise typer.BadParameter(
+            "a log in the memory of this process has no workers: choose another --server, or --executor local"
+        )
+    return run_async(_run(settings, path, agent, input, how, **options))
 
 
 async def _run(

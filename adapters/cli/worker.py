@@ -38,7 +38,12 @@ def worker(
     """Drive durable runs until SIGTERM or Ctrl-C, which let runs finish; a second one ends the process at once."""
     from .loops import run_async
 
-    return run_async(_work(settings_of(context), path, concurrency, lease_s, grace_s, name))
+    settings = settings_of(context)
+    if settings.in_memory:
+        raise typer.BadParameter(
+            "nobody reaches a log in the memory of this process: choose another --server"
+        )
+    return run_async(_work(settings, path, concurrency, lease_s, grace_s, name))
 
 
 async def _work(
