@@ -6,7 +6,7 @@ Its configuration is all that the log or a worker need; functions of its agents 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -165,9 +165,26 @@ class Swarm:
         if not isinstance(tables, (list, tuple)):
             config.fail(f"agents: must be a list of tables, not {reprlib.repr(tables)}")
         swarm: Swarm = object.__new__(cls)
-        read = [_read(config, f"agents.{index}", table) for index, table in enumerate(tables)]
-        swarm._assign(config, _by_name(config, read), {})
+        swarm._assign(config, _by_name(config, _read_all(config, tables)), {})
         return swarm
+
+
+def _read_all(config: SwarmConfig, tables: Sequence[Any]) -> list[Runnable[Any]]:
+    """What the tables are. Raises what is wrong with all of them."""
+    read: list[Runnable[Any]] = []
+    wrong: list[AgentConfigError] = []
+    for index, table in enumerate(tables):
+        try:
+            read.append(_read(config, f"agents.{index}", table))
+        except AgentConfigError as error:
+            wrong.append(error)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        problems = [problem for error in wrong for problem in error.problems]
+        told = "; ".join(problem.message for problem in problems)
+        raise AgentConfigError(f"swarm {config.name!r}: {told}", problems)
+    return read
 
 
 def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:

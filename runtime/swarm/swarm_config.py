@@ -91,5 +91,5 @@ class SwarmConfig(pydantic.BaseModel):
 
     def fail(self, problem: str) -> NoReturn:
         """Raise the error of a problem that is written `key: what is wrong`."""
-        key, _, message = problem.partition(": ")
-        raise AgentConfigError(f"swarm {self.name!r}: {problem}", [ConfigProblem(key, message)])
+        key = problem.partition(": ")[0]
+        raise AgentConfigError(f"swarm {self.name!r}: {problem}", [ConfigProblem(key, problem)])

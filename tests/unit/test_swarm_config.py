@@ -205,6 +205,15 @@ def test_what_is_not_there_is_named() -> None:
         Swarm.from_config({})
 
 
+def test_what_is_wrong_with_all_of_its_agents_is_told() -> None:
+    within = {"kind": "swarm", "name": "s", "flow": "c >>", "agents": [{"name": "c"}]}
+    with pytest.raises(AgentConfigError) as failed:
+        Swarm.from_config({"agents": [{"name": "a", "step": 1}, {"name": "b"}, within, {"max_steps": 0}]})
+    keys = [problem.key for problem in failed.value.problems]
+    assert keys == ["agents.0.step", "agents.2.flow", "agents.3.name", "agents.3.max_steps"]
+    assert "\n" not in str(failed.value)
+
+
 def test_a_loop_is_an_agent_of_a_swarm() -> None:
     swarm = Swarm([RalphLoop(A, name="polish"), B], "polish >> b")
     again = Swarm.from_config(swarm.to_config())
