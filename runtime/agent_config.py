@@ -11,7 +11,7 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
@@ -51,7 +51,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
 _BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
 _INJECTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_MESSAGES = {"tuple_type": "must be a list", "dict_type": "must be a table", "model_type": "must be a table"}
+_NO_JSON = "invalid-json-value"
+_MESSAGES = {
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    _NO_JSON: "must be a value of JSON",
+}
 _FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
 """With it the check refuses a pattern that is no regular expression."""
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
@@ -436,7 +442,8 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
     marks = (
         set[str]() if kind == "extra_forbidden" else {"[key]"}
     )  # pydantic's, of a key; else somebody's own
-    location = [str(part) for part in problem["loc"] if part not in marks]
+    marked = _unmarked(problem["loc"]) if kind == _NO_JSON else problem["loc"]
+    location = [str(part) for part in marked if part not in marks]
     path = ".".join(location)
     match kind:
         case "extra_forbidden":
@@ -452,6 +459,15 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
             shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
             told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}".removeprefix(": ")
     return ConfigProblem(path, told)
+
+
+def _unmarked(location: Sequence[str | int]) -> list[str | int]:
+    """Where in a JSON value something is, without pydantic's word before each key (`dict`) and index (`list`)."""
+    found, end = [], len(location)
+    while end > 1 and location[end - 2] == ("list" if isinstance(location[end - 1], int) else "dict"):
+        found.append(location[end - 1])
+        end -= 2
+    return [*location[:end], *reversed(found)]
 
 
 def _keys(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:

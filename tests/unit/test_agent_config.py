@@ -337,6 +337,8 @@ def test_a_configuration_is_frozen() -> None:
             "budgets.step.max_cost_usd: Input should be greater than or equal",
         ),
         ("mcp_servers", {"s": {"x": math.inf}}, "mcp_servers.s"),
+        ("mcp_servers", {"s": {"env": {"A": b"x"}}}, "mcp_servers.s.env.A: must be a value of JSON"),
+        ("output_schema", {"a": {"b": [1, {2}]}}, "output_schema.a.b.1: must be a value of JSON, not {2}"),
         (
             "mcp_servers",
             {"s": {"comand": "x"}},
