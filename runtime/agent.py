@@ -6,7 +6,7 @@ computed live on the object only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
@@ -257,14 +257,29 @@ class Agent(Generic[OutputT]):
     def from_config(cls, data: Mapping[str, Any], registry: Registry | None = None) -> Agent[Any]:
         """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
 
-        A `kind` of `agent`, as in a file, is no part of it. Raises `AgentConfigError` for a wrong key and, if a
-        registry is given, `NotRegistered` for an unknown tool.
+        A `kind` of `agent`, as in a file, is no part of it. With a registry, a configuration without `tools` has the
+        registered ones among its `hitl_tools`. Raises `AgentConfigError` for a wrong key and, if a registry is given,
+        `NotRegistered` for an unknown tool.
         """
         agent: Agent[Any] = object.__new__(cls)
-        agent._assign(AgentConfig.from_config(data), {})
+        table = data if registry is None else with_approved_tools(data, registry.tools)
+        agent._assign(AgentConfig.from_config(table), {})
         if registry is not None:
             registry.check(agent)
         return agent
+
+
+def with_approved_tools(data: Mapping[str, Any], registered: Container[str]) -> Mapping[str, Any]:
+    """The configuration; one that says nothing of its `tools` lists those of its `hitl_tools` that are registered.
+
+    Whoever says which tools wait for a person means that the agent has them.
+    """
+    given: object = data  # by whoever
+    approved = given.get("hitl_tools") if isinstance(given, Mapping) and "tools" not in given else None
+    if not isinstance(approved, list | tuple):
+        return data
+    tools = [name for name in approved if isinstance(name, str) and name in registered]
+    return {**data, "tools": tools} if tools else data
 
 
 def check_clashes(config: AgentConfig, agent_tool: Tool | ToolSpec) -> None:

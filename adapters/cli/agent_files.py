@@ -11,6 +11,7 @@ from typing import Any
 
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ...runtime import Agent, Registry
+from ...runtime.agent import with_approved_tools
 from ...runtime.agent_config import config_digest
 from ...runtime.kinds import runnable_of_table
 from ...runtime.runnable import Runnable, all_members
@@ -61,7 +62,7 @@ def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
 
 def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -> Iterator[Checked]:
     try:
-        runnable = runnable_of_table(data)
+        runnable = runnable_of_table(data if registry is None else with_approved_tools(data, registry.tools))
     except AgentConfigError as error:
         name = data.get("name")
         yield Checked(path=path, agent=name if isinstance(name, str) else None, problems=error.problems)

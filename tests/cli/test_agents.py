@@ -175,6 +175,14 @@ def test_the_supervisor_loads_with_its_tools_and_comes_back_equal(monkeypatch: p
     assert (again.config, again.digest) == (agent.config, agent.digest)
 
 
+def test_a_file_that_leaves_tools_out_is_checked_with_those_it_wants_approvals_for(check: Any) -> None:
+    supervisor = 'name = "a"\nhitl_tools = ["deploy"]'
+    assert check("a.toml", "--registry", "crew:tools", a_toml=supervisor).exit_code == 0
+    result = check("a.toml", a_toml=supervisor)
+    assert result.exit_code == 1
+    assert "hitl_tools: 'deploy' is no tool of the agent; list it in tools, too" in result.stdout
+
+
 @pytest.mark.parametrize("missing", ["deploy_service", "rotate_credentials"])
 def test_the_supervisor_without_a_tool_is_refused_by_its_name(
     missing: str, monkeypatch: pytest.MonkeyPatch

@@ -171,6 +171,24 @@ def test_a_tool_that_needs_approval_must_be_a_tool_of_the_agent() -> None:
         Agent("a", tools=[lookup], hitl_tools=["lockup"])
 
 
+def test_a_configuration_without_tools_has_those_of_its_hitl_tools_that_are_registered() -> None:
+    config = {"name": "a", "hitl_tools": ["lookup", "spawn_self"], "allow_self_spawn": True}
+    registry = Registry(tools=[lookup])
+    agent = Agent.from_config(config, registry)
+    assert agent.config.tools == ("lookup",)
+    assert Agent.from_config(agent.to_config(), registry).to_config() == agent.to_config()
+    for told, given in (
+        ("'lookup' is no tool of the agent", config | {"tools": []}),
+        ("'other' is no tool of the agent", config | {"hitl_tools": ["lookup", "other"]}),
+        ("hitl_tools: must be a list", config | {"hitl_tools": 3}),
+    ):
+        with pytest.raises(AgentConfigError, match=told):
+            Agent.from_config(given, registry)
+    for without in (None, Registry()):
+        with pytest.raises(AgentConfigError, match="'lookup' is no tool of the agent"):
+            Agent.from_config(config, without)
+
+
 def test_an_injected_argument_that_a_tool_has_is_refused_by_both_names() -> None:
     with pytest.raises(AgentConfigError, match=r"agent 'a': injected_tool_args.city: the tool 'lookup'"):
         Agent("a", tools=[lookup], injected_tool_args={"city": "x"})
