@@ -238,9 +238,7 @@ class Worker:
         except LogUnavailable as error:
             logger.warning("wake-up of run %s: %s; it will be delivered again", delivery.wakeup.run, error)
         except asyncio.CancelledError:
-            if (
-                self._stopping.is_set()
-            ):  # the grace time is over: others need not wait for the silence to tell
+            if self._stopping.is_set():  # out of grace time: no silence has to tell the others
                 with contextlib.suppress(LogUnavailable):
                     await self._log.wakeups.nak(delivery.token)
             raise
