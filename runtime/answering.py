@@ -12,7 +12,7 @@ from ..eventlog.errors import ApprovalError
 from ..eventlog.events import QUESTION, REPLY_APPROVALS, ApprovalResolved
 from ..projections.run_state import ApprovalState, RunState
 from . import budgeting
-from .approving import denial_of_edit, outcome_of, token_problem
+from .approving import UNVERIFIABLE, denial_of_edit, outcome_of, token_problem
 from .arguments import value_problem
 from .commands import Resolve
 from .json_values import NotJson, as_json
@@ -112,15 +112,15 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
         raise ApprovalError("a rejected call is not run: it takes no arguments")
     if kind == budgeting.KIND and answer.decision == "approved":
         budgeting.check_raise(answer.arguments)
-    if kind == "unverifiable" and answer.arguments is not None:
+    if kind == UNVERIFIABLE and answer.arguments is not None:
         raise ApprovalError("a call that was started cannot be given other arguments")
-    if kind == "unverifiable" and answer.decision == "approved" and answer.outcome is None:
+    if kind == UNVERIFIABLE and answer.decision == "approved" and answer.outcome is None:
         raise ApprovalError("say what became of the call: outcome retry, succeeded (with a result) or failed")
 
 
 def _check_outcome(kind: str, answer: Resolve) -> None:
     """What became of a call is said of one that was started, or that somebody made by hand."""
-    if kind == "unverifiable" or (answer.outcome is None and answer.result is None):
+    if kind == UNVERIFIABLE or (answer.outcome is None and answer.result is None):
         return
     if kind not in REPLY_APPROVALS:
         raise ApprovalError(f"an approval of kind {kind} takes no outcome or result")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -28,6 +28,8 @@ from .toolport import Answer, AnswerAction
 from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
+UNVERIFIABLE: Final = "unverifiable"
+"""The kind of the approvals about calls of which nobody knows what became of them."""
 _ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline", "timed_out": "cancel"}
 
 
@@ -60,7 +62,7 @@ def request_approval(
     an attempt that could not be verified. They have the agent's `approval_timeout_s`, but for a call of unknown
     outcome, which only they can settle.
     """
-    expires_at = None if kind == "unverifiable" else turn.now + turn.rules.approval_timeout_s
+    expires_at = None if kind == UNVERIFIABLE else turn.now + turn.rules.approval_timeout_s
     ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
     approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
     turn.add(
@@ -110,7 +112,7 @@ def resolve(turn: Turn, answer: Resolve) -> None:
 
 def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "succeeded", "failed"] | None:
     """What an answer says became of a call: of unknown outcome, or done by hand; null for one that is to be run."""
-    if approval.request.kind != "unverifiable" or answer.outcome is not None:
+    if approval.request.kind != UNVERIFIABLE or answer.outcome is not None:
         return answer.outcome
     return "failed" if answer.decision == "rejected" else "retry"
 

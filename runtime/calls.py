@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from ..projections.call_texts import recording_key
 from ..projections.messages import CallRequest
 from ..projections.retrieval import OFFLOADED, of_others
 from ..projections.run_state import DISTINCT_IDS, CallState, RunState
-from .approving import approval_metadata, awaits_approval, request_approval
+from .approving import UNVERIFIABLE, approval_metadata, awaits_approval, request_approval
 from .arguments import NESTING_MAX, parse_arguments, split_arguments
 from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
@@ -38,9 +38,6 @@ from .policy import verdict_on
 from .postconditions import problem, verdict
 from .rules import DEDUPLICATED, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
 from .turn import Turn
-
-UNVERIFIABLE: Final = "unverifiable"
-"""The kind of the approvals about calls of which nobody knows what became of them."""
 
 
 class ApprovalNeeded(NamedTuple):
@@ -119,12 +116,12 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     """The `tool_started` that must be stored before their tools may run (protocol rule 20)."""
-    if not state.model.replied or not state.runnable or state.owner is None or to_verify(state):
+    if not state.model.replied or not state.runnable or state.owner is None:
         return ()
     unsafe = [
         c.id for c in state.calls.values() if c.result is None and not c.started and _is_unsafe(state, c)
     ]
-    if not unsafe:
+    if not unsafe or to_verify(state):
         return ()
     calls = [c for c in startable(state, state.calls, now) if c.id in unsafe]
     return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.attempt) for c in calls)

@@ -1,4 +1,4 @@
-"""The known word that an unknown one may mean: the end of each message about a key or a name that is not known."""
+"""The known word that an unknown one may mean, for messages about a key or a name that is not known."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if (found := near(word, known)) is not None:
         return f"; did you mean {found!r}?"
     return f"; known are {', '.join(map(repr, known))}" if known else ""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """What is said of a name that nothing of its kind has: what it may mean, and all that there are."""
+    known = sorted(set(known))
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"there is no {kind} {name!r}; {hint}known: {', '.join(known) or 'none'}"

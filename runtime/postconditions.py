@@ -7,7 +7,6 @@ for that argument of the call. A report is a list of findings, as it stands in t
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from ..eventlog.errors import ConfigError, FoldlogError
 from ..projections.messages import canonical_json
 from .evidence import Assertion, Evidence, EvidenceMissing, Failed
 from .json_values import NotJson, as_json, sound
+from .nearest import unknown
 
 POSTCONDITIONS = "foldlog.postconditions"
 MISSING, PROBE_FAILED, INVALID, BROKEN = "evidence_missing", "probe_failed", "invalid", "assertion_failed"
@@ -257,11 +257,7 @@ def assertion(name: str, arguments: Mapping[str, Any]) -> Assertion:
     """The assertion of this name about these arguments. Raises `ConfigError`."""
     known = _installed()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ConfigError(
-            f"there is no assertion {name!r}; {hint}known: {', '.join(sorted(known)) or 'none'}"
-        )
+        raise ConfigError(unknown("assertion", name, known))
     try:
         make: Callable[[Mapping[str, Any]], Assertion] = known[name].load()
         return make(arguments)

@@ -32,6 +32,7 @@ from .knowledge import KnowledgeStore, NoKnowledge
 from .log_memory import LogMemory
 from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
 from .models import ModelProvider
+from .nearest import unknown
 from .prices import NoPrices, PriceBook
 from .rules import rules_of
 from .runnable import Runnable, is_runnable
@@ -107,13 +108,13 @@ class Registry:
     def agent(self, name: str) -> Runnable[Any]:
         """The agent, swarm or loop of this name. Raises `NotRegistered`."""
         if name not in self._agents:
-            raise NotRegistered(_unknown("agent", name, self._agents))
+            raise NotRegistered(unknown("agent", name, self._agents))
         return self._agents[name]
 
     def tool(self, name: str) -> Tool:
         """The tool of this name. Raises `NotRegistered`."""
         if name not in self._tools:
-            raise NotRegistered(_unknown("tool", name, self._tools))
+            raise NotRegistered(unknown("tool", name, self._tools))
         return self._tools[name]
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
@@ -128,7 +129,7 @@ class Registry:
         known = self._known_tools(agent)
         for name in agent.config.tools:
             if name not in known:
-                raise NotRegistered(f"agent {agent.name!r}: {_unknown('tool', name, known)}")
+                raise NotRegistered(f"agent {agent.name!r}: {unknown('tool', name, known)}")
             check_clashes(agent.config, known[name])
         tools = {name: known[name] for name in agent.config.tools}
         return tools | subagent_tools(agent, tools)
@@ -148,7 +149,7 @@ class Registry:
         for name in config.tools:
             if name not in known:
                 near = next(iter(difflib.get_close_matches(name, known, n=1)), None)
-                found.append(ConfigProblem("tools", f"tools: {_unknown('tool', name, known)}", near))
+                found.append(ConfigProblem("tools", f"tools: {unknown('tool', name, known)}", near))
                 continue
             try:
                 check_injected(known[name].spec, config.injected_tool_args)
@@ -273,7 +274,7 @@ class Registry:
             return cast("MemoryStore", _call(installed[backend], log))
         if backend == LOG_BACKEND:
             return LogMemory(log)
-        raise ConfigError(_unknown("memory backend", backend, [LOG_BACKEND, *self._memories, *installed]))
+        raise ConfigError(unknown("memory backend", backend, [LOG_BACKEND, *self._memories, *installed]))
 
     def _api_url(self, model: str) -> str | None:
         return getattr(self.provider(model)[0], "api_url", None)
@@ -305,7 +306,7 @@ class Registry:
         found: Any = _import(module_name)
         for attribute in attributes.split("."):
             if not hasattr(found, attribute):
-                raise ConfigError(f"{path!r}: {_unknown('attribute', attribute, _public(found))}")
+                raise ConfigError(f"{path!r}: {unknown('attribute', attribute, _public(found))}")
             found = getattr(found, attribute)
         if isinstance(found, cls):
             return found
@@ -340,7 +341,7 @@ class Registry:
         if name in self._from_configs():
             return self._from_configs()[name]
         known = [*self._given, *installed, *self._from_configs()]
-        raise ConfigError(f"the model {model!r}: {_unknown('provider', name, known)}")
+        raise ConfigError(f"the model {model!r}: {unknown('provider', name, known)}")
 
     def _from_configs(self) -> dict[str, ModelProvider]:
         if self._configured is None:
@@ -414,13 +415,6 @@ def _line(module_name: str, error: BaseException) -> str:
     theirs = [place for place in places if place[0].partition(".")[0] == package]
     _, filename, line = (theirs or places)[-1]
     return f" at {filename}, line {line}"
-
-
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    known = sorted(set(known))
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"there is no {kind} {name!r}; {hint}known: {', '.join(known) or 'none'}"
 
 
 def _public(holder: Any) -> list[str]:

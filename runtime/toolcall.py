@@ -25,7 +25,16 @@ from .planning import NOT_AVAILABLE
 from .postconditions import verdict
 from .retelling import count_others
 from .secrets import Veil
-from .toolport import Asked, ChildFailed, InvalidArguments, Retryable, Tool, ToolFailed, ToolTimedOut
+from .toolport import (
+    Asked,
+    ChildFailed,
+    InvalidArguments,
+    Retryable,
+    Tool,
+    ToolFailed,
+    ToolTimedOut,
+    in_a_line,
+)
 from .tools import PythonTool
 from .verifying import verified
 
@@ -184,7 +193,7 @@ def _only(error: Exception) -> Exception:
 
 
 def _describe(error: BaseException) -> str:
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    told = in_a_line(error)
     if not isinstance(error, BaseExceptionGroup):
         return told
     return f"{told}: {'; '.join(_describe(each) for each in error.exceptions)}"

@@ -16,6 +16,11 @@ from ..eventlog.events import Effect, Event, ToolSchema, ToolSpec
 from ..projections.run_state import RunState
 
 
+def in_a_line(error: BaseException) -> str:
+    """An exception that is not ours, as it is told."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 class ToolFailed(FoldlogError):
     """The call failed; the message goes to the model as the tool's result.
 

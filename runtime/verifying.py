@@ -28,7 +28,7 @@ from .journal import through_outages
 from .json_values import bounded
 from .postconditions import MISSING, PROBE_FAILED, Report, filled, problem, told, unjudged, verdict
 from .secrets import Veil
-from .toolport import ToolFailed
+from .toolport import ToolFailed, in_a_line
 from .verified_tool import Verifiable, with_defaults
 
 if TYPE_CHECKING:
@@ -130,9 +130,7 @@ def _unseen(driver: Driver, call: CallState, why: str, veil: Veil) -> Report:
 
 
 def _described(error: BaseException) -> str:
-    if isinstance(error, ToolFailed):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return str(error) if isinstance(error, ToolFailed) else in_a_line(error)
 
 
 async def _keep(context: ToolContext, seen: Evidence) -> None:

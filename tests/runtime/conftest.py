@@ -16,7 +16,7 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.outcome import Outcome, fold_stored
 from foldlog.replay import check_trace, load_trace, replay
-from foldlog.runtime import Registry, RunHandle, Runtime, Worker
+from foldlog.runtime import Registry, RunHandle, Runtime, Worker, tool
 from foldlog.runtime.drive import Host
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.runnable import Runnable
@@ -107,6 +107,24 @@ class HeldClock(SystemClock):
     async def sleep(self, delay_s: float) -> None:
         self.asked.set()
         await self.let_go.wait()
+
+
+class HeldTool:
+    """A tool `wait` whose calls end when they are let go, and not before."""
+
+    def __init__(self) -> None:
+        self.entered, self.let_go = asyncio.Event(), asyncio.Event()
+
+    @property
+    def wait(self) -> Any:
+        @tool(effect="pure")
+        async def wait() -> str:
+            """Wait."""
+            self.entered.set()
+            await self.let_go.wait()
+            return "waited"
+
+        return wait
 
 
 class Place:

@@ -18,7 +18,7 @@ from foldlog.runtime.kinds import KINDS
 from foldlog.runtime.runnable import Runnable
 from foldlog.runtime.turn import Turn
 
-from tests.runtime.conftest import HeldClock, Place, call, calls, says
+from tests.runtime.conftest import HeldClock, HeldTool, Place, call, calls, says
 
 
 class Relay:
@@ -114,23 +114,16 @@ async def test_a_failing_node_ends_the_run_with_an_error_that_names_it(place: Pl
 
 
 async def test_a_pause_waits_for_the_node_boundary_and_a_resume_goes_on(place: Place, script: Script) -> None:
-    entered, gate = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        entered.set()
-        await gate.wait()
-        return "waited"
-
+    held = HeldTool()
     relay = Relay(
-        Agent("first", model=script(calls(call("wait")), says("one")), tools=[wait]),
+        Agent("first", model=script(calls(call("wait")), says("one")), tools=[held.wait]),
         Agent("second", model=script(says("two"))),
     )
     await place.open(relay)
     run = await place.start(relay)
-    await entered.wait()
+    await held.entered.wait()
     await run.pause()
-    gate.set()
+    held.let_go.set()
     async for event in run.stream(detailed=True):
         if (
             event.agent_path == "relay"

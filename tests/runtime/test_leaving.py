@@ -8,7 +8,7 @@ from foldlog.eventlog import MemoryLog, decode
 from foldlog.runtime import Agent, Registry, Runtime, Worker, durable, local, tool
 from foldlog.runtime.drive import Host
 
-from tests.runtime.conftest import call, calls, says
+from tests.runtime.conftest import HeldTool, call, calls, says
 
 
 async def test_a_process_that_leaves_as_its_run_comes_to_rest_does_not_wait_for_the_answer(
@@ -33,25 +33,17 @@ async def test_a_worker_that_has_no_time_to_release_a_run_leaves_it_to_others_at
     script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "RELEASE_S_MIN", 0.0)
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await go.wait()
-        return "waited"
-
-    agent = Agent("ops", model=script(calls(call("wait")), says("done")), tools=[wait])
+    held = HeldTool()
+    agent = Agent("ops", model=script(calls(call("wait")), says("done")), tools=[held.wait])
     log, registry = MemoryLog(ack_wait_s=3600.0), Registry(agents=[agent])  # silence alone tells nobody
     async with Runtime.open(log=log, registry=registry) as runtime:
         run = await runtime.start(agent, "question", executor="durable")
         leaving = Worker(Host(log=log, registry=registry, worker="leaving"), grace_s=0.0)
         left = asyncio.create_task(leaving.serve())
-        await entered.wait()
+        await held.entered.wait()
         leaving.stop()
         await left
-        go.set()
+        held.let_go.set()
         coming = Worker(Host(log=log, registry=registry, worker="coming"))
         serving = asyncio.create_task(coming.serve())
         assert (await run.result(timeout_s=30)).output == "done"

@@ -14,7 +14,7 @@ from foldlog.replay import load_trace, rerun
 from foldlog.runtime import Agent, tool
 from foldlog.runtime.knowledge import KnowledgeItem, KnowledgeUnavailable
 
-from .conftest import Place, call, calls, says
+from .conftest import HeldTool, Place, call, calls, says
 
 pytestmark = pytest.mark.anyio
 Script = Callable[..., str]
@@ -152,28 +152,23 @@ async def test_a_shelf_that_cannot_be_read_fails_the_run_before_its_first_step(
 
 async def test_what_was_read_once_is_never_read_again(place: Place, script: Script) -> None:
     shelf = Shelf()
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await go.wait()
-        return "waited"
-
+    held = HeldTool()
     agent = Agent(
-        "helper", model=script(calls(call("wait")), says("done")), tools=[wait], memory={"scope": "session"}
+        "helper",
+        model=script(calls(call("wait")), says("done")),
+        tools=[held.wait],
+        memory={"scope": "session"},
     )
     await place.open(agent, knowledge=shelf)
     run = await place.start(agent, session="talk", executor="durable" if place.workers else "local")
-    await entered.wait()
+    await held.entered.wait()
     if place.workers:
         await place.add_worker("next")
         worker, task = place.workers[0]
-        go.set()
+        held.let_go.set()
         worker.stop()
         await asyncio.wait({task}, timeout=30)
-    go.set()
+    held.let_go.set()
     assert (await run.result(timeout_s=30)).output == "done"
     assert len(shelf.asked) == 1
     trace = await load_trace(place.log, run.run_id)

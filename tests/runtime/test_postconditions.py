@@ -75,6 +75,22 @@ async def asked(place: Place, run: RunHandle[Any]) -> ApprovalRequested:
     raise AssertionError("nothing was asked")
 
 
+async def unseen_by(
+    probe: Any, place: Place, script: Script, **options: Any
+) -> tuple[RunHandle[str], ApprovalRequested]:
+    """A run with a call that this probe does not look at, and what people are asked about it."""
+
+    @postcondition(PAID, probe=probe)
+    @tool(name="pay", **options)
+    async def pay(invoice: str) -> str:
+        return invoice
+
+    agent = payer(script, pay)
+    await place.open(agent)
+    run = await place.start(agent)
+    return run, await asked(place, run)
+
+
 def statuses(report: Any) -> list[str]:
     return [finding["status"] for finding in report]
 
@@ -227,15 +243,7 @@ async def test_a_probe_that_takes_longer_than_the_call_may_leaves_it_unverified(
         await asyncio.Event().wait()
         raise AssertionError
 
-    @postcondition(PAID, probe=never)
-    @tool(name="pay", timeout_s=0.05)
-    async def pay(invoice: str) -> str:
-        return invoice
-
-    agent = payer(script, pay)
-    await cheap.open(agent)
-    run = await cheap.start(agent)
-    request = await asked(cheap, run)
+    run, request = await unseen_by(never, cheap, script, timeout_s=0.05)
     assert request.postcondition[0]["observed"] == "timed out after 0.05 s"
     await run.resolve(request.approval_id, "approved", outcome="succeeded")
     assert (await run.result(timeout_s=10)).output == "done"
@@ -484,15 +492,7 @@ async def test_a_probe_that_cannot_be_meant_leaves_the_call_unverified(cheap: Pl
     def looks(invoice: str) -> Any:
         raise ToolFailed("no such page") if invoice == "7" else AssertionError
 
-    @postcondition(PAID, probe=looks)
-    @tool(name="pay")
-    async def pay(invoice: str) -> str:
-        return invoice
-
-    agent = payer(script, pay)
-    await cheap.open(agent)
-    run = await cheap.start(agent)
-    request = await asked(cheap, run)
+    run, request = await unseen_by(looks, cheap, script)
     assert request.postcondition[0]["observed"] == "no such page"
     await run.cancel()
 

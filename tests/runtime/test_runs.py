@@ -23,7 +23,7 @@ from foldlog.eventlog import (
 )
 from foldlog.runtime import Agent, Custom, Retryable, Runtime, ToolContext, ToolFailed, tool
 
-from .conftest import HeldClock, Place, call, calls, names, says
+from .conftest import HeldClock, HeldTool, Place, call, calls, names, says
 
 pytestmark = pytest.mark.anyio
 Script = Callable[..., str]
@@ -230,21 +230,13 @@ async def test_an_exclusive_tool_runs_alone_and_the_others_together(place: Place
 
 
 async def test_an_injected_message_reaches_the_next_step(place: Place, script: Script) -> None:
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await go.wait()
-        return "waited"
-
-    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[wait])
+    held = HeldTool()
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[held.wait])
     await place.open(agent)
     run = await place.start(agent)
-    await entered.wait()
+    await held.entered.wait()
     await run.inject("hurry up")
-    go.set()
+    held.let_go.set()
     await run.result(timeout_s=30)
     events = await place.events(run)
     at = names(events).index("message_injected")
@@ -270,21 +262,13 @@ async def test_a_message_that_comes_with_the_final_answer_makes_another_step(
 async def test_a_run_pauses_at_the_step_boundary_and_goes_on_when_resumed(
     place: Place, script: Script
 ) -> None:
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await go.wait()
-        return "waited"
-
-    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[wait])
+    held = HeldTool()
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[held.wait])
     await place.open(agent)
     run = await place.start(agent)
-    await entered.wait()
+    await held.entered.wait()
     await run.pause()
-    go.set()
+    held.let_go.set()
     async for event in run.stream():
         if event.type == "status" and event.status == "paused":
             break
@@ -429,20 +413,12 @@ async def test_the_same_key_gives_the_same_run_also_at_once(place: Place, script
 
 
 async def test_who_submits_an_abandoned_run_again_drives_it_on(log: Log, script: Script) -> None:
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await go.wait()
-        return "waited"
-
-    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[wait])
+    held = HeldTool()
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[held.wait])
     async with Runtime.open(log=log) as first:
         run = await first.start(agent, "question", idempotency_key="k")
-        await entered.wait()
-    go.set()
+        await held.entered.wait()
+    held.let_go.set()
     async with Runtime.open(log=log) as second:
         again = await second.start(agent, "question", idempotency_key="k")
         assert again.run_id == run.run_id

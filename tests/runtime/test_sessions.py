@@ -12,7 +12,7 @@ from foldlog.eventlog import ConfigError, SessionBusy
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.runtime import Agent, RunHandle, tool
 
-from .conftest import Place, call, calls, says, when
+from .conftest import HeldTool, Place, call, calls, says, when
 
 pytestmark = pytest.mark.anyio
 Script = Callable[..., str]
@@ -110,27 +110,22 @@ async def test_turns_that_are_taken_back_are_told_to_nobody_and_zero_is_no_event
 async def test_while_a_run_is_open_nothing_is_taken_back_and_the_next_one_waits_for_it(
     cheap: Place, script: Script
 ) -> None:
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await go.wait()
-        return ""
-
+    held = HeldTool()
     agent = Agent(
-        "helper", model=script(calls(call("wait")), says("done")), tools=[wait], memory={"scope": "session"}
+        "helper",
+        model=script(calls(call("wait")), says("done")),
+        tools=[held.wait],
+        memory={"scope": "session"},
     )
     runtime = await cheap.open(agent)
     first = await cheap.start(agent, "one", session="s")
     second = await cheap.start(agent, "two", session="s")
-    await entered.wait()
+    await held.entered.wait()
     with pytest.raises(SessionBusy, match=first.run_id):
         await runtime.drop_last_user_turns("s", 1)
     assert await runtime.drop_last_user_turns("s", 0) == 0
     assert (await second.state()).status == "queued"
-    go.set()
+    held.let_go.set()
     await second.result(timeout_s=30)
     assert [text for role, text in await said(second) if role == "user"] == ["one", "two"]
 

@@ -13,7 +13,7 @@ from foldlog.eventlog.ports import COMMIT_BYTES_MAX
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
 from foldlog.runtime.ralph import RalphLoop, Stop
 
-from tests.runtime.conftest import Place, call, calls, says
+from tests.runtime.conftest import HeldTool, Place, call, calls, says
 
 Script = Callable[..., str]
 
@@ -158,26 +158,18 @@ async def test_a_swarm_in_a_swarm_shows_all_levels_and_the_next_node(place: Plac
 async def test_a_pause_of_a_run_below_stops_that_run_at_its_own_boundary_and_none_above_it(
     cheap: Place, script: Script, paused: str
 ) -> None:
-    entered, gate = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="pure")
-    async def wait() -> str:
-        """Wait to be told to go on."""
-        entered.set()
-        await gate.wait()
-        return "waited"
-
-    a = Agent("a", model=script(calls(call("wait")), says("A")), tools=[wait])
+    held = HeldTool()
+    a = Agent("a", model=script(calls(call("wait")), says("A")), tools=[held.wait])
     b, c = (Agent(name, model=script(says(name.upper()))) for name in "bc")
     outer = Swarm([Swarm([a, b], "a >> b", name="inner"), c], "inner >> c", name="outer")
     await cheap.open(outer)
     run = await cheap.start(outer)
-    await asyncio.wait_for(entered.wait(), 10)
+    await asyncio.wait_for(held.entered.wait(), 10)
     (inner,) = (await run.state()).nodes
     (first,) = (await cheap.runtime.get_run(inner.child_run).state()).nodes
     below = cheap.runtime.get_run({"inner": inner, "a": first}[paused].child_run)
     await below.pause()
-    gate.set()
+    held.let_go.set()
     async for event in below.stream(family=False):
         if event.type == "status" and event.status == "paused":
             break
