@@ -1,15 +1,14 @@
-"""Golden traces: the first trace of a test is kept as a file, and every later one has to equal it.
+"""Golden traces: files that the traces of tests have to equal.
 
 The files are `*.jsonl` as `foldlog events export` writes them, so that `foldlog replay --golden DIR` and
-`foldlog diff golden:NAME RUN` read them too. They are only added: to accept a change, remove the file.
+`foldlog diff golden:NAME RUN` read them too. A file is written only with `update`: a trace without one is not checked,
+and must not look as if it were.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-
-import msgspec
 
 from .archive import from_jsonl, to_jsonl
 from .comparison import Comparison, compare
@@ -24,30 +23,36 @@ class GoldenMismatch(AssertionError):
     def __init__(self, path: Path, comparison: Comparison) -> None:
         found = comparison.first_difference
         where = f"level {found.level}, rule {found.rule}: {found.why}" if found is not None else ""
-        super().__init__(f"the trace is not that of {path}: {where}; remove the file if the new one is right")
+        super().__init__(
+            f"the trace is not that of {path}: {where}; if the new one is right, update the golden trace"
+        )
         self.comparison = comparison
 
 
-class Golden(msgspec.Struct, frozen=True):
-    """What became of a trace: the file, and whether it is new."""
+class GoldenMissing(AssertionError):
+    """There is no golden trace to compare with. Attribute: `path`."""
 
-    path: Path
-    added: bool
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"there is no golden trace {path}: the trace was compared with nothing")
+        self.path = path
 
 
-def hold_golden(trace: Trace, directory: Path, name: str) -> Golden:
-    """Compare the trace with the golden one of this name (left: the golden one), or keep it if there is none.
+def hold_golden(trace: Trace, directory: Path, name: str, *, update: bool = False) -> Path:
+    """Compare the trace with the golden one of this name (left: the golden one), and return the file.
 
-    Raises `GoldenMismatch`, and `LogCorrupted` or `ConfigError` for a file that is damaged.
+    With `update` a trace that is missing or differs is written; one that is equal is left as it is. Without it they
+    raise `GoldenMissing` and `GoldenMismatch`. A damaged file raises `LogCorrupted` or `ConfigError`.
     """
     path = directory / f"{_FOREIGN.sub('-', name).strip('-')}.jsonl"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_jsonl(trace))
-        return Golden(path, added=True)
-    comparison = compare(
-        from_jsonl(path.read_bytes()), trace_of(trace.stored)
-    )  # both with artifacts as references
-    if not comparison.equal:
-        raise GoldenMismatch(path, comparison)
-    return Golden(path, added=False)
+    if path.exists():
+        golden = from_jsonl(path.read_bytes())
+        comparison = compare(golden, trace_of(trace.stored))  # both with artifacts as references
+        if comparison.equal:
+            return path
+        if not update:
+            raise GoldenMismatch(path, comparison)
+    elif not update:
+        raise GoldenMissing(path)
+    directory.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(to_jsonl(trace))
+    return path

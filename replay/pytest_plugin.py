@@ -7,7 +7,8 @@
         async with foldlog_runtime(AGENT) as runtime:
             assert (await runtime.run(AGENT, "question")).output == "answer"
 
-With `--foldlog-golden DIR` the traces of `assert_parity` are kept, and later ones have to equal them. All fixtures are
+With `--foldlog-golden DIR` the traces of `assert_parity` have to equal those in the directory; `--golden-update` writes
+them. A missing one is a warning, and a failure with `--golden-check` or in CI (`CI=true`). All fixtures are
 synchronous: they work under anyio and pytest-asyncio alike. Nothing of foldlog is loaded before a fixture is asked for.
 """
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     AssertParity = Callable[..., Awaitable[ParityReport]]
 
 GOLDEN = "--foldlog-golden"
+GOLDEN_CHECK = "--golden-check"
+GOLDEN_UPDATE = "--golden-update"
 SERVER_S_MAX = 30.0
 """How long a server may take to start and to stop."""
 
@@ -41,8 +44,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         GOLDEN,
         metavar="DIR",
         default=None,
-        help="keep the traces of assert_parity here, one file a test, and compare with those that are there",
+        help="compare the traces of assert_parity with those in this directory, one file a test",
     )
+    group.addoption(
+        GOLDEN_CHECK,
+        action="store_true",
+        help="a golden trace that is missing is a failure; the default where CI=true is set",
+    )
+    group.addoption(
+        GOLDEN_UPDATE, action="store_true", help="write the golden traces that are missing or differ"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse options that contradict each other, or that would do nothing."""
+    check, update = config.getoption(GOLDEN_CHECK), config.getoption(GOLDEN_UPDATE)
+    if check and update:
+        raise pytest.UsageError(f"{GOLDEN_CHECK} and {GOLDEN_UPDATE} exclude each other")
+    if (check or update) and config.getoption(GOLDEN) is None:
+        raise pytest.UsageError(f"{GOLDEN_CHECK if check else GOLDEN_UPDATE} needs {GOLDEN} DIR")
 
 
 @pytest.fixture
@@ -159,9 +179,19 @@ def assert_parity(request: pytest.FixtureRequest) -> AssertParity:
 
 
 def _hold(report: ParityReport, request: pytest.FixtureRequest, directory: str, count: int) -> None:
-    from .golden import hold_golden
+    import os
+    import warnings
+
+    from .golden import GoldenMissing, hold_golden
 
     number = "" if count == 1 else f"-{count}"
-    module = request.node.path.stem
+    name = f"{request.node.path.stem}.{request.node.name}{number}"
     trace = next(iter(report.traces.values()))
-    hold_golden(trace, request.config.rootpath / directory, f"{module}.{request.node.name}{number}")
+    update = request.config.getoption(GOLDEN_UPDATE)
+    try:
+        hold_golden(trace, request.config.rootpath / directory, name, update=update)
+    except GoldenMissing as missing:
+        advice = f"{missing}; write it with {GOLDEN_UPDATE}"
+        if request.config.getoption(GOLDEN_CHECK) or os.environ.get("CI", "").lower() in {"true", "1"}:
+            pytest.fail(advice, pytrace=False)
+        warnings.warn(pytest.PytestWarning(advice), stacklevel=2)

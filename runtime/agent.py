@@ -57,6 +57,7 @@ class AgentFields(TypedDict, total=False):
     max_spawn_depth: int
     context: Any
     memory: Any
+    knowledge: bool | None
     budgets: Any
     retry: Any
     fallback_models: Iterable[str]

@@ -155,9 +155,9 @@ class ContextConfig(_Table):
 
 
 class MemoryConfig(_Table):
-    """What a run remembers of earlier runs: those of its user, its session or its task."""
+    """What a run remembers of earlier runs: those of its user, its session or its task, or none."""
 
-    scope: Literal["user", "session", "task"]
+    scope: Literal["user", "session", "task", "none"]
     backend: Name = "log"
 
 
@@ -248,6 +248,9 @@ class AgentConfig(_Table):
     max_spawn_depth: Positive = 3
     context: ContextConfig | None = None
     memory: MemoryConfig | None = None
+    """Null: a run of a session remembers the session."""
+    knowledge: StrictBool | None = None
+    """Whether the prompt gets the stored knowledge that fits the input; null: if the agent has a memory."""
     budgets: BudgetsConfig | None = None
     retry: RetryConfig = RetryConfig()
     fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
@@ -334,7 +337,7 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
         "fallback": config.fallback_models,
-        "memory": config.memory,
+        "memory": config.knowledge or (config.memory and config.memory.scope != "none"),
         "planning": config.planning_enabled,
         "progress": config.mcp_servers and config.emit_mcp_progress,
     }

@@ -5,15 +5,20 @@ from __future__ import annotations
 from ..eventlog.events import KnowledgeFound, Submitted
 from ..projections.run_state import RunState
 from .commands import KnowledgeRead
+from .memory import NO_SCOPE
 from .rules import KNOWLEDGE_LAST, keeps
 from .turn import Turn
 
 
 def is_asked_for(submitted: Submitted | None) -> bool:
-    """Whether the run has a memory, and with it knowledge."""
+    """Whether the agent's `knowledge` says so, or says nothing and the agent or the run names a memory."""
     if submitted is None:
         return False
-    return bool(submitted.config.get("memory")) or submitted.metadata.get("memory") is not None
+    asked: bool | None = submitted.config.get("knowledge")
+    if asked is not None:
+        return asked
+    table = submitted.config.get("memory") or {}
+    return table.get("scope", NO_SCOPE) != NO_SCOPE or submitted.metadata.get("memory") is not None
 
 
 def comes_last(submitted: Submitted | None) -> bool:

@@ -3,8 +3,8 @@
 A backend is found by its name: `log` is built in (`log_memory`), others come from `Registry(memories=...)` or the entry
 point group `foldlog.memory` (a function that is given the log and returns a store).
 
-A run's memory is that of its agent's configuration; its `metadata["memory"]` goes before it, and the keys that it
-names say the scope:
+A run's memory is that of its agent's configuration. An agent without one remembers the session of the run, unless the
+run was handed `messages` of its own. `metadata["memory"]` overrides both, and the keys that it names say the scope:
 
     {"scope": {"user_id": "ada", "session_id": "tour-7"}, "backend": "log"}      # each key may be left out
 """
@@ -23,6 +23,8 @@ from ..projections.messages import Message
 
 Scope = Literal["user", "session", "task"]
 LOG_BACKEND = "log"
+NO_SCOPE = "none"
+"""In an agent's `memory` table: its runs remember nothing, not even their session."""
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +94,9 @@ def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
 
     Raises `ConfigError` for metadata of another shape, or a scope whose key is nowhere.
     """
-    configured: Mapping[str, Any] = submitted.config.get("memory") or {}
+    if submitted.kind != "agent":
+        return None
+    configured = _configured(submitted)
     override = _override(submitted.metadata.get("memory"))
     if override is None and not configured:
         return None
@@ -108,6 +112,15 @@ def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
     check_keys(scope, keys)
     backend = (override and override.backend) or configured.get("backend", LOG_BACKEND)
     return MemoryUse(backend=backend, scope=scope, keys=keys)
+
+
+def _configured(submitted: Submitted) -> Mapping[str, Any]:
+    """The agent's table; without one, a session is remembered unless the caller handed its own history over."""
+    table: Mapping[str, Any] | None = submitted.config.get("memory")
+    if table is None:
+        carried = submitted.session is not None and not submitted.messages
+        return {"scope": "session"} if carried else {}
+    return {} if table.get("scope") == NO_SCOPE else table
 
 
 def _scope(configured: Scope | None, named: _Keys, keys: MemoryKeys) -> Scope:

@@ -11,7 +11,6 @@ from ..projections.history import distinct_calls
 from ..projections.messages import Message
 from ..projections.run_state import RunState
 from .journal import through_outages
-from .knowing import is_asked_for
 from .memory import memory_use
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ PIECES_MAX = 5
 
 def is_needed(state: RunState) -> bool:
     """Whether the run has a memory that was not read yet. Raises `ConfigError` for one that cannot be read."""
-    return is_asked_for(state.submitted) and not state.hydrated
+    submitted = state.submitted
+    return submitted is not None and not state.hydrated and memory_use(submitted, state.run) is not None
 
 
 async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHydrated | None:

@@ -217,7 +217,6 @@ class Runtime:
         """
         chosen = self.executor(executor)
         asked = {"messages"} if messages else set[str]()
-        asked |= {"memory"} if isinstance(metadata, Mapping) and "memory" in metadata else set()
         self._check(agent, chosen, frozenset(asked))
         submitted = submitted_event(
             agent,
@@ -228,7 +227,7 @@ class Runtime:
             metadata=metadata,
             idempotency_key=idempotency_key,
         )
-        self._check_memory(submitted)
+        self._check_memory(submitted, chosen)
         subject, recorded = await self._place(submitted, run_id)
         if not await chosen.submit(subject, recorded, agent):
             await self._same_run(subject, submitted)
@@ -328,9 +327,10 @@ class Runtime:
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)
 
-    def _check_memory(self, submitted: Submitted) -> None:
-        use = memory_use(submitted, "") if submitted.kind == "agent" else None
+    def _check_memory(self, submitted: Submitted, executor: Executor) -> None:
+        use = memory_use(submitted, "")
         if use is not None:
+            require(executor, frozenset({"memory"}))
             self.registry.memory(use.backend, self.log)
 
     async def _place(self, submitted: Submitted, run_id: str | None) -> tuple[Subject, Submitted]:

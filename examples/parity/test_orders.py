@@ -1,7 +1,7 @@
 """Copy this directory: what an agent does is the same on every executor, whatever befalls its worker.
 
 pip install "foldlog[test]"
-pytest --foldlog-golden golden
+pytest --foldlog-golden golden --golden-update
 """
 
 import asyncio

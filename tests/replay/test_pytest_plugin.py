@@ -34,24 +34,81 @@ def test_the_example_passes_as_it_is_copied(project: pytest.Pytester) -> None:
     result.assert_outcomes(passed=6)
 
 
-def test_the_first_trace_becomes_golden_and_the_next_is_held_against_it(project: pytest.Pytester) -> None:
-    run(project, "--foldlog-golden", "golden", "-k", "whoever").assert_outcomes(passed=3, deselected=3)
-    kept = {path.name: path.read_bytes() for path in (project.path / "golden").iterdir()}
+WHOEVER = ("--foldlog-golden", "golden", "-k", "whoever")
+
+
+def goldens(project: pytest.Pytester) -> dict[str, bytes]:
+    """The golden traces by their names; empty before there is a directory."""
+    return {path.name: path.read_bytes() for path in (project.path / "golden").glob("*")}
+
+
+@pytest.fixture(autouse=True)
+def outside_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+
+
+def test_golden_traces_are_written_on_request_and_later_traces_are_held_against_them(
+    project: pytest.Pytester,
+) -> None:
+    run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)
+    kept = goldens(project)
     assert len(kept) == 3
     assert all(name.endswith(".jsonl") for name in kept)
-    run(project, "--foldlog-golden", "golden", "-k", "whoever").assert_outcomes(passed=3, deselected=3)
-    assert {path.name: path.read_bytes() for path in (project.path / "golden").iterdir()} == kept
+    run(project, *WHOEVER, "--golden-check").assert_outcomes(passed=3, deselected=3)
+    run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)
+    assert goldens(project) == kept
 
 
-def test_an_agent_that_changed_is_not_its_golden_self(project: pytest.Pytester) -> None:
-    run(project, "--foldlog-golden", "golden", "-k", "whoever")
+def test_a_missing_golden_trace_is_a_warning_and_is_not_written(project: pytest.Pytester) -> None:
+    result = run(project, *WHOEVER, "-W", "default")
+    result.assert_outcomes(passed=3, deselected=3, warnings=3)
+    result.stdout.fnmatch_lines(["*there is no golden trace*write it with --golden-update*"])
+    assert goldens(project) == {}
+
+
+@pytest.mark.parametrize("by", ["the option", "CI"])
+def test_a_missing_golden_trace_fails_the_check(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    if by == "CI":
+        monkeypatch.setenv("CI", "true")
+    result = run(project, *WHOEVER, *(["--golden-check"] if by == "the option" else []))
+    result.assert_outcomes(failed=3, deselected=3)
+    result.stdout.fnmatch_lines(["*there is no golden trace*write it with --golden-update*"])
+    assert goldens(project) == {}
+
+
+def test_an_agent_that_changed_is_not_its_golden_self_until_the_golden_trace_is_updated(
+    project: pytest.Pytester,
+) -> None:
+    run(project, *WHOEVER, "--golden-update")
+    before = goldens(project)
     agent = project.path / "orders.py"
     agent.write_text(agent.read_text().replace('f"order {order}: shipped"', 'f"order {order}: lost"'))
-    result = run(project, "--foldlog-golden", "golden", "-k", "whoever")
+    result = run(project, *WHOEVER)
     result.assert_outcomes(failed=3, deselected=3)
     result.stdout.fnmatch_lines(
         ["*the trace is not that of*tool_result(success) of orders says otherwise in result*"]
     )
+    assert goldens(project) == before
+    run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)
+    run(project, *WHOEVER, "--golden-check").assert_outcomes(passed=3, deselected=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--golden-check", "--golden-update"], "*exclude each other*"),
+        (["--golden-update"], "*--golden-update needs --foldlog-golden DIR*"),
+        (["--golden-check"], "*--golden-check needs --foldlog-golden DIR*"),
+    ],
+)
+def test_golden_options_that_make_no_sense_are_refused(
+    project: pytest.Pytester, options: list[str], message: str
+) -> None:
+    result = run(project, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
 
 
 def test_a_difference_between_executors_fails_the_test_with_the_report(project: pytest.Pytester) -> None:

@@ -73,6 +73,64 @@ async def test_a_run_is_told_of_the_runs_before_it_and_runs_again_from_its_recor
     ]
 
 
+async def test_a_session_carries_its_history_without_being_asked_to_and_looks_nothing_up(
+    place: Place, script: Script
+) -> None:
+    shelf = Shelf()
+    agent = Agent("helper", model=script(says("done")))
+    await place.open(agent, knowledge=shelf)
+    for text in ("one", "two"):
+        run = await place.start(agent, text, session="talk")
+        await run.result(timeout_s=30)
+    assert [message.content for message in await run.history()] == ["one", "done", "two", "done"]
+    assert shelf.asked == []
+
+
+async def test_an_agent_whose_memory_has_no_scope_is_told_nothing_of_its_session(
+    place: Place, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says("done")), memory={"scope": "none"})
+    await place.open(agent)
+    for text in ("one", "two"):
+        run = await place.start(agent, text, session="talk")
+        await run.result(timeout_s=30)
+    assert [message.content for message in await run.history()] == ["two", "done"]
+
+
+async def test_messages_that_a_caller_hands_over_stand_in_for_the_history_of_the_session(
+    place: Place, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says("done")))
+    await place.open(agent)
+    await (await place.start(agent, "one", session="talk")).result(timeout_s=30)
+    given = [{"role": "user", "content": "Call me Ada."}]
+    run = await place.start(agent, "two", session="talk", messages=given)
+    await run.result(timeout_s=30)
+    assert [message.content for message in await run.history()] == ["Call me Ada.", "two", "done"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked", "told"),
+    [
+        ({"knowledge": True}, ["one", "two"], ["one", "done", "two", "done"]),
+        ({"knowledge": True, "memory": {"scope": "none"}}, ["one", "two"], ["two", "done"]),
+        ({"knowledge": False, "memory": {"scope": "session"}}, [], ["one", "done", "two", "done"]),
+        ({"memory": {"scope": "session"}}, ["one", "two"], ["one", "done", "two", "done"]),
+    ],
+)
+async def test_memory_and_knowledge_can_be_had_apart(
+    place: Place, script: Script, fields: dict[str, Any], asked: list[str], told: list[str]
+) -> None:
+    shelf = Shelf()
+    agent = Agent("helper", model=script(says("done")), **fields)
+    await place.open(agent, knowledge=shelf)
+    for text in ("one", "two"):
+        run = await place.start(agent, text, session="talk")
+        await run.result(timeout_s=30)
+    assert shelf.asked == asked
+    assert [message.content for message in await run.history() if message.role != "system"] == told
+
+
 async def test_metadata_gives_a_run_another_memory(place: Place, script: Script) -> None:
     agent = Agent("helper", model=script(says("done")))
     await place.open(agent)
