@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ...projections.approvals import ApprovalRow
     from ...runtime import Runtime
+    from .terminal import Screen
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Approvals: what runs wait for, and the answers."
@@ -258,7 +259,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
     import msgspec
 
     from ...eventlog.events import QUESTION
-    from .escaping import one_line, shown
+    from .escaping import one_line
     from .opening import opened
     from .terminal import Screen
     from .times import moment
@@ -274,15 +275,15 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
     if json:
         screen.json(msgspec.to_builtins(row))
         return OK
-    lines: list[tuple[str, str]] = [
+    fields: list[tuple[str, str | list[str]]] = [
         ("approval", row.approval_id),
         ("run", f"{row.run_id} ({row.agent_path}{'' if row.step is None else f', step {row.step}'})"),
         ("kind", row.kind),
         ("because", "" if row.postcondition else one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
-        *_asked(row),
+        *_asked(row, screen),
         *_found(row),
-        ("besides", shown(row.injected_args) if row.injected_args else ""),
+        ("besides", screen.lines(row.injected_args, _LABEL + 1) if row.injected_args else ""),
         ("asked", moment(row.requested_at)),
         ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
         ("tokens", str(row.tokens) if row.tokens and row.decision is None else ""),
@@ -290,14 +291,14 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("outcome", row.outcome or ""),
         (
             "answered" if row.kind == QUESTION else "edited",
-            shown(row.edited_arguments) if row.edited_arguments is not None else "",
+            screen.lines(row.edited_arguments, _LABEL + 1) if row.edited_arguments is not None else "",
         ),
         ("by", one_line(row.by)),
         ("note", one_line(row.note)),
     ]
-    for name, value in lines:
+    for name, value in fields:
         if value:
-            screen.tell((f"{name:<10} ", "dim"), value)
+            screen.field(name, value, _LABEL)
     if row.decision is None:
         screen.tell("")
         for answer in answers_to(settings, row.approval_id, row.kind, row.arguments):
@@ -310,24 +311,27 @@ def _about(row: ApprovalRow) -> str:
     if row.aside:
         return f"too large to list: foldlog approvals show {row.approval_id}"
     from ...eventlog.events import QUESTION
-    from .escaping import one_line, shown
+    from .escaping import exact, visible
 
-    return one_line(str(row.arguments.get("message"))) if row.kind == QUESTION else shown(row.arguments)
+    return visible(str(row.arguments.get("message"))) if row.kind == QUESTION else exact(row.arguments)
 
 
-def _asked(row: ApprovalRow) -> Iterator[tuple[str, str]]:
+_LABEL = 10
+"""How wide the names of fields are."""
+
+
+def _asked(row: ApprovalRow, screen: Screen) -> Iterator[tuple[str, str | list[str]]]:
     """What it is about: the arguments of a call, or a question with its form."""
     from ...eventlog.events import QUESTION
-    from .escaping import one_line, shown
+    from .escaping import text_lines, visible
     from .forms import form_lines
 
     if row.kind != QUESTION:
-        yield "arguments", shown(row.arguments)
+        yield "arguments", screen.lines(row.arguments, _LABEL + 1)
         return
-    yield "question", one_line(str(row.arguments.get("message", "")))
+    yield "question", text_lines(str(row.arguments.get("message", "")))
     form = row.arguments.get("schema")
-    for number, line in enumerate(form_lines(form) if isinstance(form, dict) else ()):
-        yield "" if number else "form", one_line(line)
+    yield "form", list(map(visible, form_lines(form))) if isinstance(form, dict) else ""
 
 
 def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:

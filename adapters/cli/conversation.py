@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .escaping import clean, one_line
+from .escaping import clean, one_line, visible
 from .terminal import Part, Screen
 
 if TYPE_CHECKING:
@@ -24,5 +24,5 @@ def tell_messages(screen: Screen, messages: Iterable[Message]) -> None:
                 (" " * 10 + "→ ", "cyan"),
                 (one_line(call.name), "cyan"),
                 " ",
-                (one_line(call.arguments), "dim"),
+                (visible(call.arguments), "dim"),
             )

@@ -1,13 +1,28 @@
-"""Text of models, tools and users, made harmless: nothing in it may command the terminal."""
+r"""Text of models, tools and users, made harmless: nothing in it may command the terminal.
+
+Prose is cleaned (`clean`, `one_line`). What people decide about is shown exactly (`exact`, `exact_lines`): nothing is
+joined, collapsed or left out, and every character that cannot be seen is written as in JSON, `\u202e`.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 # Control characters (C0 without newline and tab, DEL, C1), and those that turn the direction of writing around.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Letters and marks that show nothing, although they count as printable: fillers, joiners, variation selectors.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_UNUSUAL = re.compile("[^ -~]")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _ELLIPSIS = "…"
+LINE, FOLDED = "│ ", "┆ "
+"""What stands before a line of a text, and before the rest of a line that was too long."""
+_WIDTH_MIN = 20
 
 
 def clean(text: str) -> str:
@@ -17,17 +32,99 @@ def clean(text: str) -> str:
 
 def one_line(text: str, width_max: int = 0) -> str:
     """The text harmless, on one line, cut to `width_max` characters (0: not cut)."""
-    line = " ".join(clean(text).split())
+    return _cut(" ".join(clean(text).split()), width_max)
+
+
+def _cut(line: str, width_max: int) -> str:
     return line if not width_max or len(line) <= width_max else line[: max(1, width_max - 1)] + _ELLIPSIS
 
 
 def shown(value: Any, width_max: int = 0) -> str:
-    """Any JSON value on one line: a string as it is, the rest as JSON."""
-    if isinstance(value, str):
-        return one_line(value, width_max)
-    import msgspec
+    """Any JSON value on one line, cut to `width_max` characters: a string as prose, the rest as JSON."""
+    return one_line(value, width_max) if isinstance(value, str) else _cut(exact(value), width_max)
 
-    return one_line(msgspec.json.encode(value, enc_hook=str).decode(errors="replace"), width_max)
+
+def visible(text: str) -> str:
+    """The text on one line, with an escape in the place of each character that cannot be seen."""
+    return _UNUSUAL.sub(_seen, text)
+
+
+def _seen(match: re.Match[str]) -> str:
+    char = match[0]
+    return char if char.isprintable() and not _BLANK.match(char) else json.dumps(char)[1:-1]
+
+
+def exact(value: Any) -> str:
+    """A JSON value on one line, nothing left out: it reads back as the same value."""
+    return visible(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def exact_lines(value: Any, width: int = 0) -> list[str]:
+    r"""A JSON value for people to check, in lines of at most `width` cells (0: of any length).
+
+    One line of JSON; if there are texts of several lines in it, a line for each value, and such a text as a block, in
+    which every line stands behind a bar and a backslash is doubled, as in JSON. The last space of a line is `\u0020`.
+    """
+    return [piece for head, text in _rows(value, "") for piece in _folded(head, text, width)]
+
+
+def text_lines(text: str, width: int = 0) -> list[str]:
+    """A text for people to check: as it is if it has one line, else as a block."""
+    if "\n" in text:
+        return exact_lines(text, width)
+    return list(_folded("", _in_block(text), width))
+
+
+def _rows(value: Any, indent: str) -> Iterator[tuple[str, str]]:
+    """The lines of a value, each as what it begins with and the text that may be folded."""
+    if not _has_lines(value):
+        yield indent, exact(value)
+    elif isinstance(value, str):
+        yield from ((indent + LINE, _in_block(line)) for line in value.split("\n"))
+    else:
+        named = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+        for name, item in named:
+            head = f"{indent}- " if name is None else f"{indent}{_key(name)}: "
+            if _has_lines(item):
+                yield head.rstrip(), ""
+                yield from _rows(item, indent + "  ")
+            else:
+                yield head, exact(item)
+
+
+def _has_lines(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\n" in value
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(map(_has_lines, items))
+
+
+def _key(name: Any) -> str:
+    text = str(name)
+    return text if _PLAIN_KEY.match(text) else exact(text)
+
+
+def _in_block(line: str) -> str:
+    """A line of a text as JSON writes it, but for the quotes."""
+    return exact(line)[1:-1].replace('\\"', '"')
+
+
+def _folded(head: str, text: str, width: int) -> Iterator[str]:
+    """The text in pieces that fit; each but the first begins with a mark that no text can have there."""
+    from rich.cells import cell_len, chop_cells
+
+    room = max(_WIDTH_MIN, width - cell_len(head)) if width else 0
+    if not room or cell_len(text) <= room:
+        yield head + _with_end(text)
+        return
+    rest = " " * (cell_len(head) - len(LINE) if head.endswith(LINE) else cell_len(head)) + FOLDED
+    first, *others = chop_cells(text, max(_WIDTH_MIN, width - cell_len(rest)) - len(r"\u0020"))
+    yield head + _with_end(first)
+    yield from (rest + _with_end(piece) for piece in others)
+
+
+def _with_end(piece: str) -> str:
+    return f"{piece[:-1]}\\u0020" if piece.endswith(" ") else piece
 
 
 def json_text(value: Any, *, pretty: bool = False) -> str:

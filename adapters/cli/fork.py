@@ -28,6 +28,8 @@ _POLICIES = {
     "ask": "an approval for every call of a tool that is not pure",
     "run": "tools just run, but for those that always need an approval",
 }
+_LABEL = 8
+"""How wide the names of fields are."""
 _STYLES = {"asked": "yellow", "run": "bold yellow"}
 
 
@@ -236,7 +238,7 @@ def _document(plan: ForkPlan) -> dict[str, Any]:
 
 
 def _show(screen: Screen, plan: ForkPlan) -> None:
-    from .escaping import one_line
+    from .escaping import text_lines
 
     say = screen.say
     kind = "" if plan.kind == "agent" else f"{plan.kind} "
@@ -246,7 +248,8 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
         say(("model    ", "dim"), f"{plan.model} instead of {plan.model_was or 'the models of its agents'}")
     if plan.input is not None:
         place = "instead of the run's input" if plan.replaces_input else "with the next step"
-        say(("input    ", "dim"), f"{one_line(plan.input)} ({place})")
+        *before, last = text_lines(plan.input)
+        screen.field("input", [*before, f"{last} ({place})"], _LABEL, data=False)
     say(("tools    ", "dim"), f"{plan.tools}: {_POLICIES[plan.tools]}")
     say(("first    ", "dim"), _first(plan))
     for node in plan.nodes:
@@ -254,11 +257,11 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
     if plan.open and plan.first != "calls":
         say(("open     ", "dim"), "calls of rounds that are open there:")
     for call in plan.open:
-        say("         ", *_call(plan, call))
+        _tell_call(screen, plan, call)
     if plan.behind:
         say(("behind it", "dim"), " the run made these calls; in the fork the same call")
         for call in plan.behind:
-            say("         ", *_call(plan, call))
+            _tell_call(screen, plan, call)
 
 
 def _shared(plan: ForkPlan) -> str:
@@ -293,12 +296,22 @@ def _below(plan: ForkPlan, agent_path: str) -> str:
     return agent_path.removeprefix(f"{plan.agent}/") if agent_path != plan.agent else ""
 
 
-def _call(plan: ForkPlan, call: PlannedCall) -> tuple[tuple[str, str], ...]:
-    from .escaping import one_line, shown
+def _tell_call(screen: Screen, plan: ForkPlan, call: PlannedCall) -> None:
+    """A call with what becomes of it; its arguments exactly, on lines of their own unless they fit."""
+    from rich.cells import cell_len
+
+    from .escaping import one_line
 
     effect = f" ({call.effect})" if call.effect is not None else ""
     below = _below(plan, call.agent_path)
-    what = (
-        f"{below and below + ' '}{call.step} {one_line(call.tool_name)} {shown(call.arguments, 80)}{effect}: "
-    )
-    return (what, ""), (_FATES[call.becomes], _STYLES.get(call.becomes, ""))
+    head = f"{below and below + ' '}{call.step} {one_line(call.tool_name)}"
+    fate = _FATES[call.becomes], _STYLES.get(call.becomes, "")
+    indent = " " * (_LABEL + 1)
+    lines = screen.lines(call.arguments, len(indent) + 2, data=False)
+    room = screen.width - len(indent) - cell_len(f"{head} {effect}: {fate[0]}")
+    if len(lines) == 1 and cell_len(lines[0]) <= room:
+        screen.say(indent, f"{head} {lines[0]}{effect}: ", fate)
+        return
+    screen.say(indent, f"{head}{effect}: ", fate)
+    for line in lines:
+        screen.say(indent, "  ", line)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .escaping import json_text, one_line
+from .escaping import exact_lines, json_text, visible
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -98,6 +98,17 @@ class Screen:
         """One object of a stream on stdout, on a line of its own."""
         self.write(json_text(value) + "\n")
 
+    def lines(self, value: Any, indent: int = 0, *, data: bool = True) -> list[str]:
+        """A value exactly, in the lines that fit stdout (or, if it is no data, stderr) behind an indent."""
+        file, console = (sys.stdout, self.out) if data else (sys.stderr, self.err)
+        return exact_lines(value, console.width - indent if file.isatty() else 0)
+
+    def field(self, name: str, lines: str | Sequence[str], width: int = 10, *, data: bool = True) -> None:
+        """A name and what belongs to it, line under line."""
+        write = self.tell if data else self.say
+        for number, line in enumerate([lines] if isinstance(lines, str) else lines):
+            write((f"{'' if number else name:<{width}} ", "dim"), line)
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
         """A table on stdout. The first column is never cut; a pipe gets every cell whole."""
         from rich.table import Table
@@ -114,4 +125,4 @@ class Screen:
 
 
 def _harmless(cell: Part) -> Part:
-    return one_line(cell) if isinstance(cell, str) else (one_line(cell[0]), cell[1])
+    return visible(cell) if isinstance(cell, str) else (visible(cell[0]), cell[1])

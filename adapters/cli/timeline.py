@@ -35,7 +35,7 @@ from ...eventlog.events import (
     ToolStarted,
     Usage,
 )
-from .escaping import one_line, shown
+from .escaping import exact, one_line, shown
 from .views import ASK, BAD, CALL, DIM, GOOD, detail_parts, tokens
 
 
@@ -135,7 +135,7 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case ToolCall():
             arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
             so_far.tools[event.tool_call_id or ""] = event.tool_name
-            return row("→ " + event.tool_name, shown(arguments), style=CALL)
+            return row("→ " + event.tool_name, exact(arguments), style=CALL)
         case ToolStarted():
             return row(
                 "started",
@@ -153,8 +153,9 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             return row("approval", f"{event.approval_id} ({event.kind}) {event.tool_name}", style=ASK)
         case ApprovalResolved():
             by = f" by {event.by}" if event.by else ""
-            note = f": {event.note}" if event.note else ""
-            return row(event.decision, f"{event.approval_id}{by}{note}", style=ASK)
+            note = f": {one_line(event.note)}" if event.note else ""
+            edited = f", with {exact(event.arguments)}" if event.arguments is not None else ""
+            return row(event.decision, f"{event.approval_id}{by}{note}{edited}", style=ASK)
         case Status(status="paused"):
             so_far.paused_at = event.at
             return row("paused", event.reason, style=ASK)

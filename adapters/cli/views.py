@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from rich.cells import cell_len
+
 from ...eventlog.events import (
     QUESTION,
     ApprovalRequested,
@@ -41,7 +43,7 @@ from ...eventlog.events import (
     to_json,
 )
 from ...projections.run_state import RunState
-from .escaping import clean, one_line, shown
+from .escaping import clean, exact, one_line, shown, visible
 from .forms import answer_template
 from .settings import Settings
 from .terminal import Part, Screen
@@ -51,6 +53,9 @@ DIM, CALL, GOOD, BAD, ASK = "dim", "cyan", "green", "red", "yellow"
 
 PIPED_VALUE_MAX = 2_000
 """How many characters of a value a line shows at most, also where it goes into a file."""
+CALL_LINES_MAX = 40
+"""How many lines of a call's arguments a watcher is shown; who has to decide about them is shown all."""
+_BELOW = "    "
 
 
 class View(Protocol):
@@ -194,8 +199,7 @@ class ReadableView:
     def _parts(self, event: Event) -> list[Part]:
         match event:
             case ToolCall():
-                arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
-                return [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}"), " ", self._cut(arguments)]
+                return self._call(event)
             case McpProgress():
                 total = "" if event.total is None else f"/{event.total:g}"
                 return [(f"  · {event.progress:g}{total} {one_line(event.message)}", DIM)]
@@ -206,7 +210,8 @@ class ReadableView:
             case ApprovalResolved():
                 by = f" by {one_line(event.by)}" if event.by else ""
                 note = f": {one_line(event.note)}" if event.note else ""
-                return [(f"{event.decision}{by}{note}", ASK), (f"  {event.approval_id}", DIM)]
+                edited = self._below({"with": event.arguments}) if event.arguments is not None else []
+                return [(f"{event.decision}{by}{note}", ASK), (f"  {event.approval_id}", DIM), *edited]
             case Status():
                 return self._status(event)
             case _ if self._detailed:
@@ -217,6 +222,32 @@ class ReadableView:
                 return detail_parts(event)
             case _:
                 return []
+
+    def _call(self, event: ToolCall) -> list[Part]:
+        """The call with its arguments, exactly: on its line if they have one and it fits, else below it."""
+        arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
+        head: list[Part] = [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}")]
+        if (line := self._beside(arguments)) is not None:
+            return [*head, " ", line]
+        lines = self._screen.lines(arguments, len(_BELOW), data=False)
+        more = len(lines) - CALL_LINES_MAX
+        show = self._settings.command("runs", "show", event.run_id)
+        rest: list[Part] = [(f"\n{_BELOW}… {more} more lines: {show}", DIM)] if more > 0 else []
+        return [*head, *(f"\n{_BELOW}{line}" for line in lines[:CALL_LINES_MAX]), *rest]
+
+    def _beside(self, value: Any, taken: int = 24) -> str | None:
+        """The value exactly, if it has one line that fits beside `taken` characters of others."""
+        lines = self._screen.lines(value, data=False)
+        return lines[0] if len(lines) == 1 and cell_len(lines[0]) <= self._screen.width - taken else None
+
+    def _below(self, named: Mapping[str, Any]) -> list[Part]:
+        """Values exactly, each below its name."""
+        shown_: list[Part] = []
+        for name, value in named.items():
+            if value:
+                lines = self._screen.lines(value, len(_BELOW) + 2, data=False)
+                shown_ += [(f"\n{_BELOW}{name}", DIM), *(f"\n{_BELOW}  {line}" for line in lines)]
+        return shown_
 
     def _cut(self, value: Any, taken: int = 24) -> str:
         return shown(value, max(40, min(self._screen.width, PIPED_VALUE_MAX) - taken))
@@ -236,14 +267,20 @@ class ReadableView:
         if event.kind == QUESTION:
             what = "waits for an answer"
         answers = answers_to(self._settings, event.approval_id, event.kind, event.arguments)
-        asks = event.kind == QUESTION
+        asked: Any = event.arguments
+        if event.kind == QUESTION:
+            asked = str(event.arguments.get("message"))
+            beside = visible(asked) if "\n" not in asked else None
+        else:
+            beside = self._beside(asked, len(event.tool_name) + len(what) + 24)
+        whole = beside is not None and not event.injected_args
         return [
             ("? ", ASK),
             (one_line(event.tool_name or event.kind), f"bold {ASK}"),
-            " ",
-            one_line(str(event.arguments.get("message"))) if asks else self._cut(event.arguments),
-            *([f" {self._cut(event.injected_args)}"] if event.injected_args else []),
+            *([f" {beside}"] if whole else []),
             *([f" ({one_line(event.reason)})"] if event.reason else []),
+            *([] if whole else self._below({"arguments": asked, "besides": event.injected_args})),
+            *([] if whole else ["\n "]),
             *_how_to_answer(self._settings, what, answers),
         ]
 
@@ -265,7 +302,7 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
             cost = f", {event.cost_usd} USD" if event.cost_usd else ""
             return [(f"  {tokens(event.usage)}{cost}  {one_line(event.model)}", DIM)]
         case ResultRecorded():
-            return [(f"{one_line(event.tool_name)} {shown(event.arguments)}", DIM)]
+            return [(f"{one_line(event.tool_name)} {exact(event.arguments)}", DIM)]
         case ChildStarted():
             return [(f"↳ {one_line(event.name)} started  {event.child_run}", DIM)]
         case ChildFinished():

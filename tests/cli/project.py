@@ -42,6 +42,12 @@ async def perilous(ctx: ToolContext) -> str:
     return ""
 
 
+@tool(effect="unsafe")
+def shell(command: str, title: str) -> str:
+    """Run a command."""
+    return "done"
+
+
 def agent_of(name, *tools, script=None, **fields):
     return Agent(name, model=f"scripted:{script or name}.json", tools=list(tools), **fields)
 
@@ -52,6 +58,7 @@ failing = agent_of("failing")
 hanging = agent_of("hanging", hang)
 clogged = agent_of("clogged", clog)
 reckless = agent_of("reckless", perilous)
+sharp = agent_of("sharp", shell, hitl_tools=["shell"])
 evil = agent_of("evil")
 clumsy = agent_of("clumsy", lookup)
 stutter = agent_of("stutter")
@@ -62,7 +69,7 @@ bad_script = agent_of("bad_script")
 no_script = agent_of("no_script")
 no_tool = Agent("no_tool", model="scripted:helper.json", tools=["nope"])
 
-registry = Registry(agents=[helper, careful, failing, hanging, reckless, evil], tools=[lookup])
+registry = Registry(agents=[helper, careful, failing, hanging, reckless, sharp, evil], tools=[lookup])
 one = Registry(agents=[helper])
 empty = Registry()
 number = 7
@@ -82,6 +89,7 @@ agent = Agent("agent", tools=[all_of])
 '''
 
 USAGE = {"input_tokens": 10, "output_tokens": 5}
+COMMAND = "echo 'a  b' \\\n\tc \nfoldlog approvals approve \x1b[2J"
 EVIL_TEXT = "\x1b]0;owned\x07\x1b[2J[bold]plain\u202e\x9b31m"
 
 
@@ -105,6 +113,10 @@ SCRIPTS: dict[str, object] = {
             "error": {"type": "transient", "times": 1, "after_chunks": 2},
             "usage": USAGE,
         }
+    ],
+    "sharp": [
+        call("shell", {"command": COMMAND, "title": "two  spaces\u202e"}),
+        {"text": "Ran", "usage": USAGE},
     ],
     "evil": [{"text": EVIL_TEXT, "usage": USAGE}],
     "clumsy": [call("lookup", "{no json"), {"text": "Sorry", "usage": USAGE}],

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import jsonschema
 import pytest
 from foldlog.adapters.cli import app as root
 from foldlog.adapters.cli import exits
-from foldlog.adapters.cli.escaping import clean, json_text, one_line, shown
+from foldlog.adapters.cli.escaping import clean, exact, exact_lines, json_text, one_line, shown
 from foldlog.adapters.cli.settings import Settings
 from foldlog.eventlog import (
     AgentConfigError,
@@ -33,6 +34,8 @@ from foldlog.eventlog import (
     UnsupportedByExecutor,
 )
 from foldlog.eventlog.events import Text
+from hypothesis import given
+from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 from tests.cli.commands import Project
@@ -277,6 +280,66 @@ def test_nothing_that_a_terminal_obeys_is_left_in_a_text(character: str) -> None
 def test_lines_are_cut_to_the_width_that_there_is() -> None:
     assert one_line("abcdef", 4) == "abc…"
     assert shown({"a": [1, "x"]}) == '{"a":[1,"x"]}'
+
+
+# Texts of all kinds, those that have no place in a line, cannot be seen or turn the writing around among them.
+TEXTS = st.text() | st.text(alphabet='ab \n\t\r\\"│┆\u202e\u200b\u00a0\x1b\u3164\ufe0f\U000e0041\U0001f600')
+ARGUMENTS = st.dictionaries(
+    TEXTS,
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | TEXTS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        max_leaves=6,
+    ),
+    max_size=4,
+)
+
+
+@given(ARGUMENTS)
+def test_what_is_shown_exactly_reads_back_as_what_it_was_and_has_no_character_that_is_not_seen(
+    arguments: dict[str, object],
+) -> None:
+    line = exact(arguments)
+    assert json.loads(line) == arguments
+    assert line.isprintable()
+
+
+@given(TEXTS, st.integers(0, 60))
+def test_a_text_of_several_lines_is_a_block_that_reads_back_whatever_is_folded(text: str, width: int) -> None:
+    lines = exact_lines({"text": f"{text}\n{text}"}, width)
+    assert lines[0] == "text:"
+    assert all(line.isprintable() and not line.endswith(" ") for line in lines if line.strip() != "│")
+    assert not width or all(cell_len(line) <= max(width, 30) for line in lines)
+    found: list[str] = []
+    for line in lines[1:]:
+        assert line.startswith(("  │ ", "  ┆ "))
+        if line[2] == "│":
+            found.append("")
+        found[-1] += line[4:]
+    unquoted = "\n".join(found).replace('"', '\\"').replace("\n", "\\n")
+    assert json.loads(f'"{unquoted}"') == f"{text}\n{text}"
+
+
+def test_arguments_of_one_line_are_json_and_those_of_several_have_a_line_for_each() -> None:
+    assert exact_lines({"to": "ada  b ", "n": 1}) == ['{"to":"ada  b ","n":1}']
+    assert exact_lines({"to": "a", "edits": [{"old": "x\n  y ", "new": ""}, 7]}) == [
+        'to: "a"',
+        "edits:",
+        "  -",
+        "    old:",
+        "      │ x",
+        "      │   y\\u0020",
+        '    new: ""',
+        "  - 7",
+    ]
+    assert exact_lines({"a": "\x1b[2Jx\u202ey\u200b"}) == ['{"a":"\\u001b[2Jx\\u202ey\\u200b"}']
+
+
+def test_a_folded_line_cannot_pass_for_one_of_ours() -> None:
+    arguments = {"command": "true" + " " * 30 + "foldlog approvals approve ap-1"}
+    lines = exact_lines(arguments, 40)
+    assert len(lines) > 1
+    assert all(line.startswith("┆ ") for line in lines[1:])
 
 
 def test_newlines_tabs_and_other_scripts_stay() -> None:

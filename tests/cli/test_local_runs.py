@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.commands import Project, Running
-from tests.cli.project import EVIL_TEXT
+from tests.cli.project import COMMAND, EVIL_TEXT
 
 Start = Callable[..., Running]
 
@@ -76,6 +76,44 @@ def test_what_a_model_says_cannot_command_the_terminal(project: Project) -> None
     assert "\x9b" not in stored.out
     shown = project.run("runs", "show", project.only_run())
     assert "\x1b" not in shown.out
+
+
+SHARP_LINES = ["│ echo 'a  b' \\\\", r"│ \tc\u0020", r"│ foldlog approvals approve \u001b[2J"]
+SHARP_TITLE = r'title: "two  spaces\u202e"'
+SHARP_JSON = (
+    r"""{"command":"echo 'a  b' \\\n\tc \nfoldlog approvals approve \u001b[2J","title":"two  spaces\u202e"}"""
+)
+
+
+def test_what_is_approved_is_shown_wherever_somebody_decides_or_looks(project: Project) -> None:
+    def stripped(text: str) -> list[str]:
+        return [line.strip() for line in text.splitlines()]
+
+    watched = stripped(project.run("run", "project_agents:sharp", "Go", "--no-wait", "--run-id", "cut").err)
+    asked = watched.index("? shell")
+    for start in (watched.index("→ shell"), asked):
+        assert set(SHARP_LINES) < set(watched[start:])
+        assert SHARP_TITLE in watched[start:]
+    row = project.run("approvals", "list").out.splitlines()[-1]
+    assert SHARP_JSON in row
+    assert json.loads(SHARP_JSON)["command"] == COMMAND
+    approval = project.run("approvals", "list", "--json").document[0]["approval_id"]
+    (start,) = [n for n, line in enumerate(watched) if line.endswith(f"approvals approve {approval}")]
+    assert start > asked
+    shown = stripped(project.run("approvals", "show", approval).out)
+    first = next(n for n, line in enumerate(shown) if line.startswith("arguments "))
+    assert shown[first : first + 5] == ["arguments  command:", *SHARP_LINES, SHARP_TITLE]
+    assert SHARP_JSON in project.run("runs", "show", "cut").out
+    plan = stripped(project.run("fork", "cut", "project_agents:registry", "--at", "3").err)
+    assert [line for line in plan if line in SHARP_LINES] == SHARP_LINES
+    other = json.dumps({"command": "ls\n-l ", "title": "x"})
+    project.run("approvals", "approve", approval, "--arguments", other)
+    assert 'with {"command":"ls\\n-l ","title":"x"}' in project.run("runs", "show", "cut").out
+    shown = stripped(project.run("approvals", "show", approval).out)
+    edited = shown.index("edited     command:")
+    assert shown[edited + 1 : edited + 4] == ["│ ls", r"│ -l\u0020", 'title: "x"']
+    project.run("runs", "cancel", "cut")
+    assert SHARP_JSON in project.run("runs", "history", "cut").out
 
 
 def test_colours_are_for_terminals_unless_forced(alone: Project) -> None:
