@@ -392,7 +392,7 @@ def test_a_configuration_is_frozen() -> None:
         ("injected_tool_args", {"a" * 65: "x"}, "must be a letter or '_', then at most 63"),
         ("injected_tool_args", {"ä": "x"}, "injected_tool_args.ä: 'ä' must be a letter or '_'"),
         ("memory", "session", "memory: must be a table, not 'session'"),
-        ("memory", {"scope": "sesion"}, "memory.scope: Input should be 'user', 'session' or 'task'"),
+        ("memory", {"scope": "sesion"}, "memory.scope: Input should be 'user', 'session', 'task' or 'none'"),
         (
             "context",
             {"window_tokens": 0},
