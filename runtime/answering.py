@@ -12,7 +12,7 @@ from ..eventlog.errors import ApprovalError
 from ..eventlog.events import QUESTION, REPLY_APPROVALS, ApprovalResolved
 from ..projections.run_state import ApprovalState, RunState
 from . import budgeting
-from .approving import UNVERIFIABLE, denial_of_edit, outcome_of, token_problem
+from .approving import UNVERIFIABLE, denial_of_edit, filled_in, outcome_of, token_problem
 from .arguments import value_problem
 from .commands import Resolve
 from .json_values import NotJson, as_json
@@ -143,7 +143,7 @@ def _check_content(approval: ApprovalState, answer: Resolve) -> None:
         if answer.arguments is not None:
             raise ApprovalError("the question has no form: approve or reject it, with a note")
         return
-    problem = value_problem(answer.arguments or {}, form, formats=True)
+    problem = value_problem(filled_in(form, answer), form, formats=True)
     if problem is not None:
         raise ApprovalError(f"the answer does not fit the form of the question: {problem}")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -133,11 +134,23 @@ def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:
         if request.kind == QUESTION and request.tool_call_id == call.id and resolution is not None:
             found[str(request.arguments["name"])] = Answer(
                 action=_ACTIONS[resolution.decision],
-                content=resolution.arguments,
+                content=filled_in(request.arguments.get("schema"), resolution),
                 note=resolution.note,
                 by=resolution.by,
             )
     return found
+
+
+def filled_in(form: Mapping[str, Any] | None, answer: Resolve | ApprovalResolved) -> dict[str, Any] | None:
+    """What is said to a question: the fields given, and the form's defaults of those left out. Null without a form."""
+    if form is None or answer.decision != "approved":
+        return answer.arguments
+    properties = form.get("properties")
+    fields = properties.items() if isinstance(properties, Mapping) else ()
+    defaults = {
+        name: field["default"] for name, field in fields if isinstance(field, Mapping) and "default" in field
+    }
+    return defaults | (answer.arguments or {})
 
 
 def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:

@@ -8,6 +8,7 @@ of the usual part stands for an environment variable of the process that connect
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, NoReturn, get_args
@@ -18,6 +19,8 @@ from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ..eventlog.events import Effect
 from .nearest import near, nearest
 
+logger = logging.getLogger(__name__)
+
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -25,8 +28,9 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every server's entry may say, however the server is reached.
 
-    `effects` declares what a second run of a tool would do; a tool that it does not name is what its annotations say if
-    `trust_annotations` is set (readOnlyHint: pure, idempotentHint: idempotent), else unsafe. `tools` lists the tools to
+    `effects` declares what a second run of a tool would do, also of tools that the server does not offer yet; a tool
+    that it does not name is what its annotations say if `trust_annotations` is set (readOnlyHint: pure, idempotentHint:
+    idempotent), else unsafe. `tools` lists the tools to
     offer (null: all), by the server's names or those that a model sees; `exclude` those of them not to offer.
     `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are listed.
     """
@@ -210,19 +214,20 @@ def _checked(path: str, text: str) -> str:
 
 
 def check_named_tools(name: str, config: ServerConfig, offered: list[str], shown: Collection[str]) -> None:
-    """Raise `ConfigError` if a key names a tool that the server does not offer.
+    """Raise `ConfigError` if `tools` or `exclude` names a tool that the server does not offer.
 
-    Silence would leave an agent without the tool, or with one that it should not have, or a tool without its effect.
-    `shown` are the names that a model sees, without what they all begin with; `effects` goes by the server's own.
+    Silence would leave an agent without the tool, or with one that it should not have. `shown` are the names that a
+    model sees, without the prefix that they share. `effects` goes by the server's own names and may name a tool that
+    the server offers later; a name that looks like a misspelt one is logged.
     """
-    also: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
-        ("tools", config.tools or [], shown),
-        ("exclude", config.exclude, shown),
-        ("effects", config.effects, ()),
-    )
-    for key, named, others in also:
+    for key, named in (("tools", config.tools or []), ("exclude", config.exclude)):
         for tool in named:
-            if tool not in offered and tool not in others:
+            if tool not in offered and tool not in shown:
                 nearest = difflib.get_close_matches(tool, offered, n=1, cutoff=0.0)
                 hint = f"; the nearest is {nearest[0]!r}" if nearest else "; it offers none"
                 raise ConfigError(f"mcp_servers.{name}.{key}: the server offers no tool {tool!r}{hint}")
+    for tool in config.effects:
+        if tool not in offered and (meant := difflib.get_close_matches(tool, offered, n=1, cutoff=0.8)):
+            logger.warning(
+                "mcp_servers.%s.effects: the server offers no tool %r; did you mean %r?", name, tool, meant[0]
+            )

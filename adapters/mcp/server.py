@@ -2,6 +2,10 @@
 
 A call that the server cannot have seen is sent again on a new connection, a few times. A call that it may have seen is
 not: `ConnectionLost` goes to the caller, who knows the tool's effect.
+
+An HTTP server that was restarted does not know the session any more. The protocol has 404 for that, servers answer with
+400 and others too, so a status says nothing: after any refusal the session is asked for the tools. If it answers, the
+call itself was refused; if it does not, there is a new session, and the call is sent on that.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from mcp_types import CallToolResult, InputRequiredResult, Tool
 
 from ...runtime.mcp_servers import ServerConfig
 from ...runtime.toolport import ToolSourceUnavailable
-from .session import NOTHING_GIVEN, ConnectFailed, ConnectionLost, Elicit, Era, Given, Session
+from .session import NOTHING_GIVEN, ConnectFailed, ConnectionLost, Elicit, Era, Given, Refused, Session
 from .wire import Report
 
 RECONNECT_DELAYS_S = (0.0, 0.2, 1.0)
@@ -47,14 +51,9 @@ class Server:
         """The tools that the server offers now. Raises `ToolSourceUnavailable`."""
         before = self._session
         session = await self._connected()
-        if session is not before:
-            return session.tools
-        try:
-            async with asyncio.timeout(self.config.connect_timeout_s):
-                return await session.list_tools()
-        except Exception:  # noqa: BLE001 - A connection that does not answer is replaced, whatever ails it.
-            self._retire(session)
-            return (await self._connected()).tools
+        if session is before and not await self._answers(session):
+            session = await self._connected()
+        return session.tools
 
     async def call(
         self,
@@ -106,12 +105,18 @@ class Server:
             if not lost.sent:
                 self._retire(session)
             raise
+        except Refused as refused:
+            if await self._connected() is session:
+                raise
+            raise ConnectionLost(refused.message, sent=False) from None
 
     async def _connected(self) -> Session:
         """The open connection, or a new one. Raises `ToolSourceUnavailable`."""
         async with self._lock:
             if self._session is not None and not self._session.is_open:
                 self._retire(self._session)
+            if self._session is not None and self._session.in_doubt:
+                await self._answers(self._session)
             await self._sweep()
             if self._session is None and not self._closed:
                 self._session = await self._connect()
@@ -119,6 +124,17 @@ class Server:
                 await self.aclose()
                 raise self._unavailable("it has been closed")
             return self._session
+
+    async def _answers(self, session: Session) -> bool:
+        """Ask for the tools. A connection that does not answer is retired, whatever ails it."""
+        try:
+            async with asyncio.timeout(self.config.connect_timeout_s):
+                await session.list_tools()
+        except Exception:  # noqa: BLE001 - Told by the connection that replaces it, if that fails too.
+            self._retire(session)
+            return False
+        session.in_doubt = False
+        return True
 
     async def _connect(self) -> Session:
         try:

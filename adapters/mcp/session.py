@@ -30,7 +30,7 @@ from mcp_types import (
 
 from ...runtime.mcp_servers import ServerConfig, StdioServer
 from .stdio import ServerProcess, stdio_transport
-from .streamable_http import delivery, http_transport
+from .streamable_http import delivery, http_transport, unmarked
 from .wire import Report, Transport, Wire
 
 logger = logging.getLogger(__name__)
@@ -72,11 +72,19 @@ class ConnectionLost(Exception):
         self.sent = sent
 
 
+class Refused(MCPError):
+    """The server answered a call with an HTTP error of the client (4xx): it did not do what was asked."""
+
+
 class Session:
-    """A connection and the tools the server listed on it."""
+    """A connection and the tools the server listed on it.
+
+    `in_doubt`: a call was refused or lost on it, so the server may not know it any more.
+    """
 
     def __init__(self, config: ServerConfig, era: Era) -> None:
         self.tools: list[Tool] = []
+        self.in_doubt = False
         self._config = config
         self._calls = 0
         self._elicits: list[Elicit] = []
@@ -156,8 +164,8 @@ class Session:
         The answer may be that input is required, which is `given` with the next call; `elicit` says what to answer to a
         server of before 2026 that asks within the call.
 
-        Raises `ConnectionLost`, `MCPError` for an error that the server answered, and what else the SDK raises for an
-        answer that breaks the protocol. Cancelling tells the server.
+        Raises `ConnectionLost`, `MCPError` for an error that the server answered (`Refused`: as an HTTP error), and
+        what else the SDK raises for an answer that breaks the protocol. Cancelling tells the server.
         """
         with self._in_use(), self._asked_by(elicit), self._wire.call(report) as call:
             try:
@@ -172,9 +180,12 @@ class Session:
                 )
             except Exception as error:
                 known = delivery(error) if isinstance(error, MCPError) else None
+                self.in_doubt = self.in_doubt or known is not None
                 if known in ("unsent", "lost"):
                     raise ConnectionLost(_words(error), sent=known == "lost") from None
-                if known or call.answered or not self._wire.ended:
+                if isinstance(error, MCPError) and known == "refused":
+                    raise Refused.from_error_data(unmarked(error).error) from None
+                if call.answered or not self._wire.ended:
                     raise
         await self.aclose()
         raise ConnectionLost(self._told(_words(self._failure)), sent=call.sent)

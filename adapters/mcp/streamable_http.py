@@ -1,7 +1,8 @@
 """Streamable HTTP as a transport in which a failed request fails alone, and says whether the server can have seen it.
 
-The SDK's transport does the protocol. But an HTTP request that fails ends its whole session, with every call in it. So
-the HTTP client here answers such a request with a JSON-RPC error in the server's stead, marked with what is known.
+The SDK's transport does the protocol. But an HTTP request that fails ends its whole session, with every call in it, and
+of a refusal it keeps neither the status nor the words. So the HTTP client here answers such a request with a JSON-RPC
+error in the server's stead, marked with what is known.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from mcp_types import CONNECTION_CLOSED
 from ...runtime.mcp_servers import HttpServer
 
 EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
-_SESSION_HEADER = "mcp-session-id"
+_BODY_BYTES_MAX = 64 * 1024
+"""Of an answer that is an error; the rest is not read."""
+_WORDS_MAX = 500
 _MARK = "foldlog.delivery"
 _WRITE_TIMEOUT_S = 30.0
 RECEIPT_TIMEOUT_S = 5.0
 """How long a server has to confirm what asks for no answer, a notification or the end of the session."""
 
 Delivery = Literal["unsent", "lost", "refused"]
-"""The server has not seen the request; may have seen it; has refused it before it looked at it."""
+"""The server has not seen the request; may have acted on it; has refused it (HTTP 4xx)."""
 
 
 @asynccontextmanager
@@ -56,6 +59,11 @@ def delivery(error: MCPError) -> Delivery | None:
     return None
 
 
+def unmarked(error: MCPError) -> MCPError:
+    """The error as the server gave it, with the HTTP status in its words."""
+    return MCPError(error.code, error.message, error.data.get("data"))
+
+
 class _Client(httpx2.AsyncClient):
     """An HTTP client that answers for a server that does not."""
 
@@ -71,35 +79,92 @@ class _Client(httpx2.AsyncClient):
             httpx2.PoolTimeout,
             httpx2.UnsupportedProtocol,
         ) as error:
-            return _instead(request, 503, f"cannot be reached: {_words(error)}", "unsent")
+            return _instead(
+                request, 503, f"cannot be reached: {_words(error)}", CONNECTION_CLOSED, {_MARK: "unsent"}
+            )
         except httpx2.TransportError as error:
-            return _instead(request, 502, f"the connection was lost: {_words(error)}", "lost")
-        if response.status_code == httpx2.codes.NOT_FOUND and _SESSION_HEADER in request.headers:
-            await response.aclose()
-            return _instead(request, response.status_code, "the server has ended the session", "unsent")
-        if response.is_error and not response.headers.get("content-type", "").startswith("application/json"):
-            await response.aclose()
-            message = f"it answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
-            return _instead(request, response.status_code, message, "refused")
-        return response
+            return _instead(
+                request, 502, f"the connection was lost: {_words(error)}", CONNECTION_CLOSED, {_MARK: "lost"}
+            )
+        return await _refused(request, response) if response.is_error else response
 
 
 class _Envelope(msgspec.Struct):
-    """Of a message only what tells a request from a notification."""
+    """Of a message what tells a request from a notification, and one request from another."""
 
     id: str | int | None = None
+    method: str = ""
+
+
+class _Error(msgspec.Struct):
+    code: int
+    message: str
+    data: Any = None
+
+
+class _ErrorResponse(msgspec.Struct):
+    """A JSON-RPC error as the body of an HTTP error."""
+
+    error: _Error
 
 
 def _asks_nothing(request: httpx2.Request) -> bool:
     if request.method != "POST":
         return request.method == "DELETE"
-    return msgspec.json.decode(request.content, type=_Envelope).id is None
+    return _envelope(request).id is None
 
 
-def _instead(request: httpx2.Request, status: int, message: str, mark: Delivery) -> httpx2.Response:
+def _envelope(request: httpx2.Request) -> _Envelope:
+    return msgspec.json.decode(request.content, type=_Envelope)
+
+
+async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """What the server says with an HTTP error, its status and its words kept.
+
+    A JSON-RPC error keeps its code and its data, in which the SDK reads; of a tool call it does not, so that is marked.
+    """
+    body = await _body(response)
+    status = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
+    mark: Delivery = "lost" if response.is_server_error else "refused"
+    try:
+        error = msgspec.json.decode(body, type=_ErrorResponse).error
+    except msgspec.MsgspecError:
+        words = _said(response, body)
+        message = f"it answered {status}: {words}" if words else f"it answered {status}"
+        return _instead(request, response.status_code, message, CONNECTION_CLOSED, {_MARK: mark})
+    is_call = request.method == "POST" and _envelope(request).method == "tools/call"
+    data = {_MARK: mark, "data": error.data} if is_call else error.data
+    return _instead(request, response.status_code, f"{error.message} ({status})", error.code, data)
+
+
+async def _body(response: httpx2.Response) -> bytes:
+    """The beginning of an error's body, which a stream of events is not."""
+    body = b""
+    try:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) >= _BODY_BYTES_MAX:
+                    break
+    except (httpx2.TransportError, httpx2.DecodingError):
+        pass
+    finally:
+        await response.aclose()
+    return body[:_BODY_BYTES_MAX]
+
+
+def _said(response: httpx2.Response, body: bytes) -> str:
+    """The words of a body in one line; a page for browsers has none."""
+    if "html" in response.headers.get("content-type", ""):
+        return ""
+    words = " ".join(body.decode("utf-8", "replace").split())
+    return words if len(words) <= _WORDS_MAX else f"{words[:_WORDS_MAX]}..."
+
+
+def _instead(request: httpx2.Request, status: int, message: str, code: int, data: Any) -> httpx2.Response:
     if request.method == "DELETE":
         return httpx2.Response(204, request=request)  # A session that cannot be told to end has ended.
-    error = {"code": CONNECTION_CLOSED, "message": message, "data": {_MARK: mark}}
+    error = {"code": code, "message": message, "data": data}
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 

@@ -1,6 +1,7 @@
 """MCP tool sources against real servers: processes over stdio, and streamable HTTP as of 2026 and before."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -212,15 +213,27 @@ async def test_headers_go_with_every_request(fresh: McpToolSource, monkeypatch: 
             await fresh.open({"srv": {"url": url}})
 
 
-@pytest.mark.parametrize("key", ["tools", "exclude", "effects"])
+@pytest.mark.parametrize("key", ["tools", "exclude"])
 async def test_a_tool_named_in_the_configuration_has_to_be_offered(
     factory: McpToolSource, key: str, mcp_server: dict[str, Any]
 ):
-    named = {"tools": ["serch"], "exclude": ["serch"], "effects": {"serch": "pure"}}[key]
     with pytest.raises(
         ConfigError, match=f"mcp_servers.srv.{key}: .* no tool 'serch'; the nearest is 'search'"
     ):
-        await factory.open({"srv": mcp_server | {key: named}})
+        await factory.open({"srv": mcp_server | {key: ["serch"]}})
+
+
+async def test_effects_may_name_a_tool_that_the_server_offers_later_and_a_misspelt_one_is_logged(
+    fresh: McpToolSource, caplog: pytest.LogCaptureFixture
+):
+    effects = {"late": "pure", "refund": "idempotent", "stay": "pure"}
+    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "late,stray"}, effects=effects)) as source:
+        assert source.tools["mcp__srv__late"].spec.effect == "pure"
+    assert [record.getMessage() for record in caplog.records] == [
+        "mcp_servers.srv.effects: the server offers no tool 'stay'; did you mean 'stray'?"
+    ]
+    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "refund"}, effects=effects)) as source:
+        assert source.tools["mcp__srv__refund"].spec.effect == "idempotent"
 
 
 # --- names and specifications -----------------------------------------------------------------------------------------
@@ -519,17 +532,92 @@ async def test_a_server_killed_between_calls_is_started_again_for_the_next_one(f
         assert await number(source, "pid") != before
 
 
-@pytest.mark.parametrize("kind", ["http", "legacy-http"])
+def port_of(url: str) -> int:
+    return int(url.split(":")[2].split("/", maxsplit=1)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("http", 404), ("legacy-http", 404), ("legacy-http", 400), ("legacy-http", 422)]
+)
 async def test_an_http_server_restarted_between_calls_is_no_failure_of_the_next_one(
-    fresh: McpToolSource, kind: str
+    fresh: McpToolSource, kind: str, status: int
 ):
     with http_server(kind) as (url, _):
         source = await fresh.open({"srv": {"url": url}})
         before = await number(source, "pid")
-    with http_server(kind, port=int(url.split(":")[2].split("/")[0])):
-        assert await call(source, "delete", path="/x") == "deleted /x"
+    with http_server(kind, port_of(url), FAKE_MCP_UNKNOWN=str(status)):
+        deleted = await asyncio.gather(*(call(source, "delete", path=path) for path in ("/x", "/y")))
+        assert deleted == ["deleted /x", "deleted /y"]
         assert await number(source, "pid") != before
     await source.aclose()
+
+
+async def test_a_server_error_for_an_unknown_session_leaves_an_unsafe_call_open_and_the_session_is_replaced(
+    fresh: McpToolSource,
+):
+    with http_server("legacy-http") as (url, _):
+        source = await fresh.open({"srv": {"url": url, "effects": {"search": "pure"}}})
+    with http_server("legacy-http", port_of(url), FAKE_MCP_UNKNOWN="500"):
+        unsafe = await failure(source, "delete", path="/x")
+        assert "HTTP 500" in str(unsafe)
+        assert "its outcome is unknown" in str(unsafe)
+        assert not isinstance(unsafe, Retryable)
+        assert await call(source, "delete", path="/x") == "deleted /x"
+    with http_server("legacy-http", port_of(url), FAKE_MCP_UNKNOWN="500"):
+        assert isinstance(await failure(source, "search", query="x"), Retryable)
+        assert await call(source, "search", query="x") == "found x"
+    await source.aclose()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "message", "data"),
+    [
+        (
+            [403, "application/json", '{"error": "no seat for you"}'],
+            'it answered HTTP 403 Forbidden: {"error": "no seat for you"} (MCP error -32000)',
+            None,
+        ),
+        (
+            [
+                400,
+                "application/json",
+                '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such city", "data": [1]}}',
+            ],
+            "no such city (HTTP 400 Bad Request) (MCP error -32602)",
+            [1],
+        ),
+        (
+            [413, "text/plain", "too much\nof it"],
+            "it answered HTTP 413 Request Entity Too Large: too much of it (MCP error -32000)",
+            None,
+        ),
+        ([404, "text/html", "<p>no"], "it answered HTTP 404 Not Found (MCP error -32000)", None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["http", "legacy-http"])
+async def test_a_refused_call_keeps_the_status_and_the_words_of_the_server(
+    fresh: McpToolSource, kind: str, refusal: list[Any], message: str, data: Any
+):
+    with http_server(kind, FAKE_MCP_REFUSAL=json.dumps(refusal)) as (url, _):
+        async with opened(fresh, {"url": url, "effects": {"search": "pure"}}) as source:
+            error = await failure(source, "search", query="x")
+    assert str(error) == message
+    assert error.result == data
+    assert not isinstance(error, Retryable)
+
+
+@pytest.mark.parametrize("kind", ["http", "legacy-http"])
+async def test_a_server_error_means_that_the_outcome_is_unknown(fresh: McpToolSource, kind: str):
+    refusal = [502, "application/json", '{"message": "upstream is gone"}']
+    with http_server(kind, FAKE_MCP_REFUSAL=json.dumps(refusal)) as (url, _):
+        async with opened(fresh, {"url": url, "effects": {"search": "pure"}}) as source:
+            lost = await failure(source, "search", query="x")
+            unsafe = await failure(source, "delete", path="/x")
+    assert isinstance(lost, Retryable)
+    assert not isinstance(unsafe, Retryable)
+    for error in (lost, unsafe):
+        assert 'HTTP 502 Bad Gateway: {"message": "upstream is gone"}; the connection was lost' in str(error)
+        assert "its outcome is unknown" in str(error)
 
 
 async def test_the_last_words_of_a_server_that_exits_are_heard(fresh: McpToolSource, tmp_path: Path):

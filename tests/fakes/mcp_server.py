@@ -3,6 +3,7 @@
 The two over HTTP print their port as the first line; the legacy one refuses what servers did not know before 2026.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 
 cancellations = anyio.Semaphore(0)
 
@@ -158,19 +159,45 @@ def sdk_server() -> MCPServer:
     return server
 
 
+class Again:
+    """Gives a message that was taken once more, then what comes after it."""
+
+    def __init__(self, message: Any, receive: Any) -> None:
+        self._messages, self._receive = [message], receive
+
+    async def __call__(self) -> Any:
+        return self._messages.pop() if self._messages else await self._receive()
+
+
 def serve_http(port: int, *, legacy: bool) -> None:
-    """Serve on loopback; every request needs the token in FAKE_MCP_TOKEN, if there is one."""
+    """Serve on loopback; every request needs the token in FAKE_MCP_TOKEN, if there is one.
+
+    FAKE_MCP_UNKNOWN is the status of the answer to a session that is not known, instead of 404; FAKE_MCP_REFUSAL the
+    status, the content type and the body of the answer to each tool call.
+    """
     app = sdk_server().streamable_http_app()
     token = os.environ.get("FAKE_MCP_TOKEN")
+    unknown = int(os.environ.get("FAKE_MCP_UNKNOWN", "404"))
+    refusal = json.loads(os.environ.get("FAKE_MCP_REFUSAL", "null"))
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        async def changed(message: Any) -> None:
+            await send({**message, "status": unknown} if message.get("status") == 404 else message)
+
         headers = dict(scope.get("headers", ()))
         if scope["type"] == "http" and token and headers.get(b"authorization") != f"Bearer {token}".encode():
             await PlainTextResponse("who are you?", 401)(scope, receive, send)
         elif legacy and headers.get(b"mcp-protocol-version", b"").startswith(b"2026"):
             await PlainTextResponse("what version is that?", 400)(scope, receive, send)
+        elif refusal and scope["type"] == "http" and scope["method"] == "POST":
+            message = await receive()
+            if b'"tools/call"' in message["body"]:
+                status, media_type, body = refusal
+                await Response(body, status, media_type=media_type)(scope, receive, send)
+            else:
+                await app(scope, Again(message, receive), send)
         else:
-            await app(scope, receive, send)
+            await app(scope, receive, changed)
 
     listening = socket.create_server(("127.0.0.1", port))
     sys.stdout.write(f"{listening.getsockname()[1]}\n")

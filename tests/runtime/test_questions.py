@@ -220,6 +220,31 @@ async def test_a_question_of_an_mcp_server_is_an_approval_with_a_form(
         assert (await later.get_run(run.run_id).history())[2].content == "True"
 
 
+async def test_fields_of_a_form_that_are_left_out_have_their_defaults(place: Place, script: Script) -> None:
+    fields = {
+        "city": {"type": "string"},
+        "nights": {"type": "integer", "default": 2},
+        "sea": {"type": "boolean", "default": True},
+    }
+    form = {"type": "object", "properties": fields, "required": ["city", "nights"]}
+
+    @tool
+    async def travel(ctx: ToolContext) -> Any:
+        """Travel."""
+        return (await ctx.ask("Where to?", form)).content
+
+    agent = Agent("traveller", model=script(calls(call("travel", "t")), says("done")), tools=[travel])
+    await place.open(agent)
+    run = await place.start(agent)
+    where = await question(run)
+    with pytest.raises(ApprovalError, match="'city' is a required property"):
+        await run.resolve(where, "approved", arguments={"nights": 3})
+    await run.resolve(where, "approved", arguments={"city": "Rome", "sea": False})
+    await run.result(timeout_s=30)
+    (result,) = (await results(place, run)).values()
+    assert result.result == {"city": "Rome", "nights": 2, "sea": False}
+
+
 async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(
     script: Script, mcp_server: dict[str, Any]
 ) -> None:
