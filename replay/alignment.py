@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from .canonical import Boundary, Canonical, canonical, payload_of
 from .comparison import Comparison, compare, differing_fields
+from .structure import Ignored
 from .trace import Trace
 
 RowKind = Literal["same", "changed", "left", "right"]
@@ -55,10 +56,10 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         return same, max(self.left.size, self.right.size)
 
 
-def diff(left: Trace | Canonical, right: Trace | Canonical) -> Diff:
-    """Compare and align two traces."""
-    a = left if isinstance(left, Canonical) else canonical(left)
-    b = right if isinstance(right, Canonical) else canonical(right)
+def diff(left: Trace | Canonical, right: Trace | Canonical, *, ignore: Collection[Ignored] = ()) -> Diff:
+    """Compare and align two traces. `ignore` as in `compare`."""
+    a = left if isinstance(left, Canonical) else canonical(left, ignore=ignore)
+    b = right if isinstance(right, Canonical) else canonical(right, ignore=ignore)
     return Diff(left=a, right=b, comparison=compare(a, b), rows=tuple(align(a, b)))
 
 

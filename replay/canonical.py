@@ -1,9 +1,9 @@
 """The canonical form of a family's trace: the Foata normal form of its events (contract.md section 7).
 
-Two events of one run are dependent unless both belong to calls of one step and the calls differ; events of two runs
-only if one of them starts or ends the other's run. Level n holds the events whose longest chain of dependent
-predecessors has n - 1 links. Two traces are equal when their forms are; in which order the log happened to hold
-independent events is gone.
+Two events of one run are dependent unless both belong to calls of one step and the calls differ, or to nodes that the
+flow of a swarm runs in parallel; events of two runs only if one of them starts or ends the other's run. Level n holds
+the events whose longest chain of dependent predecessors has n - 1 links. Two traces are equal when their forms are; in
+which order the log happened to hold independent events is gone.
 
 Beside its place each event has a `cause`: a hash over itself and all that must stand before it. A set of events is a
 prefix of a trace, closed downwards, exactly if its causes are among those of the trace.
@@ -12,11 +12,12 @@ prefix of a trace, closed downwards, exactly if its causes are among those of th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
+from ..eventlog.errors import ConfigError
 from ..eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -32,7 +33,7 @@ from ..eventlog.events import (
     ToolCall,
     ToolResult,
 )
-from .structure import CallPlace, Placed, place
+from .structure import IGNORABLE, Ignored, Placed, Strand, are_concurrent, place
 from .trace import Trace
 
 LABEL_TEXT_MAX = 40
@@ -101,12 +102,18 @@ class Canonical(msgspec.Struct, frozen=True):
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
-def canonical(trace: Trace | Iterable[Event]) -> Canonical:
-    """The canonical form of a family, from its trace or from its events as read, in log order. Linear in its length."""
+def canonical(trace: Trace | Iterable[Event], *, ignore: Collection[Ignored] = ()) -> Canonical:
+    """The canonical form of a family, from its trace or from its events as read, in log order. Linear in its length.
+
+    `ignore` leaves out what a provider may count differently each time. Raises `ConfigError` for another word there.
+    """
+    unknown = sorted(set(ignore) - set(IGNORABLE))
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} cannot be ignored; what can: {', '.join(IGNORABLE)}")
     events = trace.events if isinstance(trace, Trace) else trace
     levels: list[list[Boundary]] = []
     fronts = _Fronts()
-    for item in place(events):
+    for item in place(events, ignore):
         payload = _ENCODER.encode(item.payload)
         boundary = _boundary(item, payload)
         level, cause = fronts.put(item, _ENCODER.encode(boundary.key[:-1]))
@@ -133,30 +140,26 @@ _NOTHING: Standing = (-1, "")
 
 
 class _Front:
-    """The last events of a run that a further one may depend on: of the run as a whole, and of each call since then."""
+    """The last events of a run that another may depend on: of the run as a whole, and of each strand since then."""
 
     def __init__(self) -> None:
         self.run: Standing = _NOTHING
-        self.calls: dict[int | None, dict[CallPlace, Standing]] = {}
+        self.strands: dict[int | None, dict[Strand, Standing]] = {}
 
     def all(self) -> list[Standing]:
-        return [self.run, *(last for calls in self.calls.values() for last in calls.values())]
+        return [self.run, *(last for strands in self.strands.values() for last in strands.values())]
 
-    def before_call(self, call: CallPlace) -> list[Standing]:
-        others = (calls.values() for step, calls in self.calls.items() if step != call[0])
-        step, index = call
-        own = [last for other, last in self.calls.get(step, {}).items() if _touches(other[1], index)]
-        return [self.run, *own, *(last for calls in others for last in calls)]
+    def before(self, step: int | None, strand: Strand) -> list[Standing]:
+        others = (strands.values() for other, strands in self.strands.items() if other != step)
+        own = [
+            last for other, last in self.strands.get(step, {}).items() if not are_concurrent(other, strand)
+        ]
+        return [self.run, *own, *(last for strands in others for last in strands)]
 
     def settle(self, standing: Standing) -> None:
         """Everything that follows depends on this one, which depends on everything so far."""
         self.run = standing
-        self.calls.clear()
-
-
-def _touches(one: str, other: str) -> bool:
-    """Whether they are the same call, or one is a child within the other."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+        self.strands.clear()
 
 
 class _Fronts:
@@ -174,15 +177,15 @@ class _Fronts:
     def put(self, item: Placed, key: bytes) -> Standing:
         """Put the next event behind all it depends on; its level and its cause."""
         front = self._of(item.run)
-        call = item.call if item.independent else None
-        before = front.all() if call is None else front.before_call(call)
+        step, strand = item.call[0] if item.call is not None else None, item.strand
+        before = front.all() if strand is None else front.before(step, strand)
         if item.names_run is not None:
             before += self._of(item.names_run).all()
         standing = 1 + max(level for level, _ in before), _cause(key, before)
-        if call is None:
+        if strand is None:
             front.settle(standing)
         else:
-            front.calls.setdefault(call[0], {})[call] = standing
+            front.strands.setdefault(step, {})[strand] = standing
         if item.names_run is not None:
             self._of(item.names_run).settle(standing)
         return standing

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
 from .canonical import Boundary, Canonical, Level, canonical, payload_of
+from .structure import Ignored
 from .trace import Trace
 
 Compared = Literal["content", "shape"]
@@ -41,21 +42,32 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     first_difference: Difference | None
 
 
-def compare(left: Trace | Canonical, right: Trace | Canonical, *, by: Compared = "content") -> Comparison:
-    """Compare two traces level by level, and with each step the digest of its request (R12)."""
-    a, b = _form(left), _form(right)
+def compare(
+    left: Trace | Canonical,
+    right: Trace | Canonical,
+    *,
+    by: Compared = "content",
+    ignore: Collection[Ignored] = (),
+) -> Comparison:
+    """Compare two traces level by level, and with each step the digest of its request (R12).
+
+    `ignore` is that of `canonical`, for the sides that are traces: a form is compared as it was made.
+    """
+    a, b = _form(left, ignore), _form(right, ignore)
     equal = sum((_keys(x, by) & _keys(y, by)).total() for x, y in zip(a.levels, b.levels, strict=False))
     total = max(a.size, b.size)
     difference = None if equal == total else _first_difference(a, b, by)
     return Comparison(equal=difference is None, boundaries=(equal, total), first_difference=difference)
 
 
-def is_prefix(cancelled: Trace | Canonical, whole: Trace | Canonical) -> Comparison:
+def is_prefix(
+    cancelled: Trace | Canonical, whole: Trace | Canonical, *, ignore: Collection[Ignored] = ()
+) -> Comparison:
     """Whether a cancelled trace is a prefix of a whole one, closed downwards, and then one cancel for each open run.
 
-    `boundaries` counts those of the prefix, and the runs that had to be cancelled.
+    `boundaries` counts those of the prefix, and the runs that had to be cancelled. `ignore` as in `compare`.
     """
-    a, b = _form(cancelled), _form(whole)
+    a, b = _form(cancelled, ignore), _form(whole, ignore)
     body = [x for x in a.boundaries if not _is_cancel(x)]
     causes = {x.cause: x for x in b.boundaries}
     strangers = [x for x in body if x.cause not in causes or _asked_otherwise(x, causes[x.cause])]
@@ -95,8 +107,8 @@ def differing_fields(left: Boundary, right: Boundary) -> tuple[str, ...]:
     return (*names, "request") if left.request != right.request else tuple(names)
 
 
-def _form(trace: Trace | Canonical) -> Canonical:
-    return trace if isinstance(trace, Canonical) else canonical(trace)
+def _form(trace: Trace | Canonical, ignore: Collection[Ignored] = ()) -> Canonical:
+    return trace if isinstance(trace, Canonical) else canonical(trace, ignore=ignore)
 
 
 def _keys(level: Iterable[Boundary], by: Compared) -> Counter[tuple[object, ...]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
@@ -44,7 +44,7 @@ from ..runtime.executor import require
 from ..runtime.runnable import Runnable, all_members
 from .canonical import Boundary, canonical
 from .casts import Cast
-from .comparison import Comparison, Difference, compare, is_prefix
+from .comparison import Compared, Comparison, Difference, compare, is_prefix
 from .fault_spec import FaultsLike, describe, parse_faults
 from .inputs import (
     EVERY,
@@ -63,6 +63,7 @@ from .live import told
 from .monitor import check_trace
 from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
 from .stage import Case, ExecutorFactory, ForkOf, Played, executor_factory, hands_to_workers, play
+from .structure import Ignored
 from .trace import Trace
 
 ExecutorLike = str | ExecutorFactory
@@ -158,6 +159,7 @@ class ParityOptions(TypedDict, total=False):
     inputs: InputsLike
     log: Log | None
     shape: bool
+    ignore: Collection[Ignored]
     registry: Registry | None
     messages: Sequence[Mapping[str, Any]]
     metadata: Mapping[str, Any]
@@ -189,6 +191,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     inputs: InputsLike = None,
     log: Log | None = None,
     shape: bool = False,
+    ignore: Collection[Ignored] = (),
     registry: Registry | None = None,
     messages: Sequence[Mapping[str, Any]] = (),
     metadata: Mapping[str, Any] = MappingProxyType({}),
@@ -202,7 +205,8 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     `foldlog.eventlog.faults`, for the log of the worker that serves the durable side; when it dies, another stands by.
     `inputs`: what reaches the run from outside; a `Cancel` among them is compared as a prefix of the whole. `log`: a
     fresh `MemoryLog` if none; no other worker may serve the agent there. `shape` compares types and places only, for
-    tools that are not deterministic. `registry`: where the agent's tools and the agents that it runs are looked up.
+    tools that are not deterministic; `ignore` leaves out what a real provider counts anew each time (`canonical`).
+    `registry`: where the agent's tools and the agents that it runs are looked up.
     `messages` and `metadata` are those of `start`. `fork`: a run in `log` that is forked on each executor instead of
     starting a new one, with answers and cancels as inputs. `timeout_s` bounds each run.
 
@@ -217,7 +221,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     told: dict[str, Any] = {"messages": tuple(map(dict, messages)), "metadata": dict(metadata), "fork": fork}
     with staged(runnable, asked, read, log=log, registry=registry, timeout_s=timeout_s, **told) as case:
         needed = frozenset({"drafts"}) if read.streams else frozenset()
-        check = _Check(case, [_Seat(each) for each in executors], planned, needed, shape=shape)
+        check = _Check(case, [_Seat(each) for each in executors], planned, needed, shape=shape, ignore=ignore)
         return await check.run(given)
 
 
@@ -280,8 +284,10 @@ class _Check:
         needed: frozenset[str],
         *,
         shape: bool,
+        ignore: Collection[Ignored],
     ) -> None:
         self._case, self._seats, self._faults, self._needed, self._shape = case, seats, faults, needed, shape
+        self._ignore = ignore
         self._plays: list[Played] = []
 
     async def run(self, given: Inputs) -> ParityReport:
@@ -341,11 +347,10 @@ class _Check:
     def _pair(self, measure: Played, other: Played) -> Pairing:
         cancelled = _is_cancelled(other.trace)
         if cancelled and not _is_cancelled(measure.trace):
-            return Pairing(
-                measure.executor, other.executor, is_prefix(other.trace, measure.trace), cancelled=True
-            )
-        by = "shape" if self._shape else "content"
-        comparison = compare(measure.trace, other.trace, by=by)  # type: ignore[arg-type] # one of the two words
+            part = is_prefix(other.trace, measure.trace, ignore=self._ignore)
+            return Pairing(measure.executor, other.executor, part, cancelled=True)
+        by: Compared = "shape" if self._shape else "content"
+        comparison = compare(measure.trace, other.trace, by=by, ignore=self._ignore)
         return Pairing(measure.executor, other.executor, comparison)
 
 

@@ -9,8 +9,8 @@ volatile field; a step's text is joined (contract.md section 7, rules 1 and 2).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,22 +18,30 @@ from ..eventlog.events import (
     OBSERVABLE,
     ApprovalRequested,
     ApprovalResolved,
+    Budget,
     ChildFinished,
+    ChildReturned,
     ChildStarted,
     Custom,
+    Evaluated,
     Event,
     McpProgress,
     ModelRequested,
+    OutputMade,
     Reasoning,
     Status,
     Step,
+    Submitted,
     Text,
     ToolCall,
     ToolResult,
     Usage,
 )
 from ..eventlog.schema import VOLATILE
+from ..projections.fold import apply
+from ..projections.run_state import RunState
 from ..runtime.subagents import PARALLEL
+from ..runtime.swarm.coordinator import node_places
 
 ENVELOPE = frozenset(Event.__struct_fields__)
 """What only says where an event stands; its place replaces it."""
@@ -50,6 +58,22 @@ CallPlace = tuple[int | None, str]
 The children of a call that runs several at once count as calls within it: `0/2` is the third child of call 0.
 """
 
+Ignored = Literal["cached-tokens", "usage"]
+"""What a provider may count differently each time: how much of a prompt it had cached, or all tokens. What follows from
+it goes with it: costs, and in budgets the amounts used."""
+
+IGNORABLE: tuple[Ignored, ...] = ("cached-tokens", "usage")
+
+Strand = tuple[tuple[str, int | str], ...]
+"""What an event belongs to within its run, outermost part first: members ("|") of what runs at once, as the calls of a
+step do, and stages (">") of what runs one after the other. Two events may change places if their strands part at two
+members.
+"""
+
+_ENGINE = (ChildReturned, Evaluated, ModelRequested, OutputMade, Submitted)
+"""Engine events that the canonical form learns from, and holds none of."""
+_OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
+
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
 _KEPT = {
@@ -65,7 +89,8 @@ _ADDED: dict[type[Event], tuple[str, ...]] = {
 class Placed(msgspec.Struct):
     """An observable event at its place. `call` is the one it tells of, null for events of the run as a whole.
 
-    `independent`: it may change places with what belongs to other calls of its step (rule 3 of the canonical form).
+    `strand`: with what it may change places (rule 3 of the canonical form): among the calls of its step, or the nodes
+    of its swarm; null for what depends on everything in its run.
     `names_run` is the child run that the event starts or ends (as a place), `request` the R12 digest of the step that
     it starts, `revisions` are those of the events that were joined into it.
     """
@@ -73,7 +98,7 @@ class Placed(msgspec.Struct):
     event: Event
     run: str
     call: CallPlace | None
-    independent: bool
+    strand: Strand | None
     payload: dict[str, Any]
     revisions: list[int]
     names_run: str | None = None
@@ -106,6 +131,12 @@ class _Run:
         self.texts: dict[str, Placed] = {}
         self.requested: dict[int | None, str] = {}
         self.steps: dict[int | None, Placed] = {}
+        self.output: str | None = None
+        self.swarm: RunState | None = None
+        self.nodes: dict[str, Strand] = {}
+        """Where the flow of a swarm has its child runs."""
+        self.after: dict[str, list[str]] = {}
+        """Which nodes each of them directly follows. The levels alone don't tell `(a | b)*2` from `((a*2) | (b*2))`."""
 
     def forwarded(self, event: Event) -> bool:
         return len(event.agent_path) > len(self.path)
@@ -117,11 +148,49 @@ class _Run:
         exact = self.calls.get((event.step, event.tool_call_id))
         return exact or self.latest.get(event.tool_call_id) or (event.step, "?")
 
-    def belongs_to_call(self, event: Event) -> bool:
-        """Whether the event may change places with those of other calls of its step."""
-        if event.tool_call_id is None:
-            return isinstance(event, _CHILD_FAMILIES)
-        return isinstance(event, (*_CALL_FAMILIES, *_CHILD_FAMILIES)) or self.forwarded(event)
+    def strand_of(self, event: Event) -> Strand | None:
+        """Which calls, or nodes, the event may change places with the events of."""
+        if isinstance(event, _CHILD_FAMILIES) and event.tool_call_id is None:
+            return self.nodes.get(event.child_run)
+        call = self.call_of(event)
+        if call is None or not (
+            isinstance(event, (*_CALL_FAMILIES, *_CHILD_FAMILIES)) or self.forwarded(event)
+        ):
+            return None
+        return _strand(call)
+
+    def coordinate(self, event: Event) -> None:
+        """Take in what tells how far a swarm is."""
+        if isinstance(event, Submitted) and event.kind == "swarm":
+            self.swarm = RunState(path=self.path)
+        if self.swarm is not None:
+            apply(self.swarm, msgspec.structs.replace(event, agent_path=""), 0.0)  # type: ignore[arg-type] # stored
+
+    def place_nodes(self) -> None:
+        """Find out where the flow has the nodes, once all is known of them."""
+        if self.swarm is None:
+            return
+        places = node_places(self.swarm)
+        before: list[tuple[Strand, str]] = []
+        for node in self.swarm.nodes:
+            place = places.get((node.name, node.ordinal))
+            if place is None:
+                continue
+            last: list[tuple[Strand, str]] = []
+            for other in reversed(before):
+                if not are_concurrent(place, other[0]) and all(are_concurrent(other[0], x) for x, _ in last):
+                    last.append(other)
+            self.nodes[node.child_run] = place
+            self.after[node.child_run] = sorted(name for _, name in last)
+            before.append((place, f"{node.name}#{node.ordinal}"))
+
+
+def are_concurrent(one: Strand, other: Strand) -> bool:
+    """Whether they part at two members of what runs at once; a call and a child within it do not."""
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            return mine[0] == theirs[0] == "|"
+    return False
 
 
 class _Places:
@@ -143,6 +212,8 @@ class _Places:
         run = self.run_of(event)
         if run.forwarded(event):
             return
+        if isinstance(event, _OF_NODES):
+            run.coordinate(event)
         match event:
             case ToolCall():
                 place = (event.step, str(run.calls_in_step[event.step]))
@@ -179,32 +250,37 @@ class _Places:
         return f"{self.name(parent_id)}/{name}{at}#{ordinal}"
 
 
+def _strand(call: CallPlace) -> Strand:
+    return tuple(("|", part) for part in call[1].split("/"))
+
+
 def _next(run: _Run, call: CallPlace, kind: str) -> int:
     key = (_label(call), kind)
     run.ordinals[key] += 1
     return run.ordinals[key] - 1
 
 
-def place(events: Iterable[Event]) -> list[Placed]:
+def place(events: Iterable[Event], ignore: Collection[Ignored] = ()) -> list[Placed]:
     """The events of a family (as read, in log order, engine events among them) at their places, in the same order."""
-    kept = [event for event in events if isinstance(event, (*OBSERVABLE, ModelRequested))]
+    kept = [event for event in events if isinstance(event, (*OBSERVABLE, *_ENGINE))]
     places = _Places()
     for event in kept:
         places.learn(event)
+    for run in places.runs.values():
+        run.place_nodes()
     placed: list[Placed] = []
     for event in kept:
-        item = _place(places, places.run_of(event), event)
+        item = _place(places, places.run_of(event), event, ignore)
         if item is not None:
             placed.append(item)
     return placed
 
 
-def _place(places: _Places, run: _Run, event: Event) -> Placed | None:
+def _place(places: _Places, run: _Run, event: Event, ignore: Collection[Ignored]) -> Placed | None:
     """Second pass: the event at its place; None for one that is dropped or was joined to an earlier one."""
     forwarded = run.forwarded(event)
-    if isinstance(event, ModelRequested):
-        if not event.phase:
-            run.requested[event.step] = event.digest
+    if isinstance(event, _ENGINE):
+        _learn_late(run, event)
         return None
     if not forwarded and (_is_implied(run, event) or _joined(run, event)):
         return None
@@ -212,8 +288,8 @@ def _place(places: _Places, run: _Run, event: Event) -> Placed | None:
         event=event,
         run=places.name(event.run_id),
         call=run.call_of(event),
-        independent=run.belongs_to_call(event),
-        payload=_payload(event),
+        strand=run.strand_of(event),
+        payload=_without(ignore, event, _payload(event)) if ignore else _payload(event),
         revisions=[event.revision or 0],
     )
     if forwarded:
@@ -224,6 +300,16 @@ def _place(places: _Places, run: _Run, event: Event) -> Placed | None:
     return item
 
 
+def _learn_late(run: _Run, event: Event) -> None:
+    match event:
+        case ModelRequested(phase=""):
+            run.requested[event.step] = event.digest
+        case OutputMade():
+            run.output = event.output
+        case _:
+            pass
+
+
 def _payload(event: Event) -> dict[str, Any]:
     added = _ADDED.get(type(event), ())
     payload = {
@@ -232,6 +318,23 @@ def _payload(event: Event) -> dict[str, Any]:
     if isinstance(event, ToolResult):
         payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE}
     return payload
+
+
+_COUNTED = {"cached-tokens": frozenset({"cost"}), "usage": frozenset({"context", "tokens", "cost"})}
+"""The scopes of the budgets that tell what was used."""
+
+
+def _without(ignore: Collection[Ignored], event: Event, payload: dict[str, Any]) -> dict[str, Any]:
+    match event:
+        case Usage():
+            kept = payload | {"cost_usd": None}
+            if "usage" in ignore:
+                return kept | {"usage": None, "source": None}
+            return kept | {"usage": msgspec.structs.replace(event.usage, cached_input_tokens=0)}
+        case Budget() if any(event.scope in _COUNTED[each] for each in ignore):
+            return payload | {"used": None, "message": None}
+        case _:
+            return payload
 
 
 def _is_implied(run: _Run, event: Event) -> bool:
@@ -275,6 +378,11 @@ def _replace_ids(places: _Places, run: _Run, item: Placed) -> None:
             if event.child_run in places.parents:
                 _, call, ordinal, _ = places.parents[event.child_run]
                 item.call = (call[0], f"{call[1]}/{ordinal}") if call in run.forks else call
+                item.strand = run.strand_of(event) if event.tool_call_id is None else _strand(item.call)
+            if isinstance(event, ChildStarted) and event.child_run in run.after:
+                payload["after"] = run.after[event.child_run]
+        case Status(status="completed") if run.output is not None:
+            payload["output"] = run.output
         case _:
             pass
 

@@ -9,9 +9,11 @@ import typer
 
 from .exits import NO, OK
 from .settings import Settings, settings_of
+from .traces import ignored
 
 if TYPE_CHECKING:
     from ...replay import Boundary, Diff
+    from ...replay.structure import Ignored
     from .terminal import Part, Screen
 
 CONTEXT = 3
@@ -31,6 +33,12 @@ def diff(
     golden: Annotated[Path, typer.Option("--golden", metavar="DIR", help="Where golden:NAME lies.")] = Path(
         "golden"
     ),
+    ignore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="cached-tokens or usage: what a real provider counts anew each time."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> int:
     """Compare two runs as their contract has it: by their canonical forms. Exit 0: equal, 1: they differ.
@@ -39,10 +47,12 @@ def diff(
     """
     from .loops import run_async
 
-    return run_async(_diff(settings_of(context), a, b, golden, html, json=json))
+    return run_async(_diff(settings_of(context), a, b, golden, html, ignored(ignore), json=json))
 
 
-async def _diff(settings: Settings, a: str, b: str, golden: Path, html: Path | None, *, json: bool) -> int:
+async def _diff(
+    settings: Settings, a: str, b: str, golden: Path, html: Path | None, ignore: list[Ignored], *, json: bool
+) -> int:
     import gc
 
     from ...replay import diff as diff_of
@@ -50,8 +60,8 @@ async def _diff(settings: Settings, a: str, b: str, golden: Path, html: Path | N
     from .traces import load_form
 
     gc.disable()  # a short process over very many values without a cycle: looking for some takes as long as the work
-    left = await load_form(settings, a, golden)
-    right = left if a == b else await load_form(settings, b, golden)
+    left = await load_form(settings, a, golden, ignore)
+    right = left if a == b else await load_form(settings, b, golden, ignore)
     forms = (left, right)
     found, roots = diff_of(*(form for _, form in forms)), (left[0], right[0])
     screen = Screen(settings)

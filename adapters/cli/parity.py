@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .settings import Settings, settings_of
+from .traces import ignored
 
 if TYPE_CHECKING:
     from ...replay.parity import ParityReport
@@ -37,6 +38,12 @@ def parity(  # noqa: PLR0913 - the options
     shape: Annotated[
         bool, typer.Option("--shape", help="Compare types and places only: tools that are not deterministic.")
     ] = False,
+    ignore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="cached-tokens or usage: what a real provider counts anew each time."
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long each run may take.")
     ] = 60.0,
@@ -52,6 +59,7 @@ def parity(  # noqa: PLR0913 - the options
         "executors": tuple(filter(None, executors.split(","))),
         "faults": faults,
         "shape": shape,
+        "ignore": ignored(ignore),
         "timeout_s": timeout,
     }
     return run_async(_parity(settings_of(context), path, agent, script, input, json=json, **options))

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ...eventlog.ports import Log
     from ...replay import Archive, Canonical, Trace
+    from ...replay.structure import Ignored
 
 GOLDEN = "golden:"
 
@@ -48,26 +51,33 @@ def golden_file(name: str, directory: Path) -> str:
     )
 
 
-async def load_form(settings: Settings, name: str, golden: Path) -> tuple[str, Canonical]:
+def ignored(given: str | None) -> list[Ignored]:
+    """What `--ignore` names, with commas between; `canonical` refuses what it does not know."""
+    return [word.strip() for word in (given or "").split(",") if word.strip()]  # type: ignore[misc] # checked there
+
+
+async def load_form(
+    settings: Settings, name: str, golden: Path, ignore: Collection[Ignored] = ()
+) -> tuple[str, Canonical]:
     """The root and the canonical form of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
     from .opening import opened
 
     if name.startswith(GOLDEN):
-        return _form_in(golden_file(name, golden))
+        return _form_in(golden_file(name, golden), ignore)
     if is_file(name):
-        return _form_in(name)
+        return _form_in(name, ignore)
     async with opened(settings) as runtime:
-        return name, await form_of(runtime.log, name)
+        return name, await form_of(runtime.log, name, ignore)
 
 
-async def form_of(log: Log, run: str) -> Canonical:
+async def form_of(log: Log, run: str, ignore: Collection[Ignored] = ()) -> Canonical:
     """The canonical form of a run and all below it; of a child as if it had no parent. Raises `RunNotFound`."""
     from ...replay import load_trace
 
-    return form_in(await load_trace(log, run), run)
+    return form_in(await load_trace(log, run), run, ignore)
 
 
-def form_in(trace: Trace, run: str) -> Canonical:
+def form_in(trace: Trace, run: str, ignore: Collection[Ignored] = ()) -> Canonical:
     """The same, of a run in a trace."""
     import msgspec
 
@@ -75,15 +85,16 @@ def form_in(trace: Trace, run: str) -> Canonical:
     from .timeline import below
 
     if run == trace.root:
-        return canonical(trace)
+        return canonical(trace, ignore=ignore)
     events = below(run, trace.events)
     above = events[0].agent_path.rpartition("/")[0] + "/"
     return canonical(
-        msgspec.structs.replace(event, agent_path=event.agent_path.removeprefix(above)) for event in events
+        (msgspec.structs.replace(event, agent_path=event.agent_path.removeprefix(above)) for event in events),
+        ignore=ignore,
     )
 
 
-def _form_in(file: str) -> tuple[str, Canonical]:
+def _form_in(file: str, ignore: Collection[Ignored]) -> tuple[str, Canonical]:
     from ...eventlog.errors import ConfigError
     from ...replay import canonical
 
@@ -92,7 +103,7 @@ def _form_in(file: str) -> tuple[str, Canonical]:
     if len(roots) != 1:
         raise ConfigError(f"{file} holds {len(roots)} families, and a comparison takes one")
     (root,) = roots
-    return root, canonical(archive.events(root))
+    return root, canonical(archive.events(root), ignore=ignore)
 
 
 async def load_traces(settings: Settings, name: str) -> list[Trace]:

@@ -425,6 +425,16 @@ def branches(world: World) -> list[Job]:
 
 
 @scenario
+def group(world: World) -> list[Job]:
+    """A swarm that ends with nodes that run at once: its output holds what all of them said."""
+    first = an_agent(world, "first", calls(("save", {"what": "a"})), says("one"))
+    second = an_agent(world, "second", calls(("look", {"at": "b"})), says("two"))
+    swarm = Swarm([first, second], "(first | second)", name="group")
+    world.agents.append(swarm)
+    return [Job(swarm, "question")]
+
+
+@scenario
 def handoff(world: World) -> list[Job]:
     """Agents that hand over to each other, and to a team, whose lead asks one agent twice at once."""
     asks = ("clerk", {"input": "one"}), ("clerk", {"input": "two"})

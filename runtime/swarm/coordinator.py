@@ -13,7 +13,7 @@ from ..turn import Turn
 from .flow import Flow, Node
 from .flow_parser import parse_flow
 from .handoff import handoff_progress
-from .progress import Progress, progress
+from .progress import Place, Progress, places, progress
 
 
 class SwarmCoordinator:
@@ -41,6 +41,16 @@ def _progress(state: RunState) -> Progress:
         return handoff_progress(_entry(config), text, state.nodes, agents, config["max_handoffs"])
     linear = keeps(state.submitted, LINEAR_PATTERNS)
     return progress(_flow_of(config, linear=linear), text, state.nodes, state.evaluations, linear=linear)
+
+
+def node_places(state: RunState) -> dict[tuple[str, int], Place]:
+    """Where each run of a node stands in the flow, by name and ordinal; empty where one runs after the other."""
+    submitted = state.submitted
+    if submitted is None or submitted.config["mode"] != "workflow":
+        return {}
+    linear = keeps(submitted, LINEAR_PATTERNS)
+    flow = _flow_of(submitted.config, linear=linear)
+    return places(flow, submitted.input, state.nodes, state.evaluations, linear=linear)
 
 
 def _entry(config: dict[str, Any]) -> str:

@@ -6,8 +6,10 @@ from them each time anew: nothing else is remembered, and whoever takes over com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import assert_never
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -17,6 +19,7 @@ from ..effects import Evaluate, RunNode
 from .flow import Arm, Branch, Flow, Loop, Node, Parallel, Pass, Series
 from .predicates import Named, Not, Predicate, holds
 
+_FAILED = frozenset({"error", "cancelled"})
 INPUT = "input"
 """The label of the swarm's own input, where it is joined with outputs."""
 
@@ -58,10 +61,34 @@ def progress(
     return Progress(tuple(position.wanted), output=None if outputs is None else _joined(outputs))
 
 
+Place = tuple[tuple[Literal["|", ">"], int], ...]
+"""Where a run of a node stands in its flow, outermost part first: which member ("|") of a group, which stage (">") of a
+series or pass of a loop. Two runs are concurrent exactly if their places part at two members of one group."""
+
+
+def places(
+    flow: Flow,
+    text: str,
+    nodes: Sequence[NodeState],
+    evaluations: Mapping[str, Sequence[Evaluated]],
+    *,
+    linear: bool = True,
+) -> dict[tuple[str, int], Place]:
+    """The place of each run of a node that was started, by name and ordinal; of a swarm that failed, too."""
+    going = [msgspec.structs.replace(n, status=None) if n.status in _FAILED else n for n in nodes]
+    values = {
+        name: tuple(itertools.takewhile(lambda value: value.error is None, each))
+        for name, each in evaluations.items()
+    }
+    position = _Position(going, values, linear=linear)
+    position.reach(flow, (_Output(text, None),), "0")
+    return position.places
+
+
 def failed(nodes: Sequence[NodeState]) -> Failure | None:
     """The first of the nodes, in the order of their start, that ended without an output."""
     for node in nodes:
-        if node.status in {"error", "cancelled"}:
+        if node.status in _FAILED:
             why = node.returned.error if node.returned is not None else ""
             end = "was cancelled" if node.status == "cancelled" else "failed"
             return Failure("node_failed", f"node {node.name!r} {end}{why and ': '}{why}")
@@ -102,6 +129,8 @@ class _Position:
         self._nodes = {(node.name, node.ordinal): node for node in nodes}
         self._evaluations, self._linear = evaluations, linear
         self._taken: dict[str, int] = {}
+        self._at: Place = ()
+        self.places: dict[tuple[str, int], Place] = {}
         self.wanted: list[RunNode | Evaluate] = []
 
     def reach(self, flow: Arm, incoming: _Outputs, place: str) -> _Outputs | None:
@@ -122,6 +151,12 @@ class _Position:
             case _:
                 assert_never(flow)
 
+    @contextlib.contextmanager
+    def _within(self, kind: Literal["|", ">"], index: int) -> Iterator[None]:
+        outer, self._at = self._at, (*self._at, (kind, index))
+        yield
+        self._at = outer
+
     def _next(self, name: str) -> int:
         """Which run of a node, or value of a predicate at its place, comes next on the walk."""
         ordinal = self._taken.get(name, 0)
@@ -130,6 +165,7 @@ class _Position:
 
     def _node(self, name: str, incoming: _Outputs) -> _Outputs | None:
         ordinal = self._next(name)
+        self.places[name, ordinal] = self._at
         node = self._nodes.get((name, ordinal))
         if node is not None and node.status is not None:
             return (_Output(node.output, name),)
@@ -142,11 +178,15 @@ class _Position:
         for index, stage in enumerate(stages):
             if outputs is None:
                 return None
-            outputs = self.reach(stage, outputs, f"{place}.{index}")
+            with self._within(">", index):
+                outputs = self.reach(stage, outputs, f"{place}.{index}")
         return outputs
 
     def _parallel(self, members: Sequence[Flow], incoming: _Outputs, place: str) -> _Outputs | None:
-        reached = [self.reach(member, incoming, f"{place}.{index}") for index, member in enumerate(members)]
+        reached: list[_Outputs | None] = []
+        for index, member in enumerate(members):
+            with self._within("|", index):
+                reached.append(self.reach(member, incoming, f"{place}.{index}"))
         together: list[_Output] = []
         for outputs in reached:
             if outputs is None:
@@ -165,8 +205,9 @@ class _Position:
         return self.reach(branch.otherwise, incoming, f"{place}.{len(branch.cases)}")
 
     def _loop(self, loop: Loop, incoming: _Outputs, place: str) -> _Outputs | None:
-        for _ in range(loop.times):
-            outputs = self.reach(loop.body, incoming, f"{place}.0")
+        for number in range(loop.times):
+            with self._within(">", number):
+                outputs = self.reach(loop.body, incoming, f"{place}.0")
             if outputs is None:
                 return None
             met = loop.until is not None and self._holds(loop.until, _joined(outputs), place)

@@ -22,9 +22,11 @@ from foldlog.eventlog.events import (
     ModelRequested,
     Status,
     Text,
+    TokenUsage,
     ToolCall,
     ToolResult,
     Unknown,
+    Usage,
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import At, CommitWrite, Stored
@@ -412,6 +414,38 @@ def test_shapes_are_equal_where_only_the_content_differs():
     left, right = canonical(canonical_trace().events), canonical(changed(ToolResult, result="nothing"))
     assert not compare(left, right).equal
     assert compare(left, right, by="shape").equal
+
+
+def counted(cached: int, output: int, cost: str) -> list[Event]:
+    events = canonical_trace().events
+    tokens = TokenUsage(
+        input_tokens=9, output_tokens=output, total_tokens=9 + output, cached_input_tokens=cached
+    )
+    return [
+        msgspec.structs.replace(e, usage=tokens, cost_usd=cost) if isinstance(e, Usage) else e for e in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "ignore", "equal"),
+    [
+        (counted(5, 2, "0.1"), (), False),
+        (counted(5, 2, "0.1"), ("cached-tokens",), True),
+        (counted(5, 3, "0.1"), ("cached-tokens",), False),
+        (counted(5, 3, "0.1"), ("usage",), True),
+    ],
+)
+def test_what_a_provider_counts_can_be_ignored(
+    other: list[Event], ignore: tuple[Any, ...], equal: bool
+) -> None:
+    left, right = canonical(counted(0, 2, "0.2"), ignore=ignore), canonical(other, ignore=ignore)
+    assert compare(left, right).equal == equal
+    assert left.size == canonical(other).size
+
+
+def test_what_cannot_be_ignored_is_refused_with_what_can() -> None:
+    with pytest.raises(ConfigError, match="'time' cannot be ignored; what can: cached-tokens, usage"):
+        canonical([], ignore=["time"])  # type: ignore[list-item] # not one of them
 
 
 def test_a_forwarded_event_belongs_to_its_call_and_is_told_by_its_own_path():
