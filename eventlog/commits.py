@@ -300,6 +300,8 @@ def parse_cursor(cursor: str | None) -> tuple[int, int]:
 def as_stored(events: Iterable[Event]) -> Sequence[Event]:
     """The events without what only reading adds; the reverse of `as_read` but for forwarded events' own agent."""
     return [
-        msgspec.structs.replace(event, run_id="", root_id="", revision=None, cursor=None, at=0.0)
+        msgspec.structs.replace(
+            event, run_id="", root_id="", revision=None, cursor=None, at=0.0, is_end=False
+        )
         for event in events
     ]

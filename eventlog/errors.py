@@ -11,7 +11,7 @@ FoldlogError                    catch this to catch everything of ours
 ├── LogCorrupted                the log is damaged at the named revision; nothing was skipped
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
 ├── RunNotFound                 no run has this id in this namespace
-├── RunConflict                 the id or idempotency key belongs to a run with another input
+├── RunConflict                 the id or idempotency key belongs to a run with another input (run_id)
 ├── RunFinished                 the run is over: start a new one
 ├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
 ├── RunFailed                   the run ended with an error (error_type, message, usage, steps)
@@ -138,7 +138,11 @@ class RunNotFound(FoldlogError):
 
 
 class RunConflict(FoldlogError):
-    """The run id or idempotency key is taken by a run with another agent or input."""
+    """The run id or idempotency key is taken by a run with another agent or input. Attribute: `run_id`, that run."""
+
+    def __init__(self, message: str, *, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
 
 
 class RunFinished(FoldlogError):

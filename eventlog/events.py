@@ -85,7 +85,11 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
-    """The fields that every event has. `revision` and `cursor` are null for drafts, `step` outside of steps."""
+    """The fields that every event has. `revision` and `cursor` are null for drafts, `step` outside of steps.
+
+    `is_end` is true for one event of a stream: the terminal of the run that the stream was opened for. It is added when
+    a stream is read, and never stored.
+    """
 
     run_id: str = ""
     root_id: str = ""
@@ -96,6 +100,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     revision: int | None = None
     cursor: str | None = None
     at: float = 0.0
+    is_end: bool = False
 
     @property
     def type(self) -> str:

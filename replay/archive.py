@@ -346,7 +346,8 @@ async def _known(log: Log, subject: Subject, commits: tuple[Stored, ...]) -> tup
     same = all(ours.data == theirs.data for ours, theirs in zip(commits, existing, strict=False))
     if not same or (elsewhere is not None and elsewhere != target):
         raise RunConflict(
-            f"run {subject.id} exists in namespace {log.namespace!r} with other commits; import it into another one"
+            f"run {subject.id} exists in namespace {log.namespace!r} with other commits; import it into another one",
+            run_id=subject.id,
         )
     return target, len(existing), existing[-1].position if existing else 0
 
@@ -380,7 +381,10 @@ async def _append(log: Log, write: CommitWrite) -> int:
             if last is not None and last.data == write.data:
                 return last.position
             if isinstance(error, Conflict):
-                raise RunConflict(f"run {write.subject.id} is written by somebody else meanwhile") from error
+                raise RunConflict(
+                    f"run {write.subject.id} was written by another process meanwhile",
+                    run_id=write.subject.id,
+                ) from error
         else:
             return position
 

@@ -304,5 +304,5 @@ def _forwarded(event: Event, agent_path: str) -> Event:
     path = f"{agent_path}/{inner or 'tool'}"
     changes: dict[str, Any] = {"agent": event.agent or path.rpartition("/")[2], "agent_path": path}
     return msgspec.structs.replace(
-        event, run_id="", root_id="", revision=None, cursor=None, at=0.0, **changes
+        event, run_id="", root_id="", revision=None, cursor=None, at=0.0, is_end=False, **changes
     )

@@ -50,6 +50,7 @@ from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
 from .family import cancel_family
+from .follow import follow_runs
 from .fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
 from .fork_check import ForkCheck
 from .fork_plan import ForkPlan, plan_of
@@ -76,6 +77,7 @@ from .used import Used, used_by
 from .waking import ancestors, family_of
 
 if TYPE_CHECKING:
+    from ..projections.approvals import ApprovalRow
     from ..projections.projector import RunIndex
     from ..projections.run_list import RunRow
 
@@ -294,7 +296,9 @@ class Runtime:
         if not await store_fork(self.log, subject, shared, self._host.lease_s, artifacts):
             existing = await self._state_of(subject)
             if not same_fork(existing.submitted, recorded):
-                raise RunConflict(f"the run {subject.id} exists, and is not this fork; choose another id")
+                raise RunConflict(
+                    f"the run {subject.id} exists, and is not this fork; choose another id", run_id=subject.id
+                )
         await chosen.drive(subject, given)
         return RunHandle(self, subject.id, given, subject)
 
@@ -364,7 +368,9 @@ class Runtime:
             if events:
                 record = next(event for event in events if isinstance(event, KeyRecorded))
                 original = msgspec.convert(record.submission, Submitted)
-                _refuse_other(original, submitted, f"{key.partition(':')[2]!r} belongs to run {record.run}")
+                _refuse_other(
+                    original, submitted, record.run, f"{key.partition(':')[2]!r} belongs to run {record.run}"
+                )
                 return run_subject(record.shard, record.run, record.run), original
             event = KeyRecorded(
                 key=key,
@@ -383,7 +389,7 @@ class Runtime:
     async def _same_run(self, subject: Subject, submitted: Submitted) -> None:
         state = await self._state_of(subject)
         if state.submitted is not None:
-            _refuse_other(state.submitted, submitted, f"the run {subject.id} exists")
+            _refuse_other(state.submitted, submitted, subject.id, f"the run {subject.id} exists")
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
@@ -428,6 +434,25 @@ class Runtime:
     def list_runs(self, status: str | None = None, session: str | None = None) -> RunListing:
         """The runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""
         return RunListing(self, status, session)
+
+    async def approvals(self, *, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
+        """Return the approvals of the namespace, oldest first: pending ones, decided ones (False) or both (None).
+
+        `run_id` selects those of one run. The projection is brought up to date first.
+        """
+        return await (await self.index()).approvals(pending, run_id)
+
+    async def follow(self, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Event]:
+        """Yield the stored events of all runs of the namespace, from the beginning or behind the cursor `after`.
+
+        Goes on with what is still to come, until the iterator is closed. The events of a family come in log order;
+        texts come complete, since drafts are not stored. `cursor` of an event is its place here: hand it to `follow`,
+        not to `RunHandle.stream`. `is_end` marks the terminal of each run. `detailed` as for `RunHandle.stream`.
+        Raises `LogCorrupted`, and `ConfigError` for what is not a cursor of this namespace.
+        """
+        async with contextlib.aclosing(follow_runs(self.log, after=after, detailed=detailed)) as events:
+            async for event in events:
+                yield event
 
     async def history(self, session: str) -> History:
         """What was said in the runs of a session that are over. Raises `LogCorrupted`, `LogUnavailable`."""
@@ -811,8 +836,10 @@ def _seconds(variable: str, default: float) -> float:
         raise ConfigError(f"{variable} must be a number of seconds, not {text!r}") from None
 
 
-def _refuse_other(existing: Submitted, asked: Submitted, what: str) -> None:
+def _refuse_other(existing: Submitted, asked: Submitted, run_id: str, what: str) -> None:
     if existing.config_digest != asked.config_digest:
-        raise RunConflict(f"{what} with another agent or configuration; choose another id or key")
+        raise RunConflict(
+            f"{what} with another agent or configuration; choose another id or key", run_id=run_id
+        )
     if existing.input_digest != asked.input_digest:
-        raise RunConflict(f"{what} with another input; choose another id or key")
+        raise RunConflict(f"{what} with another input; choose another id or key", run_id=run_id)

@@ -257,7 +257,9 @@ class FamilyView:
         for stored in as_read(recorded):
             forwarded = stored.agent_path != path
             events += [stored] if forwarded else joiner.stored(stored)
-            self.over = self.over or (run == self._subject.id and is_terminal(stored) and not forwarded)
+            if run == self._subject.id and is_terminal(stored) and not forwarded:
+                self.over = True
+                events[-1] = msgspec.structs.replace(events[-1], is_end=True)
         for piece in self._early.pop(run, []):
             events += joiner.draft(piece)
         return [self._named(event, run, path) for event in events]

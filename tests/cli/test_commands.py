@@ -216,7 +216,7 @@ def test_a_shown_command_reaches_the_same_log_and_holds_no_password() -> None:
         (RunFailed("auth", "x", run_id="r", usage=TokenUsage(), steps=0), 1),
         (RunCancelled("x", run_id="r"), 1),
         (RunNotFound("x"), 1),
-        (RunConflict("x"), 1),
+        (RunConflict("x", run_id="r"), 1),
         (RunFinished("x"), 1),
         (ApprovalError("x"), 1),
         (LogCorrupted("r", 1, "x"), 1),

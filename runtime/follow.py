@@ -1,0 +1,114 @@
+"""The events of all runs of a namespace, as they are stored, with cursors to come back by.
+
+A family is in one shard, so its events come in log order. Between shards there is no order, and a cursor names a place
+in each: `POSITION.INDEX` of the last event that was read there, joined by `_` in the order of the shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from ..eventlog.commits import Head, Recorded, as_read, cursor_of, decode, head_of, parse_cursor, verify
+from ..eventlog.errors import ConfigError, FoldlogError
+from ..eventlog.events import Event, is_terminal
+from ..eventlog.ports import Log, Shard, Stored, Subject
+from .journal import following, restored
+from .stream import is_shown
+
+Place = tuple[int, int]
+"""Position of a commit in its shard, and index of an event in it; (0, 0) is the beginning."""
+
+AHEAD_MAX = 256
+"""How many commits are read before they are asked for."""
+
+
+async def follow_runs(log: Log, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Event]:
+    """Every stored event behind the cursor `after`, stored or still to come, until the iterator is closed.
+
+    Survives outages of the log. Each commit is held against the one before it of its run, if that was read here. Raises
+    `LogCorrupted`, and `ConfigError` for what is not a cursor of this namespace.
+    """
+    places = _parse(after, log.events.shards)
+    heads: dict[Subject, Head] = {}
+    queue: asyncio.Queue[Stored | FoldlogError] = asyncio.Queue(AHEAD_MAX)
+    pumps = [asyncio.create_task(_pump(log, shard, place, queue)) for shard, place in enumerate(places)]
+    try:
+        while True:
+            item = await queue.get()
+            if isinstance(item, FoldlogError):
+                raise item
+            recorded = await restored(_verified(item, heads), log)
+            for event, place in _events(recorded):
+                if place <= places[item.subject.shard]:
+                    continue
+                places[item.subject.shard] = place
+                if is_shown(event, detailed=detailed):
+                    yield msgspec.structs.replace(event, cursor=_cursor(places))
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(log: Log, shard: int, place: Place, queue: asyncio.Queue[Stored | FoldlogError]) -> None:
+    """Hand on the commits of a shard, from the one on in which the reader stopped."""
+    try:
+        async with following(log, Shard(shard), max(place[0] - 1, 0)) as commits:
+            async for stored in commits:
+                await queue.put(stored)
+    except FoldlogError as error:
+        await queue.put(error)
+
+
+def _verified(stored: Stored, heads: dict[Subject, Head]) -> Recorded:
+    """The commit. The first one of its run that is read here has only its own checksum to be held against."""
+    head = heads.get(stored.subject)
+    if head is None:
+        head = _before(stored)
+    recorded = verify(stored, head)
+    if any(map(is_terminal, recorded.commit.events)):
+        heads.pop(stored.subject, None)
+    else:
+        heads[stored.subject] = head_of(recorded)
+    return recorded
+
+
+def _before(stored: Stored) -> Head:
+    try:
+        commit = decode(stored.data)
+    except ValueError:
+        return Head()  # unreadable, as `verify` says in the words of the log
+    return Head(rev=commit.rev - 1, digest=commit.prev)
+
+
+def _events(recorded: Recorded) -> list[tuple[Event, Place]]:
+    """The events of a commit, each with its place. The terminal of a run says so; one that was forwarded does not."""
+    path = recorded.commit.path
+    return [
+        (
+            msgspec.structs.replace(event, is_end=is_terminal(event) and event.agent_path == path),
+            (recorded.position, index),
+        )
+        for index, event in enumerate(as_read(recorded))
+    ]
+
+
+def _cursor(places: list[Place]) -> str:
+    return "_".join(cursor_of(*place) for place in places)
+
+
+def _parse(cursor: str | None, shards: int) -> list[Place]:
+    if cursor is None:
+        return [(0, 0)] * shards
+    try:
+        places = [parse_cursor(part) for part in cursor.split("_")]
+    except (ValueError, AttributeError):
+        places = []
+    if len(places) != shards or any(number < 0 for place in places for number in place):
+        raise ConfigError(
+            f"{cursor!r:.80} is not a cursor of this namespace's runs: take that of a followed event"
+        )
+    return places
