@@ -397,6 +397,16 @@ class Released(Event, frozen=True, kw_only=True, tag="released"):
     reason: str = ""
 
 
+class LeftToOthers(Event, frozen=True, kw_only=True, tag="left_to_others"):
+    """A worker cannot do what the run was prepared for, and nobody else had taken the run; it waits for one that can.
+
+    Stored once for each reason; the next claim makes all of them void.
+    """
+
+    worker: str
+    reason: str
+
+
 class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
     """What the run's preparation read from outside: the tool set, fixed from here on."""
 
@@ -789,6 +799,7 @@ Engine = (
     Submitted
     | Claimed
     | Released
+    | LeftToOthers
     | Prepared
     | MemoryHydrated
     | KnowledgeFound

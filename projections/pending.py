@@ -62,6 +62,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of its session that come before it, the one whose turn it is first."""
     unclaimed: bool = False
     """Nothing keeps it from being driven, and nobody drives it: a worker that serves its agent is wanted."""
+    left: tuple[str, ...] = ()
+    """What workers lack that were offered the run: which agent or tool, and how it has changed; the latest first."""
 
 
 def pending_of(state: RunState) -> Pending:
@@ -96,4 +98,5 @@ def pending_of(state: RunState) -> Pending:
         children=tuple(state.open_children),
         messages=tuple(state.queue),
         refresh=state.refresh,
+        left=tuple(state.left),
     )

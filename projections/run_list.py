@@ -28,6 +28,7 @@ from ..eventlog.events import (
     KnowledgeFound,
     LaneUpdated,
     LateOutcome,
+    LeftToOthers,
     McpProgress,
     Memoized,
     MemoryHydrated,
@@ -76,13 +77,17 @@ from .projection import Value
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
 """`queued` until the first claim, then `running`; the others as `status` events say them."""
 
+WORKER = "worker"
+"""What a run waits for that no worker which was offered it can drive."""
+
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run at a glance. Times are Unix seconds.
 
     `user` is the `user_id` that a root run's `metadata["memory"]["scope"]` names. `reason` is that of the pause, the
-    completion or the cancel; `waiting_for` what a parked run waits for (approval, unverifiable, timer, manual,
-    budget, child; null while it is not parked); `error` and `error_type` are those of a failed run. `steps` are
+    completion or the cancel, or what the workers lack that left the run to others; `waiting_for` what the run waits
+    for (approval, unverifiable, timer, manual, budget, child; worker: one that has what it was prepared for; else
+    null); `error` and `error_type` are those of a failed run. `steps` are
     completed ones; `usage` and `cost_usd` (a decimal; null once the price of a model round is unknown) cover the run
     without its children. `worker` and `epoch` are those of the last claim. `revision`, `digest` and `position` say up
     to where the log was folded. `forked_from` and `forked_at` are the run that a fork left, and the revision there;
@@ -127,7 +132,7 @@ class RunList:
     """The fold behind the run list."""
 
     name = "runs"
-    version = 3
+    version = 4
     row = RunRow
     columns = ("root_id", "status", "session", "user", "agent", "submitted_at")
 
@@ -176,7 +181,12 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             )
         case Claimed():
             status = "running" if row.status == "queued" else row.status
-            return replace(row, status=status, worker=event.worker, epoch=event.epoch, waiting_for=None)
+            reason = "" if row.waiting_for == WORKER else row.reason
+            return replace(
+                row, status=status, worker=event.worker, epoch=event.epoch, waiting_for=None, reason=reason
+            )
+        case LeftToOthers():
+            return replace(row, waiting_for=WORKER, reason=event.reason)
         case Parked():
             return replace(row, waiting_for=event.reason)
         case TimerFired():

@@ -228,6 +228,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     owner: str | None = None
     owner_lease_s: float = 0.0
     owner_revision: int = 0
+    left: dict[str, str] = {}
+    """Why workers left the run to others since it was last claimed, and who did so first."""
     parked: Parked | None = None
     paused: str | None = None
     """The reason of an open `status(paused)`, else null."""

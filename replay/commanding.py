@@ -25,6 +25,7 @@ from ..eventlog.events import (
     Evaluated,
     Event,
     KnowledgeFound,
+    LeftToOthers,
     McpProgress,
     Memoized,
     MemoryHydrated,
@@ -67,6 +68,7 @@ from ..runtime.commands import (
     Inject,
     IssueToken,
     KnowledgeRead,
+    Leave,
     MemoMade,
     ModelCallFailed,
     ModelReplied,
@@ -89,7 +91,7 @@ from ..runtime.planning import STEP as PLANNER_STEP
 from ..runtime.timeouts import scope_of
 
 EXECUTOR_FAILURES = frozenset(
-    {"config_error", "fatal", "not_registered", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
+    {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
 )
 """Errors that the executor reports and no fact of the run explains."""
 
@@ -112,6 +114,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return Claim(event.worker, event.lease_s)
         case Released():
             return Release(event.reason)
+        case LeftToOthers():
+            return Leave(event.worker, event.reason)
         case ToolsRefreshRequested():
             return RefreshTools(event.mcp_servers, event.by)
         case ToolsRefreshFailed():

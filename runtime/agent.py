@@ -238,6 +238,15 @@ class Agent(Generic[OutputT]):
             raise AgentConfigError(f"{where} returned text that is not valid Unicode") from None
         return text
 
+    def as_stored(self, config: Mapping[str, Any]) -> Agent[Any]:
+        """This agent with the configuration that a run of it stored; tool objects and functions stay its own.
+
+        Raises `AgentConfigError`.
+        """
+        table = config if self._instructions is None else {**config, "instructions": self.config.instructions}
+        stored = AgentConfig.from_config(table)
+        return self if stored == self.config else self.derived(stored, self.tools)
+
     def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent[Any]:
         """An agent of another configuration with these tool objects; instructions that are a function stay.
 

@@ -33,6 +33,13 @@ class Release(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Leave(msgspec.Struct, frozen=True):
+    """A worker says what it lacks for the run, which waits for another one."""
+
+    worker: str
+    reason: str
+
+
 class ToolsResolved(msgspec.Struct, frozen=True):
     """The preparation found these tools."""
 
@@ -263,6 +270,7 @@ class RevokeTokens(msgspec.Struct, frozen=True, kw_only=True):
 Command = (
     Claim
     | Release
+    | Leave
     | ToolsResolved
     | KnowledgeRead
     | PreparationFailed

@@ -12,7 +12,16 @@ from __future__ import annotations
 
 import copy
 
-from ..eventlog.events import Claimed, MessageQueued, PauseRequested, Prepared, Released, Status, StoredEvent
+from ..eventlog.events import (
+    Claimed,
+    LeftToOthers,
+    MessageQueued,
+    PauseRequested,
+    Prepared,
+    Released,
+    Status,
+    StoredEvent,
+)
 from ..projections.run_state import RunState
 from . import (
     approving,
@@ -41,6 +50,7 @@ from .commands import (
     Inject,
     IssueToken,
     KnowledgeRead,
+    Leave,
     MemoMade,
     ModelCallFailed,
     ModelReplied,
@@ -114,6 +124,9 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case Release():
             if state.owner is not None:
                 turn.add(Released(reason=command.reason))
+        case Leave():
+            if command.reason not in state.left:
+                turn.add(LeftToOthers(worker=command.worker, reason=command.reason))
         case ToolsResolved() if command.refresh:
             refreshing.resolved(turn, command)
         case ToolsResolved():

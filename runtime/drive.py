@@ -22,6 +22,7 @@ from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
 from . import approving, budgeting, features, knowing, remembering, timeouts
+from .agent import Agent
 from .call_slots import CallSlots
 from .calls import call_of, tool_of
 from .cancelling import is_being_cancelled, to_its_end
@@ -247,9 +248,14 @@ class Driver:
                 take(turn, PreparationFailed(error_type="config_error", message=str(error)))
 
     def _python_tools(self) -> dict[str, Tool]:
-        tools = self.host.registry.resolve(self.host.agent(self.state.agent))
+        tools = self.host.registry.resolve(self._agent())
         own = of_run(tools, lambda: self.state)
         return with_retrieval(own, self.journal.rules, self.host.log.artifacts)
+
+    def _agent(self) -> Runnable:
+        """What runs here, an agent with the configuration that the run stored: that of this process may be newer."""
+        live, submitted = self.host.agent(self.state.agent), self.state.submitted
+        return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live
 
     def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
         rules = self.journal.rules

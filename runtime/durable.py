@@ -8,27 +8,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from ..eventlog.errors import LogCorrupted, LogUnavailable, NotRegistered
+from ..eventlog.errors import LogCorrupted, LogUnavailable
 from ..eventlog.events import LaneEntry, StoredEvent, Submitted
 from ..eventlog.names import run_subject
 from ..eventlog.ports import Delivery, Lease, Log, Subject, Wakeup, WakeWrite, Write
 from ..projections.run_state import RunState
 from .approving import APPROVAL_TIMER
-from .commands import Command, PreparationFailed, TimerDue
+from .commands import Command, Leave, TimerDue
+from .decide import take
 from .drive import Driver, Ending, Host
 from .executor import CAPABILITIES
 from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
+from .lacking import lacking
 from .mourning import mourn
 from .owed import owed_timers, pay_owed, wakeup_for
 from .slots import SLOT_TIMER, give_up, slots_of
 from .submission import CHILD, open_turn
+from .turn import Turn
 from .waiting import is_parked_on_child
 from .waking import family_of, pay_owed_below, ready_below, waiting_below
 
@@ -44,9 +46,10 @@ STALE_DELAY_S = 0.1
 ORPHAN_S_MIN = 40.0
 ORPHAN_ATTEMPTS_MAX = 30
 """A wake-up whose run does not appear after so many looks (about a minute): its submitter was never told yes."""
-UNSERVED_LOOKS_MAX = 10
-UNSERVED_DELAY_S = 0.5
-"""A worker that lacks a tool leaves the run to others so many times, five seconds in all, before it says so."""
+LEFT_DELAY_MAX_S = 10.0
+"""When a worker that cannot drive a run is offered it again, at the latest: a worker that can may have started."""
+LEFT_LOOKS = 6
+"""A run that was offered so often, three seconds in all, and that nobody has taken has its log say what is missing."""
 CORRUPT_DELAY_S = 30.0
 FULL_DELAY_S = 2.0
 """When a run comes back for which there is no place in line."""
@@ -157,7 +160,6 @@ class Worker:
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._unserved: Counter[str] = Counter()
 
     @property
     def log(self) -> Log:
@@ -375,15 +377,23 @@ class Worker:
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
 
     async def _left_to_others(self, journal: Journal, delivery: Delivery) -> Verdict | None:
-        """Not ours while somebody vouches for driving it (rule 13), or while others may have the tools we lack."""
-        state = journal.state
-        if await self._is_driven(state):
+        """Not ours while somebody vouches for driving it (rule 13), or while we lack what it was prepared for."""
+        if await self._is_driven(journal.state):
             return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
-        if self._missing(journal) is not None:
-            self._unserved[state.run] += 1
-            if self._unserved[state.run] <= UNSERVED_LOOKS_MAX:
-                return "nak", UNSERVED_DELAY_S
-        return None
+        reason = await lacking(self._host, journal)
+        if reason is None:
+            return None
+        logger.info("run %s is left to others: %s", journal.state.run, reason)
+        if delivery.attempt >= LEFT_LOOKS:
+            await self._tell_why(journal, reason)
+        return "nak", min(LEFT_DELAY_MAX_S, 0.05 * 2 ** min(delivery.attempt, 8))
+
+    async def _tell_why(self, journal: Journal, reason: str) -> None:
+        """Have the log say, once, what is missing here; if somebody was quicker, that is for the next look."""
+        turn = Turn(journal.state, journal.rules, self._log.clock.now())
+        take(turn, Leave(self._host.worker, reason))
+        if turn.events and await journal.store(turn.events, epoch=0):
+            logger.warning("run %s waits for another worker: %s", journal.state.run, reason)
 
     async def _lane(self, journal: Journal, wakeup: Wakeup) -> bool | None:
         submitted = journal.state.submitted
@@ -395,9 +405,6 @@ class Worker:
         """Claim and drive; None after a conflict (back to rule 10)."""
         driver = Driver(self._host, journal)
         causes = [cause] if cause is not None else []
-        missing = self._missing(journal) if journal.state.run in self._unserved else None
-        if missing is not None:
-            causes.append(PreparationFailed(error_type="not_registered", message=missing))
         async with self._heart.beat_for(
             driver, delivery.token
         ):  # from before the claim: no stored claim is without one
@@ -412,14 +419,6 @@ class Worker:
             "run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending
         )
         return ending
-
-    def _missing(self, journal: Journal) -> str | None:
-        """What this process' registry lacks for the run, which other workers may have."""
-        try:
-            self._host.registry.check(self._host.agent(journal.state.agent))
-        except NotRegistered as error:
-            return str(error)
-        return None
 
 
 def _is_due(state: RunState, timer_id: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..eventlog.errors import FoldlogError, LogUnavailable
+from ..eventlog.errors import FoldlogError, LogUnavailable, NotRegistered
 from ..eventlog.events import LaneEntry, Submitted
 from ..eventlog.ports import Lease, Subject, TimerWrite, Write
 from .commands import BelowReady, TimerDue
@@ -27,6 +27,7 @@ from .journal import (
     read_lane,
     through_outages,
 )
+from .lacking import lacking
 from .mourning import mourn
 from .owed import pay_owed, watch_timer
 from .slots import give_up, slots_of
@@ -195,6 +196,7 @@ class LocalExecutor:
                 if not await self._is_abandoned(journal):
                     continue
             if (state.runnable or due is not None) and await self._has_turn(journal):
+                await _must_have_all(host, journal)
                 slots = slots_of(host, journal) if journal.state.owner is None else None
                 if slots is not None and not await slots.until_taken():
                     continue
@@ -269,3 +271,10 @@ class LocalExecutor:
 async def _until_over(journal: Journal) -> None:
     await journal.load()
     await journal.follow_until(lambda state: state.over)
+
+
+async def _must_have_all(host: Host, journal: Journal) -> None:
+    """Raise `NotRegistered` if this process lacks what the run was prepared for; nothing of it is touched then."""
+    reason = await lacking(host, journal)
+    if reason is not None:
+        raise NotRegistered(f"run {journal.subject.id} cannot be driven in this process: {reason}")

@@ -23,6 +23,7 @@ from ..eventlog.events import (
     Claimed,
     ForkLink,
     LateOutcome,
+    LeftToOthers,
     Parked,
     Released,
     ResultRecorded,
@@ -43,7 +44,7 @@ from .submission import with_model
 from .turn import Turn
 
 _DRIVING = (
-    *(ChildReady, Claimed, LateOutcome, Parked, Released),
+    *(ChildReady, Claimed, LateOutcome, LeftToOthers, Parked, Released),
     *(TimerFired, TokenIssued, TokenRevoked),
 )
 

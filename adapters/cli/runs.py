@@ -279,14 +279,14 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
 
     import msgspec
 
-    submitted, terminal, error = state.submitted, state.terminal, state.error
+    submitted, error = state.submitted, state.error
     return {
         "run_id": state.run,
         "root_id": state.root,
         "agent": state.agent,
         "agent_path": state.path,
         "status": state.status,
-        "reason": terminal.reason if terminal is not None else state.paused or "",
+        "reason": _reason(state),
         "executor": submitted.executor if submitted is not None else "",
         "session": submitted.session if submitted is not None else None,
         "metadata": submitted.metadata if submitted is not None else {},
@@ -294,6 +294,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "input": submitted.input if submitted is not None else "",
         "output": state.output,
         "error": {"type": error.error_type, "message": error.error} if error is not None else None,
+        "left": list(state.left),
         "submitted_at": state.submitted_at,
         "updated_at": state.updated_at,
         "revision": state.head.rev,
@@ -307,6 +308,13 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
             for row in rows
         ],
     }
+
+
+def _reason(state: RunState) -> str:
+    """Why the run is over, paused, or driven by nobody."""
+    if state.terminal is not None:
+        return state.terminal.reason
+    return next(iter(state.left), state.paused or "")
 
 
 def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
@@ -329,6 +337,8 @@ def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
         screen.tell(("family  ", "dim"), f"{took}, {_cost(family.cost_usd)}: the run with all below it")
     if state.owner is not None:
         screen.tell(("driver  ", "dim"), f"{state.owner} (epoch {state.epoch})")
+    for reason in state.left:
+        screen.tell(("left    ", "dim"), (f"to another worker: {one_line(reason)}", "yellow"))
     if state.output:
         screen.tell(("output  ", "dim"), clean(state.output))
     if state.error is not None:
@@ -417,6 +427,7 @@ def _pending_rows(found: Pending) -> list[list[Part]]:
         rows.append(["turn", found.behind[0], f"{len(found.behind) + 1}. of its session"])
     if found.unclaimed:
         rows.append(["worker", "", "nobody drives it"])
+    rows += [["worker", "left to others", one_line(reason)] for reason in found.left]
     if found.paused is not None:
         rows.append(["pause", found.paused, ""])
     if found.pause_requested:

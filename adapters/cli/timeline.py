@@ -16,6 +16,7 @@ from ...eventlog.events import (
     Error,
     Event,
     LateOutcome,
+    LeftToOthers,
     McpProgress,
     MessageQueued,
     ModelFailed,
@@ -110,6 +111,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             so_far.owner = ""
             told_by_pause = isinstance(event, Parked) and event.reason not in {"timer", "child"}
             return None if told_by_pause else row(event.type, one_line(event.reason), style=DIM)
+        case LeftToOthers():
+            return row("left", f"by {event.worker}: {one_line(event.reason)}", style=ASK)
         case Prepared():
             return row("prepared", ", ".join(tool.name for tool in event.tools) or "no tools", style=DIM)
         case Step(status="started"):

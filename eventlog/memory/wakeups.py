@@ -12,14 +12,23 @@ from ..ports import Delivery, Timer, Wakeup
 from .positions import Positions
 from .waiting import Signal, Takes
 
+OTHERS_FIRST_S = 0.001
+"""So long the consumer that gave a wake-up back leaves it to the others: it would be the first each time."""
+
 
 class _Message:
     """A wake-up until it is acknowledged. It may be delivered from `ready_at` (monotonic) on."""
 
-    __slots__ = ("attempts", "number", "ready_at", "wakeup")
+    __slots__ = ("attempts", "left_by", "number", "ready_at", "taker", "wakeup")
 
     def __init__(self, number: int, wakeup: Wakeup, ready_at: float) -> None:
         self.number, self.wakeup, self.ready_at, self.attempts = number, wakeup, ready_at, 0
+        self.taker: object = None
+        self.left_by: object = None
+
+    def ready_for(self, taker: object) -> float:
+        """From when on this consumer may have it."""
+        return self.ready_at + OTHERS_FIRST_S if self.left_by is taker else self.ready_at
 
 
 class MemoryWakeups:
@@ -66,14 +75,15 @@ class MemoryWakeups:
     @contextlib.asynccontextmanager
     async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
         """Wake-ups of runs of these agents, as they come; many consumers share them."""
+        me = object()
 
         async def take() -> Delivery:
             while True:
                 self._fire_timers()
-                message = self._next_ready(agents)
+                message = self._next_ready(agents, me)
                 if message is not None:
-                    return self._hand_out(message)
-                delay_s = self._until_next(agents)
+                    return self._hand_out(message, me)
+                delay_s = self._until_next(agents, me)
                 if delay_s is None:
                     await self._changes.wait()
                 else:
@@ -88,19 +98,22 @@ class MemoryWakeups:
             del self._timers[key]
             self.put(timer.wakeup)
 
-    def _next_ready(self, agents: frozenset[str]) -> _Message | None:
+    def _next_ready(self, agents: frozenset[str], taker: object) -> _Message | None:
         now = self._clock.monotonic()
-        ready = (m for m in self._messages.values() if m.ready_at <= now and m.wakeup.agent in agents)
+        ready = (m for m in self._messages.values() if m.ready_for(taker) <= now and m.wakeup.agent in agents)
         return next(ready, None)
 
-    def _hand_out(self, message: _Message) -> Delivery:
+    def _hand_out(self, message: _Message, taker: object) -> Delivery:
         message.attempts += 1
+        message.taker, message.left_by = taker, None
         message.ready_at = self._clock.monotonic() + self._ack_wait_s
         return Delivery(message.wakeup, f"{message.number}.{message.attempts}", message.attempts)
 
-    def _until_next(self, agents: frozenset[str]) -> float | None:
+    def _until_next(self, agents: frozenset[str], taker: object) -> float | None:
         monotonic, now = self._clock.monotonic(), self._clock.now()
-        redeliveries = [m.ready_at - monotonic for m in self._messages.values() if m.wakeup.agent in agents]
+        redeliveries = [
+            m.ready_for(taker) - monotonic for m in self._messages.values() if m.wakeup.agent in agents
+        ]
         timers = [t.due_at - now for t in self._timers.values() if t.wakeup.agent in agents]
         return min((*redeliveries, *timers), default=None)
 
@@ -111,18 +124,21 @@ class MemoryWakeups:
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
         """Not done: deliver it again, to anybody, after the delay."""
-        await self._postpone(token, delay_s)
+        message = await self._postponed(token, delay_s)
+        if message is not None and delay_s:
+            message.left_by = message.taker
 
     async def extend(self, token: str) -> None:
         """Still at work: restart the time after which it is delivered again by itself."""
-        await self._postpone(token, self._ack_wait_s)
+        await self._postponed(token, self._ack_wait_s)
 
-    async def _postpone(self, token: str, delay_s: float) -> None:
+    async def _postponed(self, token: str, delay_s: float) -> _Message | None:
         await checkpoint()
         message = self._messages.get(_number_in(token))
         if message is not None:
             message.ready_at = self._clock.monotonic() + delay_s
             self._changes.notify()
+        return message
 
 
 class MemoryTimers:

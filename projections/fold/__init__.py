@@ -39,6 +39,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.ToolsRefreshRequested: lifecycle.request_refresh,
     events.ToolsRefreshFailed: lifecycle.fail_refresh,
     events.Released: lifecycle.release,
+    events.LeftToOthers: lifecycle.leave,
     events.Parked: lifecycle.park,
     events.TimerFired: lifecycle.fire_timer,
     events.PauseRequested: lifecycle.request_pause,

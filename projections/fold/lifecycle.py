@@ -9,6 +9,7 @@ from ...eventlog.events import (
     CancelRequested,
     Claimed,
     Error,
+    LeftToOthers,
     Parked,
     PauseRequested,
     Prepared,
@@ -64,10 +65,16 @@ def prepare(state: RunState, event: Prepared) -> None:
 def claim(state: RunState, event: Claimed) -> None:
     """A worker owns the run under a new epoch; what the one before had under way is in doubt."""
     state.epoch, state.owner, state.owner_lease_s = event.epoch, event.worker, event.lease_s
+    state.left = {}
     state.elapsed.claimed_at = state.elapsed.claimed_at or state.updated_at
     state.model.requested = False
     for call in state.calls.values():
         call.orphaned = call.orphaned or (call.started > 0 and call.result is None)
+
+
+def leave(state: RunState, event: LeftToOthers) -> None:
+    """A worker said why it cannot drive the run."""
+    state.left = {event.reason: event.worker, **state.left}
 
 
 def release(state: RunState, _event: Released) -> None:

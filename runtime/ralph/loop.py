@@ -152,6 +152,11 @@ class RalphLoop:
         return {self.runnable.name: self.runnable}
 
     @property
+    def functions(self) -> frozenset[str]:
+        """The names of what it asks about an iteration."""
+        return frozenset(self._scorers) | ({REFLECT} if self._reflect is not None else set())
+
+    @property
     def output_type(self) -> Any:
         """That of what it repeats."""
         return self.runnable.output_type

@@ -25,11 +25,13 @@ from foldlog.runtime import (
     Runtime,
     Swarm,
     ToolContext,
+    Worker,
     postcondition,
     tool,
 )
 from foldlog.runtime.commands import Claim
 from foldlog.runtime.decide import advance, take
+from foldlog.runtime.drive import Host
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.knowledge import KnowledgeItem
 from foldlog.runtime.models import (
@@ -593,6 +595,28 @@ async def put_aside(world: World) -> None:
         await played(world, world.agent("wordy", asks, says("done"), context=context))
 
 
+async def left(world: World) -> None:
+    """A worker of a newer version leaves a run to others; a process that has the tools goes on with it."""
+    agent = world.agent("helper", calls(("deploy", {"service": "web"})), says("done"), hitl_tools=["deploy"])
+    newer = Registry(agents=[Agent("helper", model="sim:helper")], providers={"sim": world.model})
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        await parked(world, run)
+        await rt.aclose()
+        (approval,) = (await run.state()).pending_approvals
+        await run.resolve(approval.request.approval_id, "approved", by="ann")
+        worker = Worker(Host(log=world.log, registry=newer, worker="newer"))
+        serving = asyncio.create_task(worker.serve())
+        journal = await run._journal()
+        async with asyncio.timeout(WAIT_S):
+            await journal.follow_until(lambda state: bool(state.left))
+        worker.stop()
+        await serving
+    async with world.runtime() as rt:
+        await rt.drive(run.run_id)
+        await end(rt.get_run(run.run_id))
+
+
 class Shelf:
     """Stored knowledge of one thing."""
 
@@ -673,5 +697,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         remembering,
         from_a_newer_writer,
         put_aside,
+        left,
     )
 }

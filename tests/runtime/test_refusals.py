@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,17 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
-from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime import (
+    CAPABILITIES,
+    Agent,
+    RalphLoop,
+    Registry,
+    Runtime,
+    Swarm,
+    ToolContext,
+    durable,
+    tool,
+)
 from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
 
 from .conftest import Place, call, calls, says
@@ -219,19 +231,23 @@ async def test_an_unknown_tool_name_is_refused(place: Place, script: Script) -> 
         await place.start(agent)
 
 
-async def test_a_worker_without_the_tool_leaves_the_run_to_others_and_then_says_so(
-    script: Script, log: Log
+async def test_a_worker_without_the_tool_leaves_the_run_to_one_that_has_it(
+    script: Script, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(durable, "LEFT_LOOKS", 2)
     full = Agent("helper", model=script(calls(call("search", query="x")), says("done")), tools=[search])
     bare = Agent("helper", model=full.config.model, tools=["search"])
-    place = Place(log, "durable", __import__("contextlib").AsyncExitStack())
-    async with place._stack:
-        await place.open(bare)
-        async with Runtime.open(log=log, registry=Registry(agents=[full])) as submitter:
-            run = await submitter.start(full, "question", executor="durable")
-            with pytest.raises(RunFailed, match="search") as failure:
-                await run.result(timeout_s=30)
-            assert failure.value.error_type == "not_registered"
+    async with contextlib.AsyncExitStack() as stack:
+        place = Place(log, "durable", stack)
+        runtime = await place.open(bare, workers=2)
+        run = await runtime.start(full, "question", executor="durable")
+        journal = await run._journal()
+        async with asyncio.timeout(30):
+            await journal.follow_until(lambda state: bool(state.left))
+        assert "there is no tool 'search'" in (await run.pending()).left[0]
+        place.registry = Registry(agents=[full])
+        await place.add_worker("worker-2")
+        assert (await run.result(timeout_s=30)).output == "done"
 
 
 async def test_input_over_the_limit_is_refused_with_its_size(place: Place, script: Script) -> None:

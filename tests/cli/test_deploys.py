@@ -1,0 +1,118 @@
+"""A deploy as it happens: worker processes of the old and of the new version, side by side on a real server."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.commands import Project, Running
+
+Start = Callable[..., Running]
+
+OLD = '''
+"""The old version."""
+from foldlog.runtime import Agent, Registry, tool
+from shop import model, note
+
+@tool
+async def refund(amount: int) -> str:
+    """Give money back."""
+    return note(f"refund {amount}")
+
+@tool
+async def bill(amount: int) -> str:
+    """Send a bill."""
+    return note(f"bill {amount}")
+
+@tool
+async def pay(amount: int) -> str:
+    """Pay."""
+    return note(f"pay {amount}")
+
+def agent(name, used):
+    return Agent(name, model=model(used.spec.name), tools=[used], hitl_tools=[used.spec.name])
+
+removes, renames, requires = agent("removes", refund), agent("renames", bill), agent("requires", pay)
+registry = Registry(agents=[removes, renames, requires])
+'''
+
+NEW = '''
+"""The new version: `refund` is gone, `bill` is `invoice`, and `pay` wants a currency."""
+from foldlog.runtime import Agent, Registry, tool
+from shop import model, note
+
+@tool
+async def invoice(amount: int) -> str:
+    """Send a bill."""
+    return note("by the new version")
+
+@tool
+async def pay(amount: int, currency: str) -> str:
+    """Pay."""
+    return note("by the new version")
+
+registry = Registry(agents=[
+    Agent("removes", model=model("refund"), tools=[]),
+    Agent("renames", model=model("bill"), tools=[invoice], hitl_tools=["invoice"]),
+    Agent("requires", model=model("pay"), tools=[pay], hitl_tools=["pay"]),
+])
+'''
+
+SHOP = """
+import json
+from pathlib import Path
+
+def note(line):
+    with Path("diary").open("a") as diary:
+        diary.write(line + "\\n")
+    return "done"
+
+def model(tool):
+    path = Path(f"{tool}.json").absolute()
+    call = {"id": "c1", "name": tool, "arguments": {"amount": 5}}
+    path.write_text(json.dumps({"turns": [{"tool_calls": [call]}, {"text": ["all done"]}]}))
+    return f"scripted:{path}"
+"""
+
+LACKS = {
+    "removes": "there is no tool 'refund'",
+    "renames": "there is no tool 'bill'",
+    "requires": "the tool 'pay' has changed: it requires 'currency' now",
+}
+
+
+def worker(start: Start, version: str, name: str) -> Running:
+    running = start("worker", f"{version}:registry", "--name", name)
+    running.until(f"worker {name} serves")
+    return running
+
+
+def test_runs_of_the_old_version_wait_for_a_worker_of_it_and_nothing_they_did_is_lost(
+    project: Project, start: Start
+) -> None:
+    place = Path(project.place)
+    for name, source in (("shop", SHOP), ("old_version", OLD), ("new_version", NEW)):
+        (place / f"{name}.py").write_text(source)
+    old = worker(start, "old_version", "old")
+    for agent in LACKS:
+        began = project.run("run", f"old_version:{agent}", "q", "--executor", "durable", "--no-wait")
+        assert began.code == 5
+    runs = {row["agent"]: row["run_id"] for row in project.run("runs", "list", "--json").document}
+    old.interrupt(signal.SIGTERM)
+    assert old.end().code == 0
+    new = worker(start, "new_version", "new")
+    for row in project.run("approvals", "list", "--json").document:
+        assert project.run("approvals", "approve", row["approval_id"]).code == 0
+    for agent, lacks in LACKS.items():
+        assert lacks in new.until(f"run {runs[agent]} waits for another worker")
+        assert lacks in project.run("runs", "pending", runs[agent]).out
+        assert lacks in project.run("runs", "show", runs[agent]).out
+    rows = {row["agent"]: row for row in project.run("runs", "list", "--json").document}
+    assert {
+        agent: (row["status"], row["waiting_for"], row["epoch"]) for agent, row in rows.items()
+    } == dict.fromkeys(LACKS, ("running", "worker", 1))
+    assert all(lacks in rows[agent]["reason"] for agent, lacks in LACKS.items())
+    worker(start, "old_version", "older")
+    for run in runs.values():
+        ended = project.run("runs", "stream", run)
+        assert (ended.code, ended.out) == (0, "all done\n")
+    assert sorted((place / "diary").read_text().splitlines()) == ["bill 5", "pay 5", "refund 5"]
