@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.errors import Error, ProtocolError
@@ -26,6 +26,7 @@ Handler = Callable[[bytes, bytes, bytes, bytes], None]
 
 _log = logging.getLogger(__name__)
 
+LOST = "the connection was lost"
 ARRIVAL_BYTES = 64 * 1024
 """How much is read from the socket at once."""
 TURN_BYTES = 8 * 1024
@@ -88,7 +89,14 @@ class Link(Client):
             self._late_flush.cancel()
             self._late_flush = None
         if self._pending and self.up and self._transport is not None:
-            self._transport.write(b"".join(self._pending))
+            try:
+                self._transport.write(b"".join(self._pending))
+            except (
+                OSError
+            ) as error:  # it broke, and nobody has said so yet: who waits for an answer is told then
+                self.forget_unsent()
+                self._later(self._process_op_err(error))
+                return
             self.forget_unsent()
             if not isinstance(self._transport, TcpTransport):
                 self._later(self._drain(self._transport))
@@ -177,6 +185,11 @@ class Link(Client):
         else:
             await self._process_op_err(Error(f"nats: {text}"))
 
+    async def _connect_to_server(self, server: Srv) -> None:
+        await super()._connect_to_server(server)
+        if type(self._transport) is TcpTransport:
+            self._transport.__class__ = _Tcp
+
     async def _read_loop(self) -> None:
         """nats-py's task that reads: what it still gets to see is the end of the connection."""
         if isinstance(self._transport, TcpTransport):
@@ -186,11 +199,32 @@ class Link(Client):
     def _take_short_cut(self, tcp: Any) -> None:
         """Read past the stream from here on, beginning with what it holds already."""
         reader, socket = tcp._io_reader, tcp._io_writer.transport  # noqa: SLF001  # see the head of this module
+        if socket.is_closing():
+            return  # it broke already, which the stream knows
         socket.set_protocol(_ShortCut(socket.get_protocol(), reader, self._ps))
         socket.set_write_buffer_limits(0)  # uvloop else keeps what is written until its turn ends
         held: bytearray = reader._buffer  # noqa: SLF001
         self._ps.feed(held)
         held.clear()
+
+
+class _Tcp(TcpTransport):
+    """A socket that uvloop has closed is a lost connection, as in asyncio, and not a `RuntimeError`.
+
+    nats-py takes no `RuntimeError` for the loss of a connection: its reconnecting would end with one.
+    """
+
+    def write(self, payload: bytes) -> None:
+        try:
+            super().write(payload)  # type: ignore[no-untyped-call] # nats-py's
+        except RuntimeError as error:
+            raise ConnectionResetError(LOST) from error
+
+    def writelines(self, payload: list[bytes]) -> None:
+        try:
+            super().writelines(payload)  # type: ignore[no-untyped-call] # nats-py's
+        except RuntimeError as error:
+            raise ConnectionResetError(LOST) from error
 
 
 class _ShortCut(asyncio.BufferedProtocol):

@@ -434,6 +434,9 @@ class Wire:
             call.fail(Unanswered(why))
 
     async def _disconnected(self) -> None:
+        if self._up.is_set() and not self._closed:
+            cause = f" ({self._trouble})" if self._trouble else ""
+            _log.warning("the connection to the NATS server at %s broke%s; it is made again", self.url, cause)
         self._up.clear()
         self._link.forget_unsent()
         self._fail_all(f"the connection to the NATS server at {self.url} broke before an answer came")

@@ -1,0 +1,47 @@
+"""On uvloop, which the command line uses, a socket that broke is a lost connection, too, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import pytest
+import uvloop
+from foldlog.eventlog import DraftPiece, LogUnavailable
+from foldlog.eventlog.conformance.suite import everything, run_in
+from foldlog.eventlog.embedded import EphemeralServer
+from foldlog.eventlog.jetstream import JetStreamLog
+
+PIECE = DraftPiece(run="r", step=1, attempt=1, epoch=1, channel="text", offset=0, text="a", at=0.0)
+
+
+def socket_of(log: JetStreamLog) -> Any:
+    return log._wire._link._transport._io_writer.transport
+
+
+async def broken_under_use(unhandled: list[Any]) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    async with EphemeralServer() as server, JetStreamLog.open(server.url, shards=1) as log:
+        run = run_in(log)
+        await run.append()
+        for _ in range(3):
+            socket_of(log).abort()
+            for _ in range(3):  # what a model says, in one turn of the loop and in the next
+                with contextlib.suppress(LogUnavailable):
+                    await log.drafts.publish("r", PIECE)
+                await asyncio.sleep(0)
+            assert await everything(log.events.read(run.subject)) == run.stored
+        await run.append()
+        assert await everything(log.events.read(run.subject)) == run.stored
+
+
+def test_a_broken_socket_fails_no_draft_and_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    unhandled: list[Any] = []
+    with caplog.at_level(logging.INFO):
+        uvloop.run(broken_under_use(unhandled))
+    assert unhandled == []
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 3, told
+    assert all("broke" in line and "it is made again" in line for line in told)
