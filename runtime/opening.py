@@ -20,10 +20,17 @@ MEMORY = "memory://"
 
 @contextlib.asynccontextmanager
 async def open_log(
-    url: str | None, namespace: str, *, name: str = "", lease_s: float = 10.0, given: Log | None = None
+    url: str | None,
+    namespace: str,
+    *,
+    name: str = "",
+    role: str = "caller",
+    lease_s: float = 10.0,
+    given: Log | None = None,
 ) -> AsyncIterator[Log]:
     """The log at `url`; None is `NATS_URL`, else the embedded server of this project, which is started if need be.
 
+    `role` is that of the process, if `FOLDLOG_ROLE` says nothing else.
     Raises `ConfigError`, `LogUnavailable`.
     """
     if given is not None:
@@ -43,7 +50,9 @@ async def open_log(
         raise ConfigError(
             f"the log's URL {address!r} must begin with nats://, tls://, ws://, wss:// or memory://"
         )
-    async with JetStreamLog.open(address, namespace=namespace, name=name, ack_wait_s=lease_s) as log:
+    async with JetStreamLog.open(
+        address, namespace=namespace, name=name, role=role, ack_wait_s=lease_s
+    ) as log:
         yield log
 
 

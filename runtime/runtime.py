@@ -111,6 +111,7 @@ class Runtime:
         self._durable = DurableExecutor(host)
         self._executors = {"local": self._local, "durable": self._durable}
         self._index: RunIndex | None = None
+        self._presence, self._appearing, self._present = contextlib.AsyncExitStack(), asyncio.Lock(), False
         self.telling = weakref.WeakValueDictionary[str, asyncio.Lock]()
         """By run: who tells it something from here takes turns, since all but one would only conflict."""
 
@@ -152,7 +153,7 @@ class Runtime:
             )
             runtime = cls(opened, registered, host)
             runtime._executors.update(executors or {})
-            await stack.enter_async_context(opened.leases.presence(worker))
+            await stack.enter_async_context(runtime._presence)
             stack.push_async_callback(registered.aclose)
             stack.push_async_callback(runtime.aclose)
             yield runtime
@@ -170,6 +171,13 @@ class Runtime:
             known = ", ".join(sorted(self._executors))
             raise ConfigError(f"unknown executor {name!r}; known executors: {known}")
         return self._executors[name]
+
+    async def _be_present(self, executor: Executor) -> None:
+        """Let others notice if this process dies, before it drives a run; one that only reads or submits need not."""
+        async with self._appearing:
+            if not self._present and executor is not self._durable:
+                await self._presence.enter_async_context(self.log.leases.presence(self._host.worker))
+                self._present = True
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -231,6 +239,7 @@ class Runtime:
         )
         self._check_memory(submitted, chosen)
         subject, recorded = await self._place(submitted, run_id)
+        await self._be_present(chosen)
         if not await chosen.submit(subject, recorded, agent):
             await self._same_run(subject, submitted)
             await chosen.drive(subject, agent)  # its first submitter may be gone
@@ -299,6 +308,7 @@ class Runtime:
                 raise RunConflict(
                     f"the run {subject.id} exists, and is not this fork; choose another id", run_id=subject.id
                 )
+        await self._be_present(chosen)
         await chosen.drive(subject, given)
         return RunHandle(self, subject.id, given, subject)
 
@@ -429,7 +439,9 @@ class Runtime:
 
     async def drive(self, run_id: str, executor: str = "local") -> None:
         """Get a run that nobody drives driven on. Raises `RunNotFound`, `NotRegistered`."""
-        await self.executor(executor).drive(await self.locate(run_id))
+        chosen, subject = self.executor(executor), await self.locate(run_id)
+        await self._be_present(chosen)
+        await chosen.drive(subject)
 
     def list_runs(self, status: str | None = None, session: str | None = None) -> RunListing:
         """The runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""

@@ -19,7 +19,7 @@ import msgspec
 from ...eventlog.embedded import ServerInfo, ensure_server, find_binary, log_directory
 from ...eventlog.errors import ConfigError, FoldlogError
 from ...eventlog.jetstream.layout import SHARDS_KEY, Layout
-from ...eventlog.jetstream.opening import check_server, compression_setting
+from ...eventlog.jetstream.opening import check_server, compression_setting, role_setting
 from ...eventlog.jetstream.wire import Refused, Wire
 from .servers import address_of
 from .settings import Settings
@@ -146,7 +146,8 @@ def _binary(*, needed: bool) -> Check:
 
 async def _server(settings: Settings, url: str, info: ServerInfo | None) -> AsyncIterator[Check]:
     try:
-        wire = await Wire.open(url, name="foldlog doctor")
+        inbox = Layout(settings.namespace).inbox(role_setting("caller"))
+        wire = await Wire.open(url, inbox=inbox, name="foldlog doctor")
     except FoldlogError as error:
         yield Check(name="server", state="wrong", told=_first(error), remedy=_rest(error))
         return

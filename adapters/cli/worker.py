@@ -72,7 +72,9 @@ async def _work(
     screen, registry = Screen(settings), load_registry(path)
     check_name("the namespace", settings.namespace)
     called = check_name("the worker's name", name or _own_name())
-    async with open_log(settings.server, settings.namespace, name=called, lease_s=lease_s) as log:
+    async with open_log(
+        settings.server, settings.namespace, name=called, role="worker", lease_s=lease_s
+    ) as log:
         host = Host(
             log=log, registry=registry, worker=called, lease_s=lease_s, snapshot_events=snapshot_setting()
         )

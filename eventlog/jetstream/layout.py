@@ -39,6 +39,10 @@ class Layout:
         self.parse = lru_cache(maxsize=1024)(self._parse)
         self.draft = lru_cache(maxsize=1024)(self._draft)
 
+    def inbox(self, role: str) -> bytes:
+        """What the subjects of answers begin with. Raises `ConfigError` for a role that is not a name."""
+        return f"_INBOX.{self.namespace}.{check_name('the role', role)}".encode()
+
     def shard(self, shard: int) -> str:
         """The stream of a shard. Raises `ValueError` for a number that is none."""
         if not 0 <= shard < SHARDS_MAX:

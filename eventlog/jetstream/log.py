@@ -13,7 +13,7 @@ from .drafts import JetStreamDrafts
 from .events import JetStreamEvents
 from .layout import Layout
 from .leases import JetStreamLeases
-from .opening import Namespace, check_server
+from .opening import Namespace, check_server, role_setting
 from .snapshots import JetStreamSnapshots
 from .timers import JetStreamTimers
 from .wakeups import JetStreamWakeups
@@ -46,7 +46,7 @@ class JetStreamLog:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(
+    async def open(  # noqa: PLR0913 - the options
         cls,
         url: str,
         *,
@@ -55,6 +55,7 @@ class JetStreamLog:
         clock: Clock | None = None,
         ack_wait_s: float = 30.0,
         name: str = "",
+        role: str = "caller",
         connect_timeout_s: float = 5.0,
         request_timeout_s: float = 5.0,
     ) -> AsyncIterator[JetStreamLog]:
@@ -65,14 +66,19 @@ class JetStreamLog:
         has. `FOLDLOG_REPLICAS` says how many servers of a cluster keep each stream, by default 3, and
         `FOLDLOG_COMPRESSION` whether streams that are made compress what they keep on disk: s2, by default none.
         `ack_wait_s` is how long the holder of a wake-up may stay silent. `name` is what the server calls the
-        connection.
+        connection. Answers come to subjects that begin with `_INBOX.<namespace>.<role>`; `FOLDLOG_ROLE` goes before
+        `role`.
 
         Raises `LogUnavailable` when no server answers within `connect_timeout_s`, and `ConfigError` when one does that
         cannot be used: credentials refused, too old, without JetStream, made with another number of shards.
         """
         layout = Layout(namespace)
         wire = await Wire.open(
-            url, name=name, connect_timeout_s=connect_timeout_s, request_timeout_s=request_timeout_s
+            url,
+            inbox=layout.inbox(role_setting(role)),
+            name=name,
+            connect_timeout_s=connect_timeout_s,
+            request_timeout_s=request_timeout_s,
         )
         try:
             check_server(wire)

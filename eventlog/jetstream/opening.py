@@ -65,6 +65,11 @@ def replicas_setting() -> int | None:
     return int(given)
 
 
+def role_setting(default: str) -> str:
+    """`FOLDLOG_ROLE`: the role that the user has at the server, by which the subjects of answers are told apart."""
+    return os.environ.get("FOLDLOG_ROLE") or default
+
+
 def compression_setting() -> str | None:
     """`FOLDLOG_COMPRESSION`, None if it is not set. Raises `ConfigError` for anything but none and s2."""
     given = os.environ.get("FOLDLOG_COMPRESSION")

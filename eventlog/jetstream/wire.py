@@ -125,7 +125,9 @@ class Wire:
         self._link = Link(self._denied)
         self._calls: dict[bytes, _Call] = {}
         self._count = 0
+        self._inbox_prefix = b"_INBOX"
         self._inbox = b""
+        self._unheard: str | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._up = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -142,16 +144,19 @@ class Wire:
         cls,
         url: str,
         *,
+        inbox: bytes,
         name: str = "",
         connect_timeout_s: float = 5.0,
         request_timeout_s: float = 5.0,
     ) -> Wire:
         """Connect to one of the servers of `url` (separated by commas), trying again for `connect_timeout_s`.
 
-        `user:password@` or `token@` in the URL is used, and the credentials file that `NATS_CREDS` names.
+        Answers come to subjects that begin with `inbox`, of which every connection has its own. `user:password@` or
+        `token@` in the URL is used, and the credentials file that `NATS_CREDS` names.
         Raises `ConfigError` for a URL or credentials that cannot work, else `LogUnavailable`.
         """
         wire = cls(servers_of(url), name, request_timeout_s)
+        wire._inbox_prefix = inbox
         await wire._connect(connect_timeout_s)
         wire._inbox = wire._link.new_inbox().encode() + b"."
         wire.subscribe_now(wire._inbox + b"*", wire._take)
@@ -191,6 +196,7 @@ class Wire:
                 max_reconnect_attempts=-1,
                 ping_interval=_PING_INTERVAL_S,  # type: ignore[arg-type]  # as above
                 user_credentials=credentials_file(),
+                inbox_prefix=self._inbox_prefix,
             )
         except ImportError as error:
             package = (
@@ -293,6 +299,9 @@ class Wire:
         """
         if not self._link.up:
             raise self._unreachable()
+        if self._unheard is not None:
+            asker.set_exception(ConfigError(self._unheard))
+            return
         token = self._expect(asker, subject, parts, timeout_s)
         self._link.send(_publication(subject, self._inbox + token, header, data))
 
@@ -448,6 +457,7 @@ class Wire:
 
     async def _reconnected(self) -> None:
         self._trouble = ""
+        self._unheard = None
         self._attempts = 0
         self._up.set()
         self._tell(self.on_up)
@@ -474,6 +484,15 @@ class Wire:
             self._forgo(text, self._dispensable[subject])
             return
         message = f"the NATS server at {self.url} does not allow this user what foldlog needs: {text}"
+        if subject == self._inbox + b"*":
+            message += (
+                ". Answers come there, by the namespace and the role of a connection: set FOLDLOG_ROLE to the role of "
+                "this user, and use the namespace that it may use"
+            )
+            self._unheard = message
+            for call in [*self._calls.values()]:
+                call.fail(ConfigError(message))
+            return
         _log.error(message)
         if match:
             if match["what"].lower() == "publish":
