@@ -80,7 +80,8 @@ class Turn(StrictTable):
     """One answer: reasoning, then text, then tool calls.
 
     `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` is said instead of
-    `text` from the second attempt on. Without `usage` the answer cost nothing.
+    `text` from the second attempt on. Without `usage` the answer cost nothing. `finish_reason` says that the answer is
+    cut.
     """
 
     text: Pieces = Field(default_factory=list)
@@ -91,6 +92,7 @@ class Turn(StrictTable):
     delay_ms: Milliseconds = 0
     chunk_delay_ms: Milliseconds = 0
     error: ScriptedError | None = None
+    finish_reason: Literal["length", "content_filter"] | None = None
 
     def pieces(self, attempt: int) -> Iterator[Delta]:
         """Yield the answer without its end, as the `attempt`-th attempt gives it."""
@@ -104,7 +106,7 @@ class Turn(StrictTable):
         """The end of the answer."""
         read, written, total = self.usage.input_tokens, self.usage.output_tokens, self.usage.total_tokens
         return Finished(
-            reason="tool_calls" if self.tool_calls else "stop",
+            reason=self.finish_reason or ("tool_calls" if self.tool_calls else "stop"),
             usage=TokenUsage(
                 input_tokens=read,
                 output_tokens=written,

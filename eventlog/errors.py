@@ -156,13 +156,16 @@ class SessionBusy(FoldlogError):
 class RunFailed(FoldlogError):
     """The run ended with `status(error)`.
 
-    Attributes: `error_type`, `message`, `run_id`, `usage` (of the whole run), `steps` (completed).
+    Attributes: `error_type`, `message`, `run_id`, `usage` (of the whole run), `steps` (completed), `output` (the last
+    text that a completed step answered with; it may be cut, and may be empty).
     """
 
-    def __init__(self, error_type: str, message: str, *, run_id: str, usage: object, steps: int) -> None:
+    def __init__(
+        self, error_type: str, message: str, *, run_id: str, usage: object, steps: int, output: str = ""
+    ) -> None:
         super().__init__(f"run {run_id} failed with {error_type}: {message}")
         self.error_type, self.message, self.run_id = error_type, message, run_id
-        self.usage, self.steps = usage, steps
+        self.usage, self.steps, self.output = usage, steps, output
 
 
 class RunCancelled(FoldlogError):

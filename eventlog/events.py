@@ -133,6 +133,10 @@ class Step(Event, frozen=True, kw_only=True, tag="step"):
     usage: TokenUsage | None = None
 
 
+FinishReason = Literal["", "length", "content_filter"]
+"""Why an answer is not whole: cut at the limit of its length, or by the provider's filter; empty if it is whole."""
+
+
 class Text(Event, frozen=True, kw_only=True, tag="text"):
     """What the model said: complete in the log; in a stream a piece that begins at `offset` (in characters)."""
 
@@ -148,12 +152,13 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class Usage(Event, frozen=True, kw_only=True, tag="usage"):
-    """What one model round cost."""
+    """What one model round cost, and whether the provider cut its answer."""
 
     usage: TokenUsage
     model: str
     source: Literal["provider", "tiktoken", "estimate"] = "provider"
     cost_usd: str | None = None
+    finish_reason: FinishReason = ""
 
 
 class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
@@ -497,6 +502,7 @@ class PlannerReplied(Event, frozen=True, kw_only=True, tag="planner_replied"):
     source: Literal["provider", "tiktoken", "estimate"] = "provider"
     cost_usd: str | None = None
     phase: str = "planner"
+    finish_reason: FinishReason = ""
 
 
 class PlannerToolReturned(Event, frozen=True, kw_only=True, tag="planner_tool_returned"):
@@ -525,6 +531,7 @@ class SummaryMade(Event, frozen=True, kw_only=True, tag="summary_made"):
     source: Literal["provider", "tiktoken", "estimate"] = "provider"
     cost_usd: str | None = None
     phase: str = "summary"
+    finish_reason: FinishReason = ""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):
@@ -577,9 +584,13 @@ class Parked(Event, frozen=True, kw_only=True, tag="parked"):
 
 
 class OutputRejected(Event, frozen=True, kw_only=True, tag="output_rejected"):
-    """The final answer does not meet the output schema; the next step tells the model."""
+    """The final answer cannot stand as it is; the next step tells the model.
+
+    `reason`: it does not meet the output schema, or its length was cut and the model is asked to go on.
+    """
 
     message: str
+    reason: Literal["schema", "length"] = "schema"
 
 
 class ChildReturned(Event, frozen=True, kw_only=True, tag="child_returned"):
@@ -607,7 +618,10 @@ class Evaluated(Event, frozen=True, kw_only=True, tag="evaluated"):
 
 
 class OutputMade(Event, frozen=True, kw_only=True, tag="output_made"):
-    """The output of a run that coordinates others; directly before `status(completed)`."""
+    """The output of a run that coordinates others, or of an agent whose answer came in two parts.
+
+    It is directly before the run's terminal status, or before the error that it ends with.
+    """
 
     output: str
 

@@ -132,6 +132,8 @@ class TurnState(msgspec.Struct):
     steps: int = 0
     messages: list[Message] = []
     text: str = ""
+    output: str = ""
+    """The output, where the log says it apart from what was said: that of a coordinator, or an answer in two parts."""
     calls: dict[str, tuple[CallRequest, ToolResult | None]] = {}
 
     @property
@@ -153,7 +155,7 @@ class TurnState(msgspec.Struct):
             ended_at=self.ended_at,
             steps=self.steps,
             messages=tuple(self.messages),
-            output=self.messages[-1].content if completed else "",
+            output=(self.output or self.messages[-1].content) if completed else "",
         )
 
 
@@ -167,7 +169,7 @@ def fold_turn(state: TurnState, recorded: Recorded) -> None:
             _evolve(state, event, commit.at)
 
 
-def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None:
+def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None:  # noqa: C901 - one case each
     match event:
         case Submitted():
             state.submitted = event
@@ -178,8 +180,12 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None:
             state.steps += 1
         case Step():
             _close_round(state)
-        case Text(text=said) | OutputMade(output=said):  # the output of a run that coordinates others
+        case Text(text=said):
             state.text = said
+        case OutputMade(output=said):
+            state.output = said
+            if state.submitted is not None and state.submitted.kind != "agent":  # it has said nothing else
+                state.text = said
         case ToolCall():
             call = CallRequest(
                 id=event.tool_call_id or "", name=event.tool_name, arguments=written_arguments(event)

@@ -13,6 +13,7 @@ from ..eventlog.events import (
     ChildReturned,
     Error,
     Evaluated,
+    FinishReason,
     Parked,
     RalphIteration,
     ResultRecorded,
@@ -68,6 +69,8 @@ class CallState(msgspec.Struct):
     arguments: dict[str, Any]
     raw_arguments: str | None = None
     injected_args: dict[str, Any] = {}
+    cut: FinishReason = ""
+    """Why the answer that asked for it is not whole, if it is not."""
     approval_id: str | None = None
     """The latest approval about this call."""
     started: int = 0
@@ -123,6 +126,7 @@ class ModelCallState(msgspec.Struct):
     replied: bool = False
     text: str = ""
     usage: TokenUsage = TokenUsage()
+    finish_reason: FinishReason = ""
 
 
 class NodeState(msgspec.Struct):
@@ -302,6 +306,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """How often the run has tried again, by the type of the error."""
     output: str = ""
     output_rejections: int = 0
+    continued: str = ""
+    """The first part of an answer that was cut, while the model is asked to go on with it."""
     last_round: str = ""
     same_rounds: int = 0
     unknown_type: str | None = None

@@ -250,6 +250,7 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         usage_source=usage.source,
         model=usage.model,
         cost_usd=usage.cost_usd,
+        finish_reason=usage.finish_reason,
     )
 
 
@@ -272,6 +273,7 @@ def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
         model=event.model,
         cost_usd=event.cost_usd,
         phase=event.phase,
+        finish_reason=event.finish_reason,
     )
 
 
@@ -308,6 +310,7 @@ def _summary_made(state: RunState, event: SummaryMade) -> ModelReplied:
         model=event.model,
         cost_usd=event.cost_usd,
         phase=event.phase,
+        finish_reason=event.finish_reason,
     )
 
 
@@ -411,7 +414,7 @@ def _asked(state: RunState, event: ApprovalRequested) -> ToolAsked:
 
 def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
     """Whether the call has its result without a run of its tool."""
-    if call.raw_arguments is not None or call.name not in state.tools:
+    if call_problem(state, call) is not None:
         return True
     approval = state.approvals.get(call.approval_id or "")
     resolution = approval.resolution if approval is not None else None

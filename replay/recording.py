@@ -270,7 +270,7 @@ def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
 
 def _end(event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object]) -> Finished:
     return Finished(
-        reason="tool_calls" if calls else "stop",
+        reason=event.finish_reason or ("tool_calls" if calls else "stop"),
         usage=event.usage,
         usage_source=event.source,
         model=event.model,

@@ -81,7 +81,8 @@ _KEPT = {
     for cls in OBSERVABLE
 }
 _ADDED: dict[type[Event], tuple[str, ...]] = {
-    ApprovalRequested: ("reason", "injected_args", "postcondition", "evidence", "result")
+    ApprovalRequested: ("reason", "injected_args", "postcondition", "evidence", "result"),
+    Usage: ("finish_reason",),
 }
 """Fields that later releases added: left out while empty, so that what was written before keeps its digest."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, cast
 
 import pydantic
 from typing_extensions import TypeVar
@@ -41,6 +41,7 @@ class AgentFields(TypedDict, total=False):
     max_steps: int
     temperature: float | None
     max_tokens: int | None
+    on_length: Literal["error", "continue", "accept"]
     mcp_servers: Mapping[str, Mapping[str, Any]]
     output_schema: Mapping[str, Any] | None
     planning_enabled: bool

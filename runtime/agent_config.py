@@ -231,6 +231,8 @@ class AgentConfig(_Table):
     max_steps: Positive = 10
     temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
     max_tokens: Positive | None = None
+    on_length: Literal["error", "continue", "accept"] = "error"
+    """What becomes of a final answer that was cut at the limit of its length."""
     tools: Names = ()
     mcp_servers: dict[Name, JsonObject] = {}
     output_schema: JsonObject | None = None

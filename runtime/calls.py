@@ -88,7 +88,7 @@ def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> It
 
 def _cleared(state: RunState, call: CallState) -> bool:
     """Whether nothing but time and locks stands between the call and its run."""
-    if call.orphaned or call.raw_arguments is not None or call.name not in state.tools:
+    if call.orphaned or call_problem(state, call) is not None:
         return False
     approval = state.approvals.get(call.approval_id or "")
     if approval is None:
@@ -132,10 +132,10 @@ def _is_unsafe(state: RunState, call: CallState) -> bool:
     return spec is not None and spec.effect == "unsafe"
 
 
-def called(turn: Turn, request: CallRequest) -> None:
-    """The model asked for a tool."""
+def called(turn: Turn, request: CallRequest, *, cut: bool = False) -> None:
+    """The model asked for a tool. `cut`: it is the last call of an answer that was cut at the limit of its length."""
     state = turn.state
-    executable, injected, raw = written(turn, request)
+    executable, injected, raw = written(turn, request, cut=cut)
     turn.add(
         ToolCall(
             step=state.step,
@@ -153,8 +153,15 @@ def called(turn: Turn, request: CallRequest) -> None:
     )
 
 
-def written(turn: Turn, request: CallRequest) -> tuple[dict[str, Any], dict[str, Any], str | None]:
-    """The executable arguments of a call, the injected ones, and the text of what is no JSON object."""
+def written(
+    turn: Turn, request: CallRequest, *, cut: bool = False
+) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """The executable arguments of a call, the injected ones, and the text of what is no JSON object.
+
+    A cut call without any arguments is not a call without arguments: the cut came before their first character.
+    """
+    if cut and not request.arguments.strip():
+        return {}, {}, request.arguments
     tool = turn.state.tools.get(request.name)
     names = of_others(request.name, tool.source if tool is not None else "", turn.rules.injected_tool_args)
     bounded = keeps(turn.state.submitted, NESTING_BOUND)
@@ -177,7 +184,14 @@ def free_id(given: str, instead: str, is_taken: Callable[[str], bool], *, distin
 
 
 def call_problem(state: RunState, call: CallState) -> str | None:
-    """What no tool can mend: arguments that are none, or a name that the run does not know."""
+    """What no tool can mend: arguments that are none, or a name that the run does not know; or a cut answer."""
+    if call.cut == "content_filter":
+        return "not run: the provider's content filter stopped the answer that made this call"
+    if call.raw_arguments is not None and call.cut:
+        return (
+            "not run: your answer was cut at the limit of its length before the arguments of this call were complete; "
+            "make the call again with shorter arguments, or split it into several calls"
+        )
     if call.raw_arguments is not None:
         return "the arguments are not a JSON object"
     if call.name not in state.tools:

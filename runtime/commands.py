@@ -9,6 +9,7 @@ import msgspec
 from ..eventlog.events import (
     ChildReturned,
     Event,
+    FinishReason,
     KnowledgeFound,
     MemoryHydrated,
     TokenUsage,
@@ -78,6 +79,7 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     cost_usd: str | None = None
     phase: str = ""
+    finish_reason: FinishReason = ""
 
 
 class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):

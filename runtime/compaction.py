@@ -91,6 +91,7 @@ def replied(turn: Turn, reply: ModelReplied) -> None:
                 source=reply.usage_source if reply.usage else "estimate",
                 cost_usd=reply.cost_usd,
                 phase=reply.phase,
+                finish_reason=reply.finish_reason,
             )
         )
 

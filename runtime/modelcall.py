@@ -17,7 +17,7 @@ from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
 from .json_values import as_stored, bounded, seconds_of, sound
-from .models import HEARD, CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta
+from .models import HEARD, CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta, cut_reason
 from .request import model_request
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFa
         model=answer.finished.model or request.model,
         cost_usd=used.cost_usd,
         phase=effect.phase,
+        finish_reason=cut_reason(answer.finished.reason),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..eventlog.errors import FoldlogError
-from ..eventlog.events import TokenUsage, ToolSchema
+from ..eventlog.events import FinishReason, TokenUsage, ToolSchema
 from ..projections.messages import CallRequest, Message, Place
 from ..projections.tokens import TokenSource
 
@@ -77,7 +77,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The answer is complete. It is the last thing a provider yields; a stream without it was cut."""
 
     reason: str
-    """stop, tool_calls, length, content_filter, or the provider's own word."""
+    """stop, tool_calls, length, content_filter, or the provider's own word (`cut_reason`)."""
     usage: TokenUsage | None = None
     """Null where the server says nothing of it; it is counted then."""
     usage_source: TokenSource = "provider"
@@ -88,12 +88,38 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 Delta = TextDelta | ReasoningDelta | CallDelta | Finished
 
+_CUT_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "max_completion_tokens": "length",
+    "max_length": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
+    "token_limit": "length",
+    "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "sensitive": "content_filter",
+}
+"""The words of OpenAI, Anthropic, Bedrock, Gemini, Mistral, Cohere, Zhipu and servers that speak like them."""
+
+
+def cut_reason(reason: str) -> FinishReason:
+    """Why the provider cut an answer, from its own word in any case; empty for one that ended by itself."""
+    return _CUT_REASONS.get(reason.lower(), "")
+
 
 class ModelError(FoldlogError):
     """A model call failed. `error_type` decides what happens (agent.md section 8).
 
     transient, rate_limit: tried again, not before `retry_after_s` when the server gave one.
-    context_overflow: the history has to shrink. quota, auth, invalid_request: never tried again.
+    context_overflow: the history has to shrink. quota, auth, content_filter, invalid_request: never tried again.
     """
 
     error_type: str = "transient"
@@ -139,6 +165,12 @@ class AuthenticationFailed(ModelError):
     error_type = "auth"
 
 
+class ContentFiltered(ModelError):
+    """The provider's filter refuses the request."""
+
+    error_type = "content_filter"
+
+
 class InvalidRequest(ModelError):
     """The provider refuses the request as it stands."""
 
@@ -154,6 +186,7 @@ MODEL_ERRORS: dict[str, type[ModelError]] = {
         ContextOverflow,
         QuotaExceeded,
         AuthenticationFailed,
+        ContentFiltered,
         InvalidRequest,
     )
 }
@@ -191,6 +224,7 @@ __all__ = [
     "CallDelta",
     "CallRequest",
     "CircuitOpen",
+    "ContentFiltered",
     "ContextOverflow",
     "Delta",
     "Finished",
@@ -205,4 +239,5 @@ __all__ = [
     "TextDelta",
     "ToolSchema",
     "TransientModelError",
+    "cut_reason",
 ]

@@ -17,6 +17,7 @@ from .offloading import artifact_id
 from .policy import verdict_on
 from .request import PLANNER
 from .rules import PLANNER_OFFLOADS, Rules, keeps
+from .steps import truncation
 from .turn import Turn
 
 ROUNDS_MAX = 5
@@ -54,6 +55,8 @@ def go_on(turn: Turn) -> None:
         asking.ask_again(turn, model, PLANNER)
     elif not state.planning.calls and not _has_last_word(state):
         asking.ask(turn, model, PLANNER)
+    elif _end_cut(turn):
+        return
     elif _has_last_word(state):
         turn.add(PlanMade(plan=state.planning.messages[-1].content.strip()))
     else:
@@ -64,6 +67,17 @@ def _has_last_word(state: RunState) -> bool:
     """A reply without calls, or the last that it may give, whatever it asks for."""
     last = state.planning.messages[-1]
     return last.role == "assistant" and (not last.tool_calls or state.planning.rounds >= ROUNDS_MAX)
+
+
+def _end_cut(turn: Turn) -> bool:
+    """End the run if the provider cut the plan and the agent does not accept it; a plan is never gone on with."""
+    cut = turn.state.model.finish_reason
+    if cut == "content_filter":
+        message = "the provider's content filter stopped the planner's answer"
+        turn.fail("content_filter", message, recoverable=False, step=None)
+    elif cut == "length" and turn.rules.on_length != "accept" and _has_last_word(turn.state):
+        turn.fail("output_truncated", truncation(turn.rules, "the plan"), recoverable=False, step=None)
+    return turn.state.over
 
 
 def _refuse(turn: Turn) -> None:
@@ -94,20 +108,21 @@ def replied(turn: Turn, reply: ModelReplied) -> None:
         PlannerReplied(
             round=turn.state.planning.rounds + 1,
             text=reply.text,
-            calls=_calls(turn, reply.calls),
+            calls=_calls(turn, reply.calls, cut=reply.finish_reason == "length"),
             usage=reply.usage or TokenUsage(),
             model=reply.model,
             source=reply.usage_source if reply.usage else "estimate",
             cost_usd=reply.cost_usd,
+            finish_reason=reply.finish_reason,
         )
     )
 
 
-def _calls(turn: Turn, requests: tuple[CallRequest, ...]) -> list[PlannerCall]:
+def _calls(turn: Turn, requests: tuple[CallRequest, ...], *, cut: bool) -> list[PlannerCall]:
     planning, calls = turn.state.planning, list[PlannerCall]()
     taken = set(planning.places)
     for index, request in enumerate(requests):
-        executable, injected, raw = written(turn, request)
+        executable, injected, raw = written(turn, request, cut=cut and request is requests[-1])
         instead = f"plan-{planning.rounds + 1}-{index}"
         call_id = free_id(
             request.id,

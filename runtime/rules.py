@@ -118,6 +118,8 @@ class Rules(msgspec.Struct, frozen=True):
     max_steps: int = 10
     temperature: float | None = None
     max_tokens: int | None = None
+    on_length: Literal["error", "continue", "accept"] = "error"
+    """What becomes of a final answer that the provider cut at the limit of its length."""
     output_schema: dict[str, Any] | None = None
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[Effect] = frozenset()
@@ -177,6 +179,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         max_steps=config.get("max_steps", 10),
         temperature=config.get("temperature"),
         max_tokens=config.get("max_tokens"),
+        on_length=config.get("on_length", "error"),
         output_schema=config.get("output_schema"),
         hitl_tools=frozenset(config.get("hitl_tools") or ()),
         policy=msgspec.convert(config.get("policy") or {}, Policy),

@@ -88,7 +88,7 @@ TOKEN_EXPIRY_S = 24 * 3600.0
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended well; `reason` is empty, or `budget_limit`.
+    """How a run ended well; `reason` is empty, `budget_limit`, or `length`: the output is cut, and accepted as such.
 
     `usage` and `cost_usd` (a decimal, null if a price is unknown) are those of the run and all below it.
     """
@@ -582,6 +582,7 @@ class RunHandle(Generic[OutputT]):
                 run_id=self.run_id,
                 usage=outcome.usage + outcome.inner_usage,
                 steps=outcome.steps_completed,
+                output=outcome.output,
             )
         output: Any = outcome.output
         stopped = terminal.reason == "budget_limit"  # the text is ours, and no answer

@@ -38,6 +38,7 @@ from ..eventlog.events import (
     MessageQueued,
     ModelFailed,
     ModelRequested,
+    OutputMade,
     Parked,
     PauseRequested,
     Prepared,
@@ -85,7 +86,7 @@ _DRIVING = (
 _REPLY = (ModelFailed, ModelRequested, Reasoning, Text, Usage, ToolCall)
 _TOLD = frozenset({"succeeded", "failed"})
 """Outcomes of unverifiable calls that people told."""
-_BOUNDARY = (Budget, MessageInjected, ModelFailed, ModelRequested)
+_BOUNDARY = (Budget, MessageInjected, ModelFailed, ModelRequested, OutputMade)
 """What the core decides anew where a step has not begun."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..eventlog.events import (
     MessageInjected,
+    OutputMade,
     OutputRejected,
     Parked,
     Reasoning,
@@ -18,7 +19,14 @@ from .approving import request_approval
 from .arguments import schema_problem
 from .calls import approval_needed, called
 from .commands import ModelReplied
+from .rules import Rules
 from .turn import Turn
+
+GO_ON = (
+    "Your answer was cut at the limit of its length. Go on exactly where it stands: begin with the very next "
+    "characters, and repeat nothing."
+)
+"""What the model is told whose answer is to go on."""
 
 
 def pause(turn: Turn) -> bool:
@@ -70,10 +78,11 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
             model=reply.model,
             source=reply.usage_source if reply.usage else "estimate",
             cost_usd=reply.cost_usd,
+            finish_reason=reply.finish_reason,
         )
     )
     for request in reply.calls:
-        called(turn, request)
+        called(turn, request, cut=reply.finish_reason == "length" and request is reply.calls[-1])
     approvals = [(c, asks) for c in state.calls.values() if (asks := approval_needed(turn, c)) is not None]
     for call, asks in approvals:
         request_approval(turn, call, asks.kind, asks.reason)
@@ -84,12 +93,19 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
 def complete(turn: Turn) -> None:
     """End the step; an answer without calls ends the run, unless it has to be given again."""
     state, rules = turn.state, turn.rules
-    final = not state.calls
+    final, cut = not state.calls, state.model.finish_reason
     step_usage = state.model.usage
     offloaded = offloading.told(state)
     turn.add(Step(step=state.step, status="completed", completed_at=turn.now, usage=step_usage))
     if offloaded is not None:
         turn.add(offloaded)
+    if cut == "content_filter":
+        _end_cut(
+            turn,
+            "content_filter",
+            "the provider's content filter stopped the answer; what came stands in its text",
+        )
+        return
     if not final:
         if state.same_rounds >= rules.loop_threshold > 0:
             times = f"{state.same_rounds} rounds in a row asked for the same tool calls"
@@ -97,10 +113,44 @@ def complete(turn: Turn) -> None:
         return
     if state.queue:
         return
-    problem = schema_problem(state.output, rules.output_schema)
-    if problem is None:
-        turn.add(Status(status="completed"))
+    output = state.continued + state.output
+    problem = schema_problem(output, rules.output_schema)
+    if cut == "length" and (rules.on_length != "accept" or problem is not None):
+        _go_on_or_end(turn)
+    elif problem is None:
+        if state.continued:
+            turn.add(OutputMade(output=output))
+        turn.add(Status(status="completed", reason=cut))
     elif state.output_rejections:
         turn.fail("output_invalid", problem, recoverable=False, step=None)
     else:
         turn.add(OutputRejected(message=f"The answer does not match the required output schema: {problem}"))
+
+
+def _go_on_or_end(turn: Turn) -> None:
+    """Ask once to go on with a final answer that was cut at the limit of its length, if the agent says so.
+
+    JSON that was cut is not asked for again: the model would begin it from the start, and be cut at the same place.
+    """
+    state, rules = turn.state, turn.rules
+    goes_on = rules.on_length == "continue" and rules.output_schema is None and state.step < rules.max_steps
+    if goes_on and state.output and not state.continued:
+        turn.add(OutputRejected(message=GO_ON, reason="length"))
+    else:
+        _end_cut(turn, "output_truncated", truncation(rules, "the answer"))
+
+
+def _end_cut(turn: Turn, error_type: str, message: str) -> None:
+    """End the run with what there is of its answer kept as its output."""
+    if turn.state.continued:
+        turn.add(OutputMade(output=turn.state.continued + turn.state.output))
+    turn.fail(error_type, message, recoverable=False, step=None)
+
+
+def truncation(rules: Rules, what: str) -> str:
+    """What is told of something that the provider cut at the limit of its length, and what helps."""
+    limit = (
+        f"max_tokens is {rules.max_tokens}" if rules.max_tokens is not None else "the provider's own limit"
+    )
+    remedy = 'raise max_tokens, or set on_length = "continue" or "accept"'
+    return f"{what} was cut at the limit of its length ({limit}); {remedy}"

@@ -37,7 +37,7 @@ from ...eventlog.events import (
     Usage,
 )
 from .escaping import exact, one_line, shown
-from .views import ASK, BAD, CALL, DIM, GOOD, detail_parts, tokens
+from .views import ASK, BAD, CALL, DIM, GOOD, detail_parts, tokens, told_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case Usage():
             tried = f", attempt {so_far.attempt}" if so_far.attempt > 1 else ""
             took_s = event.at - so_far.model_at if so_far.model_at else None
-            return row("model", f"{event.model}: {tokens(event.usage)}{tried}", took_s)
+            detail = f"{event.model}: {tokens(event.usage)}{tried}{told_cut(event.finish_reason)}"
+            return row("model", detail, took_s, BAD if event.finish_reason else "")
         case Text():
             return row("text", one_line(event.text))
         case Reasoning():

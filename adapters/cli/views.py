@@ -24,6 +24,7 @@ from ...eventlog.events import (
     Custom,
     Error,
     Event,
+    FinishReason,
     McpProgress,
     MessageInjected,
     RalphIteration,
@@ -300,7 +301,8 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
             return [(f"— step {event.step} {event.status}", DIM)]
         case Usage():
             cost = f", {event.cost_usd} USD" if event.cost_usd else ""
-            return [(f"  {tokens(event.usage)}{cost}  {one_line(event.model)}", DIM)]
+            told = f"  {tokens(event.usage)}{cost}  {one_line(event.model)}"
+            return [(told, DIM), (told_cut(event.finish_reason), BAD)]
         case ResultRecorded():
             return [(f"{one_line(event.tool_name)} {exact(event.arguments)}", DIM)]
         case ChildStarted():
@@ -328,6 +330,14 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
             return []
         case _:
             return [(event.type, DIM)]
+
+
+def told_cut(reason: FinishReason) -> str:
+    """Why an answer is not whole, as the end of a line; empty for one that is."""
+    return {
+        "length": ", cut at the limit of its length",
+        "content_filter": ", stopped by the content filter",
+    }.get(reason, "")
 
 
 def tokens(usage: TokenUsage) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from ...eventlog.events import TokenUsage
 from ...projections.messages import Message
-from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta
+from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from .calls import CallAssembly
 from .endpoint import Endpoint
 from .failures import MalformedStream
@@ -64,11 +65,21 @@ def _message(message: Message) -> dict[str, Any]:
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments or "{}"},
+            "function": {"name": call.name, "arguments": arguments_json(call.arguments)},
         }
         for call in message.tool_calls
     ]
     return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def arguments_json(written: str) -> str:
+    """The arguments of an earlier call as a JSON object: many servers refuse a request that holds anything else."""
+    try:
+        if isinstance(json.loads(written), dict):
+            return written
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"invalid_json": written}, ensure_ascii=False) if written.strip() else "{}"
 
 
 class ChatReader:
@@ -98,7 +109,8 @@ class ChatReader:
         """The end of the answer; null without a finish reason, that is, if the stream was cut."""
         if not self._reason:
             return None
-        reason = "tool_calls" if self._reason == "stop" and len(self._calls) else self._reason
+        whole = "tool_calls" if self._reason == "stop" and len(self._calls) else self._reason
+        reason = cut_reason(self._reason) or whole
         return Finished(reason=reason, usage=self._usage, model=self._model)
 
     def _delta(self, delta: Any) -> Iterator[Delta]:

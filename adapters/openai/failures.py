@@ -15,6 +15,7 @@ import msgspec
 from ...eventlog.clock import SystemClock
 from ...runtime.models import (
     AuthenticationFailed,
+    ContentFiltered,
     ContextOverflow,
     InvalidRequest,
     ModelError,
@@ -32,6 +33,7 @@ _QUOTA = frozenset(
 _OVERFLOW = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
 )
+_FILTERED = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
 # How servers say it that have no code for it: OpenAI, vLLM, llama.cpp, Anthropic, Gemini, Mistral, TGI.
 _OVERFLOW_TEXT = re.compile(
     r"maximum context|context (length|window|size)|prompt is too long|input is too long"
@@ -176,6 +178,8 @@ def _kind(report: _Report) -> type[ModelError]:
         report.status in {0, 400, 413, 422} and _OVERFLOW_TEXT.search(report.text)
     ):
         return ContextOverflow
+    if report.words & _FILTERED:
+        return ContentFiltered
     match report.status:
         case 401 | 403:
             return AuthenticationFailed

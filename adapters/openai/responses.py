@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...projections.messages import Message
-from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta
+from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from .calls import CallAssembly
-from .chat import field_of, text_of, usage_of
+from .chat import arguments_json, field_of, text_of, usage_of
 from .failures import Callee, reported
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
-_REASONS = {"max_output_tokens": "length"}
 
 
 def parameters(request: ModelRequest) -> dict[str, Any]:
@@ -58,7 +57,7 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
     if message.content or not message.tool_calls:
         yield {"role": message.role, "content": message.content}
     for call in message.tool_calls:
-        arguments = call.arguments or "{}"
+        arguments = arguments_json(call.arguments)
         yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
 
 
@@ -112,10 +111,10 @@ class ResponsesReader:
         status = text_of(response, "status")
         if status not in {"completed", "incomplete"}:
             raise reported(self._callee, _error(field_of(response, "error")))
-        cut = text_of(field_of(response, "incomplete_details"), "reason") if status == "incomplete" else ""
         whole = "tool_calls" if len(self._calls) else "stop"
+        cut = text_of(field_of(response, "incomplete_details"), "reason") if status == "incomplete" else ""
         self._finished = Finished(
-            reason=_REASONS.get(cut, cut) or whole,
+            reason=whole if status == "completed" else cut_reason(cut) or "length",  # cut, whatever the word
             usage=usage_of(field_of(response, "usage"), "input_tokens", "output_tokens"),
             model=text_of(response, "model"),
         )

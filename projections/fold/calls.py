@@ -39,6 +39,7 @@ def call_tool(state: RunState, event: ToolCall) -> None:
         arguments=event.arguments,
         raw_arguments=event.raw_arguments,
         injected_args=event.injected_args,
+        cut=state.model.finish_reason,
     )
 
 

@@ -40,12 +40,16 @@ def queue_message(state: RunState, event: MessageQueued) -> None:
 def inject_message(state: RunState, event: MessageInjected) -> None:
     """The oldest of these is part of the conversation now."""
     state.queue[:1] = []
+    state.continued = ""
     add_message(state, Message(role="user", content=event.content))
 
 
 def reject_output(state: RunState, event: OutputRejected) -> None:
-    """The model is told what is wrong with its output."""
-    state.output_rejections += 1
+    """The model is told what is wrong with its output, or to go on with it."""
+    if event.reason == "length":
+        state.continued = state.output
+    else:
+        state.output_rejections += 1
     add_message(state, Message(role="user", content=event.message))
 
 
@@ -60,7 +64,12 @@ def make_summary(state: RunState, event: SummaryMade) -> None:
     """Keep a summary until the cut that puts it in its place."""
     count_usage(state, event)
     state.context.summary, state.context.summaries = event.text, state.context.summaries + 1
-    state.model = ModelCallState(phase=event.phase, attempt=state.model.attempt, replied=True)
+    state.model = ModelCallState(
+        phase=event.phase,
+        attempt=state.model.attempt,
+        replied=True,
+        finish_reason=event.finish_reason,
+    )
 
 
 def hydrate(state: RunState, event: MemoryHydrated) -> None:

@@ -15,7 +15,12 @@ def planner_replied(state: RunState, event: PlannerReplied) -> None:
     """The planner has said something, and perhaps wants tools called."""
     count_usage(state, event)
     planning, known = state.planning, len(state.planning.places)
-    state.model = ModelCallState(phase=event.phase, attempt=state.model.attempt, replied=True)
+    state.model = ModelCallState(
+        phase=event.phase,
+        attempt=state.model.attempt,
+        replied=True,
+        finish_reason=event.finish_reason,
+    )
     planning.rounds = event.round
     planning.calls = {
         call.id: CallState(
@@ -25,6 +30,7 @@ def planner_replied(state: RunState, event: PlannerReplied) -> None:
             arguments=call.arguments,
             raw_arguments=call.raw_arguments,
             injected_args=call.injected_args,
+            cut=event.finish_reason,
         )
         for number, call in enumerate(event.calls)
     }

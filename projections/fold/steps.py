@@ -29,6 +29,7 @@ def _start_step(state: RunState, event: Step, at: float) -> None:
 def use_tokens(state: RunState, event: Usage) -> None:
     """The model has replied."""
     state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
+    state.model.finish_reason = event.finish_reason
     count_usage(state, event)
     state.spent.step_cost_usd = event.cost_usd
 
@@ -83,7 +84,9 @@ def _complete_step(state: RunState) -> None:
     )
     state.same_rounds = state.same_rounds + 1 if calls and this_round == state.last_round else 1
     state.last_round = this_round
-    if not calls:
+    if calls:
+        state.continued = ""  # the model did not go on with its answer
+    else:
         state.output = state.model.text
 
 

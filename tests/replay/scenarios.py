@@ -61,6 +61,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()
     fails: int = 0
     error: str = "transient"
+    finish: str = "stop"
 
 
 def says(text: str, **fields: Any) -> Reply:
@@ -102,7 +103,8 @@ class Model:
         for index, (name, arguments) in enumerate(reply.calls):
             written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
             yield CallDelta(index=index, id=f"call-{step}-{index}", name=name, arguments=written)
-        yield Finished(reason="stop", usage=TokenUsage(input_tokens=30, output_tokens=12, total_tokens=42))
+        usage = TokenUsage(input_tokens=30, output_tokens=12, total_tokens=42)
+        yield Finished(reason=reply.finish, usage=usage)
 
     async def aclose(self) -> None:
         pass
@@ -277,6 +279,17 @@ async def output_schema(world: World) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     await played(world, world.agent("good", says("no json"), says('{"n": 1}'), output_schema=schema))
     await played(world, world.agent("bad", says("no"), says("{}"), output_schema=schema))
+
+
+async def cut_answers(world: World) -> None:
+    """Answers that the provider cut: one ends the run, one is accepted, one goes on, one is cut within a call."""
+    half = says("The answer is fort", finish="length")
+    await played(world, world.agent("strict", half))
+    await played(world, world.agent("content", half, on_length="accept"))
+    await played(world, world.agent("eager", half, says("y-two."), on_length="continue"))
+    await played(world, world.agent("stubborn", half, half, on_length="continue"))
+    cut = calls(("search", {"query": "x"}), ("search", '{"query": "y'), finish="length")
+    await played(world, world.agent("caller", cut, says("I wo", finish="content_filter")))
 
 
 async def approvals(world: World) -> None:
@@ -698,5 +711,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         from_a_newer_writer,
         put_aside,
         left,
+        cut_answers,
     )
 }

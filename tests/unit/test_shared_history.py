@@ -124,7 +124,9 @@ async def _claim(log: MemoryLog, run: str, origin: Origin) -> None:
     assert turn.state.error is None or turn.state.error.error_type in {
         "loop_detected",
         "max_steps",
+        "content_filter",
         "output_invalid",
+        "output_truncated",
     }
     assert await journal.store(turn.events, epoch=1)
 
