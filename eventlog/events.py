@@ -522,10 +522,25 @@ class PlanMade(Event, frozen=True, kw_only=True, tag="plan_made"):
     plan: str = ""
 
 
+class CutBegun(Event, frozen=True, kw_only=True, tag="cut_begun"):
+    """The prompt is about to be cut: what leaves it is summarised first, by one model call or several.
+
+    `kept` are the messages behind the system message that stay, as ranges: first index, index behind the last.
+    """
+
+    phase: str
+    cause: str
+    kept: list[tuple[int, int]] = []
+
+
 class SummaryMade(Event, frozen=True, kw_only=True, tag="summary_made"):
-    """A model put into few words what is about to be cut from the prompt; its usage counts."""
+    """A model put into few words what is about to be cut from the prompt; its usage counts.
+
+    `until`: how much of the text of what leaves this summary and those before it hold, in characters.
+    """
 
     text: str
+    until: int = 0
     usage: TokenUsage
     model: str
     source: Literal["provider", "tiktoken", "estimate"] = "provider"
@@ -824,6 +839,7 @@ Engine = (
     | PlannerReplied
     | PlannerToolReturned
     | PlanMade
+    | CutBegun
     | SummaryMade
     | ToolStarted
     | ToolAttemptFailed

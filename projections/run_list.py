@@ -22,6 +22,7 @@ from ..eventlog.events import (
     Claimed,
     Context,
     Custom,
+    CutBegun,
     Error,
     Evaluated,
     KeyRecorded,
@@ -245,7 +246,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case PlannerToolReturned() | PlanMade() | MemoryHydrated() | KnowledgeFound():
             return row
-        case ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
+        case CutBegun() | ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
             return row
         case Offloaded():
             return _evolve(row, outline_of(event))

@@ -176,6 +176,24 @@ class ElapsedState(msgspec.Struct):
     """And within the step."""
 
 
+class CutState(msgspec.Struct):
+    """A cut of the prompt that has begun, and the summary of what leaves it."""
+
+    phase: str
+    cause: str
+    kept: list[tuple[int, int]]
+    """The messages behind the system message that stay."""
+    summary: str = ""
+    until: int = 0
+    """How much of the text of what leaves the summary holds, in characters."""
+    parts: int = 0
+    """How many summaries were made, each of which holds those before it."""
+    overflows: int = 0
+    """How often a part of the text did not fit the model's window."""
+    truncated: bool = False
+    """Whether the provider cut a summary at the limit of its length."""
+
+
 class ContextState(msgspec.Struct):
     """How much the prompt holds, and what was done about it."""
 
@@ -189,8 +207,8 @@ class ContextState(msgspec.Struct):
     """How many messages the conversation has had, those that were cut among them."""
     has_input: bool = True
     """Whether the run's own input is still part of the prompt."""
-    summary: str = ""
-    """Made, and not in its place yet."""
+    cut: CutState | None = None
+    """The cut that is being made."""
     summaries: int = 0
     compactions: int = 0
 

@@ -6,8 +6,9 @@ Two kinds of cuts, at step boundaries and before the planner:
     compact   keeps the newest messages of users only; above `compact_pct`, above the limit of the budget awareness, and
               when the provider says that the request does not fit. Once in a run
 
-The summary is a model call of its own phase, whose answer is stored before the cut. Where it fails, the cut is made
-without one, and says so.
+The summary holds exactly the messages that leave, and is a model call of its own phase, whose answer is stored before
+the cut. Of what does not fit into one call a summary is made in several, each of which holds those before it. What no
+summary holds in the end, the cut says.
 """
 
 from __future__ import annotations
@@ -17,25 +18,30 @@ from typing import Literal
 
 import msgspec
 
-from ..eventlog.events import Context, Json, SummaryMade, TokenUsage
+from ..eventlog.events import Context, CutBegun, Json, SummaryMade, TokenUsage
 from ..projections.messages import Message
 from ..projections.prompt import Range, as_ranges, is_summary, newest_of_users, percent, tail_start
-from ..projections.run_state import RunState
+from ..projections.run_state import CutState, RunState
 from ..projections.tokens import estimate_tokens, messages_tokens
 from . import asking
 from .commands import ModelReplied
-from .request import COMPACTION, SUMMARY, cut_messages
+from .models import ContextOverflow
+from .request import COMPACTION, SUMMARY, cut_messages, leaving, part_end
 from .rules import Rules
 from .turn import Turn
 
 Cause = Literal["messages", "tokens", "limit", "overflow"]
+PARTS_MAX = 50
+"""So many calls make one summary at most."""
+SHRINKS_MAX = 6
+"""So often a part that does not fit the model's window is made again of half as much."""
 
 
 class Cut(msgspec.Struct, frozen=True):
     """What is kept of the messages behind the system message, and why the rest is cut."""
 
     phase: str
-    cause: Cause
+    cause: str
     kept: list[Range]
 
 
@@ -67,25 +73,42 @@ def begin_overflow(turn: Turn) -> bool:
 
 
 def go_on(turn: Turn) -> None:
-    """Wait for the summary, and cut with it or without."""
-    state = turn.state
-    cut = _cut_of(state, turn.rules)
+    """Wait for the summary of each part, and cut with what there is."""
+    state, model = turn.state, turn.state.model
+    cut = state.context.cut
+    if cut is None:  # begun by nobody: there is nothing to cut
+        return
     if asking.is_given_up(state):
-        _carry_out(turn, cut, fallback=f"the summary failed: {state.model.error_type}: {state.model.error}")
-    elif not state.model.replied:
-        asking.ask_again(turn, turn.rules.model, state.model.phase)
-    elif not state.context.summary.strip():
-        _carry_out(turn, cut, fallback="the summary is empty")
+        overflow = model.error_type == ContextOverflow.error_type
+        if overflow and cut.overflows <= SHRINKS_MAX:
+            asking.ask(turn, turn.rules.model, model.phase)  # of half as much
+        else:
+            _carry_out(turn, _decided(cut), fallback=f"the summary failed: {model.error_type}: {model.error}")
+    elif not model.replied:
+        asking.ask_again(turn, turn.rules.model, model.phase)
+    elif problem := _problem(state):
+        _carry_out(turn, _decided(cut), fallback=problem)
+    elif cut.until < len(leaving(state).text) and cut.parts < PARTS_MAX:
+        asking.ask(turn, turn.rules.model, model.phase)
     else:
-        _carry_out(turn, cut, summary=True)
+        _carry_out(turn, _decided(cut))
+
+
+def _problem(state: RunState) -> str:
+    """Why the latest summary is of no use; empty if it is."""
+    if state.model.finish_reason == "content_filter":
+        return "the provider's content filter stopped the summary"
+    blank = state.context.cut is None or not state.context.cut.summary.strip()
+    return "the summary is empty" if blank else ""
 
 
 def replied(turn: Turn, reply: ModelReplied) -> None:
-    """The summary."""
+    """The summary of a part."""
     if asking.is_current(turn, reply):
         turn.add(
             SummaryMade(
                 text=reply.text,
+                until=part_end(turn.state, leaving(turn.state)),
                 usage=reply.usage or TokenUsage(),
                 model=reply.model,
                 source=reply.usage_source if reply.usage else "estimate",
@@ -115,10 +138,9 @@ def _due(state: RunState, rules: Rules) -> Cut | None:
     return _window(state, rules, "tokens") if exceeds(state, context.trigger_pct) else None
 
 
-def _cut_of(state: RunState, rules: Rules) -> Cut:
-    """The cut that a summary is made for: nothing has changed since it was begun."""
-    cut = _compact(state, rules, "overflow") if state.step_open else _due(state, rules)
-    return cut or Cut(state.model.phase, "tokens", [(0, len(_messages(state)))])
+def _decided(cut: CutState) -> Cut:
+    """The cut that the summary is made for."""
+    return Cut(cut.phase, cut.cause, cut.kept)
 
 
 def _messages(state: RunState) -> list[Message]:
@@ -173,13 +195,15 @@ def _cut(state: RunState, phase: str, cause: Cause, kept: list[int]) -> Cut | No
 
 def _start(turn: Turn, cut: Cut) -> None:
     if turn.rules.context.overflow == "summarize":
+        turn.add(CutBegun(phase=cut.phase, cause=cut.cause, kept=cut.kept))
         asking.ask(turn, turn.rules.model, cut.phase)
     else:
         _carry_out(turn, cut)
 
 
-def _carry_out(turn: Turn, cut: Cut, *, summary: bool = False, fallback: str = "") -> None:
+def _carry_out(turn: Turn, cut: Cut, fallback: str = "") -> None:
     state = turn.state
+    begun, summary = state.context.cut, not _problem(state)
     system = len(state.messages) - len(_messages(state))
     details: dict[str, Json] = {
         "cause": cut.cause,
@@ -192,6 +216,12 @@ def _carry_out(turn: Turn, cut: Cut, *, summary: bool = False, fallback: str = "
         details["summary"] = "last" if cut.phase == COMPACTION else "first"
     if fallback:
         details["fallback"] = fallback
+    if begun is not None:
+        held = begun.until if summary else 0
+        if unsummarized := sum(end > held for end in leaving(state).ends):
+            details["unsummarized"] = unsummarized
+        if summary and begun.truncated:
+            details["summary_truncated"] = True
     turn.add(
         Context(
             step=state.step if state.step_open else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from ..projections.messages import Message, canonical_json, chain, sha256_hex
 from ..projections.prompt import Range
 from ..projections.run_state import RunState
-from ..projections.tokens import BYTES_PER_TOKEN
+from ..projections.tokens import BYTES_PER_TOKEN, messages_tokens
 from .models import ModelRequest
 from .rules import Rules
 
@@ -18,7 +19,8 @@ PLANNER, SUMMARY, COMPACTION = "planner", "summary", "compaction"
 SUMMARY_INSTRUCTIONS = """\
 You put a conversation into few words, for the one who goes on with it and will not see it. Keep what was asked, what \
 was decided and why, what was found (names, numbers, paths, ids as they are), what was done, and what is left to do. \
-Answer with the summary alone."""
+Answer with the summary alone. If you are given a summary of what was said before, answer with one that holds it, \
+too."""
 PLANNER_INSTRUCTIONS = """\
 You plan the work of another agent, which reads your plan and then answers the user. Work out what has to be done, in \
 which order, and with which of the tools. You may call tools that only read, to find out what the plan depends on. \
@@ -85,20 +87,42 @@ def cut_messages(state: RunState, kept: Sequence[Range]) -> list[Message]:
     return [message for index, message in enumerate(body) if index not in stay]
 
 
+class Leaving(msgspec.Struct, frozen=True):
+    """What a cut takes away, as one text; `ends` are where its messages end there, in characters."""
+
+    text: str
+    ends: list[int]
+
+
+def leaving(state: RunState) -> Leaving:
+    """What the cut that has begun takes away."""
+    cut = state.context.cut
+    texts = [_as_text(message) + "\n\n" for message in cut_messages(state, cut.kept if cut else ())]
+    return Leaving("".join(texts), list(accumulate(map(len, texts))))
+
+
+def part_end(state: RunState, gone: Leaving) -> int:
+    """Where the part ends that the next summary is made of: the rest, or as many messages as fit into the window.
+
+    A message is divided if the part would be less than half full without it.
+    """
+    cut = state.context.cut
+    begin = cut.until if cut is not None else 0
+    room = _room_bytes(state)
+    end = begin + len(gone.text[begin : begin + room].encode(errors="replace")[:room].decode(errors="ignore"))
+    whole = max((each for each in gone.ends if each <= end), default=0)
+    return whole if (whole - begin) * 2 >= end - begin else end
+
+
 def _summary_prompt(state: RunState) -> Prompt:
-    """All that was said, as one text; of a text that is too long for the window, its end."""
-    body = state.messages[bool(state.messages) and state.messages[0].role == "system" :]
-    told, room = list[str](), _room_bytes(state)
-    for message in reversed(body):
-        text = _as_text(message)
-        if told and len(text.encode(errors="replace")) > room:
-            break
-        room -= len(text.encode(errors="replace"))
-        told.append(text)
-    text = "\n\n".join(reversed(told))
+    """The next part of what leaves, with the summary of the parts before it."""
+    gone, cut = leaving(state), state.context.cut
+    begin, before = (cut.until, cut.summary) if cut is not None else (0, "")
+    told = f"<summary>\n{before}\n</summary>\n\n" if before else ""
+    text = gone.text[begin : part_end(state, gone)].strip("\n")
     messages = (
         Message(role="system", content=SUMMARY_INSTRUCTIONS),
-        Message(role="user", content=f"<conversation>\n{text}\n</conversation>"),
+        Message(role="user", content=f"{told}<conversation>\n{text}\n</conversation>"),
     )
     digest = ""
     for message in messages:
@@ -107,11 +131,26 @@ def _summary_prompt(state: RunState) -> Prompt:
     return Prompt(messages=messages, digest=digest, history=1, round=summaries, tools=False)
 
 
+PART_BYTES_MIN = 1024
+"""A part of what leaves is never cut shorter: a summary of less would not be worth its call."""
+
+
 def _room_bytes(state: RunState) -> int:
-    """What fits into three quarters of the window; of an unknown one that is full, half of what is there."""
-    window, tokens = state.context.window_tokens, state.context.tokens
+    """How much of the conversation fits into one summary call, beside the summary of what was before.
+
+    Three quarters of the window, by the provider's own count of what is in it; of an unknown window that is full, half
+    of what is there. Half as much for each time that it was too much.
+    """
+    context, cut = state.context, state.context.cut
+    window, tokens = context.window_tokens, context.tokens
     room = window * 3 // 4 if window is not None else tokens // 2 if state.step_open else tokens
-    return room * BYTES_PER_TOKEN
+    estimate = context.tool_tokens + messages_tokens(state.messages)
+    if window is not None and estimate < tokens:  # the provider counts more tokens than our estimate
+        room = room * estimate // tokens
+    room_bytes = room * BYTES_PER_TOKEN
+    if cut is not None:
+        room_bytes = (room_bytes >> cut.overflows) - len(cut.summary.encode(errors="replace"))
+    return max(PART_BYTES_MIN, room_bytes)
 
 
 def _as_text(message: Message) -> str:

@@ -32,6 +32,7 @@ from ..eventlog.events import (
     ChildReturned,
     ChildStarted,
     Claimed,
+    CutBegun,
     Error,
     LateOutcome,
     MessageInjected,
@@ -86,7 +87,7 @@ _DRIVING = (
 _REPLY = (ModelFailed, ModelRequested, Reasoning, Text, Usage, ToolCall)
 _TOLD = frozenset({"succeeded", "failed"})
 """Outcomes of unverifiable calls that people told."""
-_BOUNDARY = (Budget, MessageInjected, ModelFailed, ModelRequested, OutputMade)
+_BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, OutputMade)
 """What the core decides anew where a step has not begun."""
 
 

@@ -56,6 +56,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.OutputRejected: conversation.reject_output,
     events.MemoryHydrated: conversation.hydrate,
     events.KnowledgeFound: conversation.find_knowledge,
+    events.CutBegun: conversation.begin_cut,
     events.SummaryMade: conversation.make_summary,
     events.Context: conversation.cut,
     events.PlannerReplied: planning.planner_replied,

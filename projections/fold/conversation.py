@@ -8,6 +8,7 @@ import msgspec
 
 from ...eventlog.events import (
     Context,
+    CutBegun,
     KnowledgeFound,
     MemoryHydrated,
     MessageInjected,
@@ -27,7 +28,7 @@ from ..prompt import (
     system_message,
     with_line,
 )
-from ..run_state import ContextState, ModelCallState, RunState
+from ..run_state import ContextState, CutState, ModelCallState, RunState
 from ..tokens import estimate_tokens, message_tokens
 from .counting import count_usage
 
@@ -60,10 +61,19 @@ def find_knowledge(state: RunState, event: KnowledgeFound) -> None:
     tell_system(state)
 
 
+def begin_cut(state: RunState, event: CutBegun) -> None:
+    """Messages are about to leave, and what leaves is summarised first."""
+    state.context.cut = CutState(phase=event.phase, cause=event.cause, kept=event.kept)
+
+
 def make_summary(state: RunState, event: SummaryMade) -> None:
     """Keep a summary until the cut that puts it in its place."""
     count_usage(state, event)
-    state.context.summary, state.context.summaries = event.text, state.context.summaries + 1
+    state.context.summaries += 1
+    cut = state.context.cut
+    if cut is not None:
+        cut.summary, cut.until, cut.parts = event.text, event.until, cut.parts + 1
+        cut.truncated = cut.truncated or event.finish_reason == "length"
     state.model = ModelCallState(
         phase=event.phase,
         attempt=state.model.attempt,
@@ -98,13 +108,14 @@ def cut(state: RunState, event: Context) -> None:
     own, body = state.history_count - had, state.messages[had:]
     kept = list(kept_indices(event.details["kept"], len(body)))
     where = event.details.get("summary")
-    summary = [summary_message(state.context.summary)] if where in {"first", "last"} else []
+    text = state.context.cut.summary if state.context.cut is not None else ""
+    summary = [summary_message(text)] if where in {"first", "last"} else []
     first, last = (summary, []) if where == "first" else ([], summary)
     state.context.has_input = state.context.has_input and own in kept
     set_messages(state, [*state.messages[:had], *first, *(body[index] for index in kept), *last])
     state.forget_calls()
     state.history_count = had + len(first) + sum(index < own for index in kept)
-    state.context.summary = ""
+    state.context.cut = None
     state.context.compactions += event.action == "compact"
     before = state.interrupted if state.interrupted is not None else state.model
     fresh = before if state.step_open and not before.phase else ModelCallState()

@@ -65,6 +65,9 @@ def fail_model(state: RunState, event: ModelFailed) -> None:
     model.error_type, model.error = event.error_type, event.error
     if event.retry_at is not None:
         count_retry(state, event.error_type)
+    cut = state.context.cut
+    if event.error_type == "context_overflow" and cut is not None and event.phase == cut.phase:
+        cut.overflows += 1
 
 
 def _complete_step(state: RunState) -> None:

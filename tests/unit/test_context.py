@@ -272,7 +272,7 @@ def test_too_many_messages_are_cut_before_the_first_step_and_the_own_input_stays
 
 def test_a_summary_takes_the_place_of_what_is_cut() -> None:
     story = Story({"context": {"mode": "navigator", "history_messages_max": 4}}, history=HISTORY)
-    assert (story.types, story.phase) == (["prepared", "model_requested"], "summary")
+    assert (story.types, story.phase) == (["prepared", "cut_begun", "model_requested"], "summary")
     request = model_request(story.state, story.rules, "m", "summary")
     assert (request.tools, request.output_schema, request.round) == ((), None, 1)
     assert "user: first question" in request.messages[1].content
@@ -319,7 +319,7 @@ def test_overflow_none_leaves_everything_to_the_provider() -> None:
 @pytest.mark.parametrize("window", [1000, None])
 def test_a_request_that_does_not_fit_is_compacted_and_made_again_once(window: int | None) -> None:
     story = Story({}, window=window, history=HISTORY).step().fails("context_overflow")
-    assert (story.types, story.phase) == (["model_failed", "model_requested"], "compaction")
+    assert (story.types, story.phase) == (["model_failed", "cut_begun", "model_requested"], "compaction")
     story.tell(story.reply("All of it."))
     assert story.types == ["summary_made", "context(compact)", "model_requested"]
     assert story.phase == ""
@@ -339,9 +339,10 @@ def test_a_request_that_does_not_fit_is_compacted_and_made_again_once(window: in
 
 
 def test_a_summary_that_fails_falls_back_to_a_cut_without_one() -> None:
-    story = Story({}, history=HISTORY).fails("context_overflow").fails("context_overflow")
+    story = Story({}, history=HISTORY).fails("context_overflow").fails("auth")
     assert story.types == ["model_failed", "context(compact)", "model_requested"]
-    assert story.found(Context).details["fallback"] == "the summary failed: context_overflow: no"
+    assert story.found(Context).details["fallback"] == "the summary failed: auth: no"
+    assert story.found(Context).details["unsummarized"] == 4
     assert story.phase == ""
     assert story.contents == ["be brief", "first question", "second question", "question"]
 
@@ -350,6 +351,80 @@ def test_an_empty_summary_is_none() -> None:
     story = Story({}, history=HISTORY).fails("context_overflow")
     story.tell(story.reply(" "))
     assert story.found(Context).details["fallback"] == "the summary is empty"
+
+
+def parts(story: Story) -> list[str]:
+    """What the model was given of the conversation for each summary, once all are made."""
+    told: list[str] = []
+    while story.phase:
+        request = model_request(story.state, story.rules, "m", story.phase)
+        asked = request.messages[-1].content
+        before = f"<summary>\nSummary {len(told)}\n</summary>\n\n" if told else ""
+        assert asked.startswith(f"{before}<conversation>\n")
+        told.append(asked.removeprefix(f"{before}<conversation>\n").removesuffix("\n</conversation>"))
+        story.tell(story.reply(f"Summary {len(told)}"))
+    return told
+
+
+def test_a_summary_is_made_of_exactly_what_leaves() -> None:
+    story = Story({"context": {"history_messages_max": 5, "summary_at_messages": 2}}, history=HISTORY)
+    (told,) = parts(story)
+    leaves = ["first question", "calls look {}", "tool: seen", "first answer", "second question"]
+    assert [each for each in leaves if each not in told] == []
+    assert "second answer" not in told
+    assert "user: question" not in told
+    assert "unsummarized" not in story.found(Context).details
+
+
+LONG = [
+    {"role": role, "content": f"{number}. {'word ' * size}"}
+    for number, (role, size) in enumerate(
+        [("user", 9), ("assistant", 900), ("user", 300), ("assistant", 2000)]
+    )
+]
+
+
+def test_what_does_not_fit_into_one_call_is_summarised_in_several_that_become_one() -> None:
+    story = Story({"context": {"keep_user_tokens": 5}}, window=1000, history=LONG)
+    told = parts(story)
+    assert len(told) > 3
+    assert max(map(len, told)) <= 3000
+    whole = "\n\n".join(f"{each['role']}: {each['content']}" for each in LONG)
+    assert "".join(told).replace("\n", "") == whole.replace("\n", "")
+    assert story.contents[-1].endswith(f"Summary {len(told)}")
+    assert "unsummarized" not in story.found(Context).details
+
+
+def test_a_summary_that_fails_in_its_middle_keeps_what_it_holds_and_tells_what_it_does_not() -> None:
+    story = Story({"context": {"keep_user_tokens": 5}}, window=1000, history=LONG)
+    story.tell(story.reply("One.")).fails("auth")
+    details = story.found(Context).details
+    assert (details["summary"], details["unsummarized"]) == ("last", 3)
+    assert story.contents[-1].endswith("One.")
+
+
+def test_a_part_that_does_not_fit_is_made_again_of_half_as_much() -> None:
+    story = Story({"context": {"keep_user_tokens": 5}}, window=None, history=LONG).fails("context_overflow")
+    sizes = list[int]()
+    for _ in range(3):
+        sizes.append(len(model_request(story.state, story.rules, "m", story.phase).messages[-1].content))
+        story.fails("context_overflow")
+        assert story.types == ["model_failed", "model_requested"]
+    assert sizes[0] > sizes[1] > sizes[2]
+    for _ in range(4):
+        story.fails("context_overflow")
+    assert story.found(Context).details["unsummarized"] == 4
+
+
+def test_a_summary_that_was_cut_itself_says_so() -> None:
+    story = Story({}, history=HISTORY).fails("context_overflow")
+    story.tell(story.reply("All of", finish_reason="length"))
+    assert story.found(Context).details["summary_truncated"] is True
+    story = Story({}, history=HISTORY).fails("context_overflow")
+    story.tell(story.reply("All of", finish_reason="content_filter"))
+    details = story.found(Context).details
+    assert details["fallback"] == "the provider's content filter stopped the summary"
+    assert (details["unsummarized"], "summary" in details) == (4, False)
 
 
 def test_a_takeover_in_the_middle_of_a_summary_asks_for_it_again_and_for_nothing_else() -> None:
