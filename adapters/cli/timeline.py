@@ -130,8 +130,12 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case Usage():
             tried = f", attempt {so_far.attempt}" if so_far.attempt > 1 else ""
             took_s = event.at - so_far.model_at if so_far.model_at else None
-            detail = f"{event.model}: {tokens(event.usage)}{tried}{told_cut(event.finish_reason)}"
-            return row("model", detail, took_s, BAD if event.finish_reason else "")
+            return row(
+                "model",
+                f"{event.model}: {tokens(event.usage)}{tried}{told_cut(event.finish_reason)}",
+                took_s,
+                BAD if event.finish_reason else "",
+            )
         case Text():
             return row("text", one_line(event.text))
         case Reasoning():
