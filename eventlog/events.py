@@ -57,19 +57,25 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Json]
 
 
+OnError = Literal["doubt", "report"]
+"""What becomes of an unsafe call whose attempt ended without a certain outcome."""
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the core needs to know of a tool; stored in the log when a run is prepared.
 
     `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
     `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound). `slot` names what
     one call at a time may use, of whatever run in whatever process. `postcondition` is what has to hold after a call: a
-    list of assertions, each its name with its arguments.
+    list of assertions, each its name with its arguments. `on_error` says what an attempt means that started and whose
+    outcome is unknown: an unsafe call is in doubt, or, with `report`, has failed as far as the model is told.
     """
 
     name: str
     description: str
     parameters: dict[str, Json]
     effect: Effect = "unsafe"
+    on_error: OnError = "doubt"
     lock: str | None = "run"
     exclusive: bool = False
     timeout_s: float | None = 60.0
@@ -710,7 +716,10 @@ class Offloaded(Event, frozen=True, kw_only=True, tag="offloaded"):
 
 
 class LateOutcome(Event, frozen=True, kw_only=True, tag="late_outcome"):
-    """What a side effect turned out to be after the run was over."""
+    """What a side effect turned out to be after the run was over, or after its call was given up.
+
+    Outcome `unknown`: a thread of it goes on, or nobody knows; what the thread comes to is told by another.
+    """
 
     kind: Literal["model", "tool"]
     outcome: str

@@ -81,7 +81,7 @@ class CallState(msgspec.Struct):
     asks: int = 0
     """Attempts that ended with a question."""
     doubts: int = 0
-    """Attempts that could not be verified, and that people had repeated."""
+    """Attempts of unknown outcome that people had repeated."""
     turn: int = 0
     """Which answer cleared it, 1, 2, ...; 0 for a call that waited for none. Calls take their locks in this order."""
     retry_at: float | None = None

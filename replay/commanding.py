@@ -166,7 +166,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             )
         case ApprovalRequested(kind=kind) if kind == QUESTION:
             return _asked(state, event)
-        case ApprovalRequested() if event.postcondition:
+        case ApprovalRequested(kind="unverifiable") if event.postcondition or not _is_orphaned(state, event):
             return _unverified(state, event, now)
         case ApprovalResolved():
             return _resolved(event)
@@ -383,6 +383,12 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
     )
 
 
+def _is_orphaned(state: RunState, event: ApprovalRequested) -> bool:
+    """Whether a claim asks about a call whose owner was replaced; else an attempt ended in doubt."""
+    call = state.calls.get(event.tool_call_id or "")
+    return call is None or call.orphaned
+
+
 def _unverified(state: RunState, event: ApprovalRequested, now: float) -> ToolReturned:
     call = state.calls.get(event.tool_call_id or "")
     return ToolReturned(
@@ -392,6 +398,7 @@ def _unverified(state: RunState, event: ApprovalRequested, now: float) -> ToolRe
         status="error",
         result=event.result,
         error=event.reason,
+        in_doubt=True,
         started_at=now,
         completed_at=now,
         evidence=tuple(event.evidence),

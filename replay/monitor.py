@@ -1,4 +1,4 @@
-"""The ordering rules R1 to R11 and R13 of contract.md, watched over single events, live or stored.
+"""The ordering rules R1 to R11 and R13 of contract.md, and P20 about unsafe calls, over single events, live or stored.
 
 Each rule is a function over the facts before an event and the event itself, and yields what is wrong with it. Events
 are fed as read and in log order, engine events among them; several families may be mixed. R12 is a matter of two traces
@@ -35,6 +35,7 @@ from ..eventlog.events import (
     Text,
     ToolCall,
     ToolResult,
+    ToolStarted,
     Usage,
     is_terminal,
 )
@@ -460,6 +461,14 @@ def _r11(facts: RunFacts, event: Event) -> Iterator[Finding]:
         yield f"{event.worker} claims epoch {event.epoch}, which is taken", facts.claimed
 
 
+def _p20(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """An unsafe call that started and whose outcome is not known starts again by a decision alone."""
+    if isinstance(event, ToolStarted):
+        call = facts.calls.get(event.tool_call_id or "")
+        if call is not None and call.started is not None:
+            yield f"{event.tool_call_id} starts again, and nobody has said what became of it", call.started
+
+
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Messages in queue order, right before the step that carries them; none is left behind."""
     match event:
@@ -520,5 +529,6 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R9", _own(_r9)),
     ("R10", _not_forwarded(_r10)),
     ("R11", _r11),
+    ("P20", _p20),
     ("R13", _not_forwarded(_r13)),
 )

@@ -359,8 +359,8 @@ class _Guided(Turn):
             self.add(self._rest[-1][1])
 
     def _late(self) -> None:
-        """What became of effects after the end: reported by the executor, decided by nobody."""
-        while self._rest and self.state.over and isinstance(self._rest[-1][1], LateOutcome):
+        """What became of effects that were given up: reported by the executor, decided by nobody."""
+        while self._rest and isinstance(self._rest[-1][1], LateOutcome):
             self.add(self._rest[-1][1])
 
     def _take_all(self) -> None:

@@ -30,8 +30,10 @@ from ..eventlog.events import (
     Step,
     Submitted,
     Text,
+    ToolAttemptFailed,
     ToolCall,
     ToolResult,
+    ToolStarted,
     Usage,
     is_terminal,
 )
@@ -49,6 +51,8 @@ class Call:
     def __init__(self, index: int, step: int | None, revision: int) -> None:
         self.index, self.step, self.revision = index, step, revision
         self.begun: int | None = None
+        self.started: int | None = None
+        """Of an unsafe attempt of which nobody has said yet what became of it."""
         self.result: int | None = None
 
 
@@ -114,6 +118,7 @@ class RunFacts:
     def fold(self, event: Event) -> None:
         """Take the event in."""
         revision = self.revision = event.revision or self.revision
+        self._fold_start(event, revision)
         if isinstance(event, OBSERVABLE):
             if not self.forwarded(event):
                 self._fold_own(event, revision)
@@ -174,6 +179,21 @@ class RunFacts:
         call = self.calls.get(event.tool_call_id or "")
         if call is not None and call.begun is None and not isinstance(event, ApprovalResolved):
             call.begun = revision
+
+    def _fold_start(self, event: Event, revision: int) -> None:
+        """When an unsafe attempt starts, and when it is clear that another may."""
+        call = self.calls.get(event.tool_call_id or "")
+        if call is None:
+            return
+        match event:
+            case ToolStarted():
+                call.started = revision
+            case ToolAttemptFailed() | ToolResult() | ApprovalRequested(kind="elicitation"):
+                call.started = None
+            case ApprovalResolved(outcome="retry"):
+                call.started = None
+            case _:
+                pass
 
     def _fold_status(self, event: Status, revision: int) -> None:
         if event.status == "paused":

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from importlib.metadata import entry_points
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -366,7 +366,7 @@ class _Stage:
             raise ConfigError(
                 f"{where}, tool {asked.tool_name!r}, has no answer: add Answer(call={where.call!r}{run}) to the inputs"
             )
-        answer = answer or Answer(call=where.call, kind=asked.kind, outcome="retry")
+        answer = answer or _recovery(asked, where)
         try:
             if answer.decision == "timed_out":
                 await self._expire(asked)
@@ -409,6 +409,16 @@ class _Stage:
 
 
 _BUILT_IN: dict[str, ExecutorFactory] = {"local": LocalExecutor, "durable": DurableExecutor}
+
+
+def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
+    """What is said of a call of unknown outcome that the inputs say nothing of.
+
+    One that a dead worker left is run again; one that ended in doubt by itself would do so again, and counts as failed.
+    """
+    by_itself = bool(asked.reason) and not asked.postcondition
+    outcome: Literal["retry", "failed"] = "failed" if by_itself else "retry"
+    return Answer(call=where.call, kind=asked.kind, outcome=outcome, note=asked.reason if by_itself else "")
 
 
 def executor_factory(name: str) -> ExecutorFactory:

@@ -73,7 +73,7 @@ def request_approval(
             approval_id=approval_id,
             kind=kind,
             tool_name=call.name,
-            arguments=call.arguments if arguments is None else arguments,
+            arguments=_told_arguments(turn.state, call, kind) if arguments is None else arguments,
             expires_at=expires_at,
             reason=reason,
             injected_args=call.injected_args,
@@ -82,6 +82,11 @@ def request_approval(
             result=unverified.result if unverified is not None else None,
         )
     )
+
+
+def _told_arguments(state: RunState, call: CallState, kind: str) -> dict[str, object]:
+    """Of a call of unknown outcome those that it ran with, which somebody may have edited."""
+    return effective_arguments(state, call) if kind == UNVERIFIABLE else call.arguments
 
 
 def resolve(turn: Turn, answer: Resolve) -> None:

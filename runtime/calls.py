@@ -299,7 +299,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         return
     if returned.attempt != call.attempt:  # that attempt's outcome is stored already
         return
-    if verdict(returned.postcondition) == "unverifiable":
+    if returned.in_doubt or verdict(returned.postcondition) == "unverifiable":
         _unverified(turn, call, returned)
         return
     made = not (returned.breaker or returned.slot_cycle)
@@ -334,7 +334,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
 
 def _unverified(turn: Turn, call: CallState, returned: ToolReturned) -> None:
     """Neither done nor failed: people say what became of it."""
-    why = problem(returned.postcondition) or ""
+    why = (returned.error if returned.in_doubt else problem(returned.postcondition)) or ""
     request_approval(turn, call, UNVERIFIABLE, why, unverified=returned)
     if turn.state.paused is None:
         turn.add(Status(status="paused", reason=UNVERIFIABLE))

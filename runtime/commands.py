@@ -147,6 +147,8 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """The slot that the call was not given since it waited, in the end, for itself; empty if it was made."""
     misused: bool = False
     """The arguments were at fault, and not the tool."""
+    in_doubt: bool = False
+    """It had started, and nobody knows what it did: `error` is why. Of an unsafe tool."""
     postcondition: tuple[dict[str, Any], ...] = ()
     """What was found of the tool's postcondition: findings as in `postconditions`."""
     settles: bool = False

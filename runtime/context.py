@@ -98,6 +98,8 @@ class ToolContext:
         """What the attempt asked, and ended with. For executors."""
         self.evidence: list[ArtifactRef] = []
         """The artifacts that this attempt stored, or that a part stored which was done before, in their order."""
+        self.begun = False
+        """Whether the tool itself has been called. For executors."""
         self.observed: Evidence | None = None
         """What it says that it saw of the world. For executors."""
 
@@ -118,7 +120,7 @@ class ToolContext:
             return
         if not isinstance(event, OBSERVABLE):
             told = getattr(event, "type", type(event).__name__)
-            raise ToolFailed(f"a tool cannot emit an event of type {told!r}: it is not observable")
+            raise _misused(f"a tool cannot emit an event of type {told!r}: it is not observable")
         if self._emit_progress or event.agent or event.agent_path or not isinstance(event, McpProgress):
             self._send(_forwarded(event, self.agent_path))
 
@@ -135,7 +137,7 @@ class ToolContext:
         `ChildFailed` when the child fails or is cancelled.
         """
         if not is_runnable(runnable):
-            raise ToolFailed(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
+            raise _misused(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
         text = _text("the input of a child run", input)
         self._check_open("run a child")
         try:
@@ -179,7 +181,7 @@ class ToolContext:
         try:
             plain = as_json(value)
         except NotJson as error:
-            raise ToolFailed(f"memo {name!r} cannot be stored as JSON: {error}") from None
+            raise _misused(f"memo {name!r} cannot be stored as JSON: {error}") from None
         await self._remember(name, plain, self.evidence[before:])
         return plain
 
@@ -202,7 +204,7 @@ class ToolContext:
             self._skip(*self._marks.get(question_mark(key), (0, 0)))
             return copy.deepcopy(self._answers[key])
         if not self._may_ask:
-            raise ToolFailed("questions are not available while planning")
+            raise _misused("questions are not available while planning")
         self._check_open("ask")
         if self.question is None:
             question = Question(key, message, _form(schema))
@@ -216,7 +218,7 @@ class ToolContext:
         Raises `LogUnavailable`, `ToolFailed`.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise ToolFailed(f"an artifact is bytes, not {data!r:.60}")
+            raise _misused(f"an artifact is bytes, not {data!r:.60}")
         reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
         self._show([reference])
@@ -229,12 +231,12 @@ class ToolContext:
         `ToolFailed` for what is no `Evidence`, or holds what JSON cannot.
         """
         if not isinstance(evidence, Evidence):
-            raise ToolFailed(f"what a call saw is Evidence, not {evidence!r:.60}")
+            raise _misused(f"what a call saw is Evidence, not {evidence!r:.60}")
         self.observed = sound_evidence(evidence)
 
     def _check_open(self, what: str) -> None:
         if not self._open:
-            raise ToolFailed(f"cannot {what}: the attempt at the call {self.tool_call_id!r} is over")
+            raise _misused(f"cannot {what}: the attempt at the call {self.tool_call_id!r} is over")
 
     def _show(self, references: Sequence[ArtifactRef]) -> None:
         """Name them in the result, each once."""
@@ -254,16 +256,21 @@ class ToolContext:
             self.dropped += 1
 
 
+def _misused(problem: str) -> ToolFailed:
+    """A use of the context that is refused. It ends the attempt where it stands: what the tool did before is done."""
+    return ToolFailed(problem, in_doubt=True)
+
+
 def _stored(what: str, value: StructT) -> StructT:
     try:
         return as_stored(value)
     except NotJson as error:
-        raise ToolFailed(f"{what} cannot be stored: {error}") from None
+        raise _misused(f"{what} cannot be stored: {error}") from None
 
 
 def _check_size(what: str, size_bytes: int) -> None:
     if size_bytes > COMMIT_BYTES_MAX - ENVELOPE_BYTES:
-        raise ToolFailed(
+        raise _misused(
             f"{what} has {size_bytes:,} bytes, more than the {COMMIT_BYTES_MAX - ENVELOPE_BYTES:,} that the log takes"
         )
 
@@ -271,7 +278,7 @@ def _check_size(what: str, size_bytes: int) -> None:
 def _text(what: str, value: object) -> str:
     """Text that the log can hold. Raises `ToolFailed` for anything else."""
     if not isinstance(value, str):
-        raise ToolFailed(f"{what} is text, not {value!r:.60}")
+        raise _misused(f"{what} is text, not {value!r:.60}")
     return sound(value)
 
 
@@ -279,16 +286,14 @@ def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if schema is None:
         return None
     if not isinstance(schema, Mapping):
-        raise ToolFailed(f"the form of a question is a JSON Schema, not {schema!r:.60}")
+        raise _misused(f"the form of a question is a JSON Schema, not {schema!r:.60}")
     try:
         form: dict[str, Any] = as_json(dict(schema))
         check_output_schema(form)
     except ValueError as error:  # NotJson is one
-        raise ToolFailed(f"the form of a question is a JSON Schema: {error}") from None
+        raise _misused(f"the form of a question is a JSON Schema: {error}") from None
     if form.get("type", "object") != "object":
-        raise ToolFailed(
-            f"the form of a question is a JSON Schema of an object, not of type {form['type']!r}"
-        )
+        raise _misused(f"the form of a question is a JSON Schema of an object, not of type {form['type']!r}")
     return form
 
 
@@ -298,7 +303,7 @@ def _forwarded(event: Event, agent_path: str) -> Event:
     if not inner and isinstance(event, (Custom, McpProgress)):
         return event
     if not inner and isinstance(event, (Status, Step)):
-        raise ToolFailed(
+        raise _misused(
             f"an emitted {event.type!r} needs the `agent` it is about: it would end or begin this run's own"
         )
     path = f"{agent_path}/{inner or 'tool'}"

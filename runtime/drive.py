@@ -58,6 +58,7 @@ from .effects import (
 )
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
+from .late import UNKNOWN, Late
 from .modelcall import call_model
 from .offloading import is_offered, with_retrieval
 from .snapshots import GRACE_S, SNAPSHOT_EVENTS, SnapshotTaker
@@ -101,6 +102,8 @@ class Host(msgspec.Struct, kw_only=True):
     """How long a run may wait for children that wait themselves until it parks and frees its place; null: for ever."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
+    late: set[asyncio.Task[None]] = set()
+    """Who waits for the threads of calls that were given up, to store what became of them."""
     slot_locks: dict[str, asyncio.Lock] = {}
     """One for each agent with slots: in one process they are asked for one after the other."""
 
@@ -148,6 +151,7 @@ class Driver:
         self._opening = asyncio.Lock()
         self._slots = CallSlots(self)
         self.children = ChildRuns(self)
+        self.late = Late(host, journal.subject)
 
     @property
     def state(self) -> RunState:
@@ -639,6 +643,15 @@ class Driver:
             await self._look_again()
         if self.state.over and self.state.epoch == self.epoch and unsettled:
             await self._report_late(unsettled)
+        for effect in unsettled:
+            if isinstance(effect, CallTool) and (self.state.over or self._is_unsafe(effect)):
+                self.late.tell(effect)
+
+    def _is_unsafe(self, effect: CallTool) -> bool:
+        """Whether nobody runs the call again of his own accord."""
+        call = self.state.calls.get(effect.call_id)
+        spec = tool_of(self.state, call) if call is not None else None
+        return spec is not None and spec.effect == "unsafe"
 
     async def _look_again(self) -> None:
         """Who is stopped from outside, as a child's driver by its parent's, may not have heard yet that it is over."""
@@ -658,7 +671,11 @@ class Driver:
                 )
             case CallTool():
                 call = state.calls.get(effect.call_id) if effect.step == state.step else None
-                return call is not None and call.result is None and effect.attempt == call.attempt
+                if call is None or call.result is not None or effect.attempt != call.attempt:
+                    return False
+                approval = state.approvals.get(call.approval_id or "")
+                is_asked = approval is not None and approval.request.kind == approving.UNVERIFIABLE
+                return call.started > 0 or not is_asked
             case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
                 return False
             case VerifyCall():
@@ -675,12 +692,14 @@ class Driver:
                 events.append(LateOutcome(step=effect.step or None, kind="model", outcome=outcome))
             elif isinstance(effect, CallTool):
                 late = returned.get(effect.call_id)
+                unknown = effect in self.late or (late is not None and late.in_doubt)
+                known = late.status if late is not None else "cancelled"
                 events.append(
                     LateOutcome(
                         step=effect.step,
                         tool_call_id=effect.call_id,
                         kind="tool",
-                        outcome=late.status if late else "cancelled",
+                        outcome=UNKNOWN if unknown else known,
                         result=late.result if late else None,
                         error=late.error if late else None,
                     )

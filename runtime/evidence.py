@@ -89,7 +89,7 @@ def sound_evidence(evidence: Evidence) -> Evidence:
         facts = msgspec.structs.replace(evidence, data=None, result=None, files={})
         as_stored(facts)
     except NotJson as error:
-        raise ToolFailed(f"evidence holds what cannot be stored: {error}") from None
+        raise ToolFailed(f"evidence holds what cannot be stored: {error}", in_doubt=True) from None
     return msgspec.structs.replace(evidence, files={}, **changes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,37 @@ from .toolport import Asked
 
 INLINE: ContextVar[bool] = ContextVar("INLINE", default=False)
 """True: all of them run on the event loop's thread, for a simulation that must own every interleaving."""
+
+
+class Threads:
+    """The functions of one call that run in threads: nothing can stop them, so they may outlive the call."""
+
+    def __init__(self) -> None:
+        self._begun: list[concurrent.futures.Future[Any]] = []
+
+    def watched(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """The function, whose end is seen here; one that no thread has begun is not at work."""
+
+        def watch() -> Any:
+            ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
+            self._begun.append(ended)
+            try:
+                value = run()
+            except BaseException as error:
+                ended.set_exception(error)
+                raise
+            ended.set_result(value)
+            return value
+
+        return watch
+
+    def at_work(self) -> concurrent.futures.Future[Any] | None:
+        """The end of the last one that goes on, if any does."""
+        return next((ended for ended in reversed(self._begun) if not ended.done()), None)
+
+
+THREADS: ContextVar[Threads | None] = ContextVar("THREADS", default=None)
+"""Where the threads of the call are seen that the task performs."""
 
 _KNOWN = (
     Asked,
@@ -45,7 +77,9 @@ def caller_of(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
             if is_async or INLINE.get():
                 result = function(*arguments, **keywords)
             else:
-                run = functools.partial(function, *arguments, **keywords)
+                run: Callable[[], Any] = functools.partial(function, *arguments, **keywords)
+                threads = THREADS.get()
+                run = run if threads is None else threads.watched(run)
                 result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
             return await result if inspect.isawaitable(result) else result
         except _KNOWN:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..eventlog.events import Event, ToolStatus
+from ..eventlog.events import Event, ToolSpec, ToolStatus
 from ..projections.run_state import CallState
 from .approving import answers_to, effective_arguments
 from .breakers import Breaker, Refused, tool_breaker
@@ -20,6 +20,7 @@ from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
 from .evidence import of_result
+from .functions import THREADS, Threads
 from .json_values import NotJson, as_json, bounded, seconds_of, sound
 from .planning import NOT_AVAILABLE
 from .postconditions import verdict
@@ -34,9 +35,10 @@ from .toolport import (
     ToolFailed,
     ToolTimedOut,
     in_a_line,
+    unencodable,
 )
 from .tools import PythonTool
-from .verifying import verified
+from .verifying import doubted, verified
 
 if TYPE_CHECKING:
     from .children import CallChildren
@@ -53,43 +55,24 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
     again: dict[int, Event] = {}
     context = _context(driver, effect, call, veil, again)
     arguments = effective_arguments(driver.state, call)
-    started_at = clock.now()
-    status: ToolStatus = "error"
-    result: Any = None
-    message: str | None = None
-    retryable, retry_after_s, cancelled, misused = False, None, False, False
-    limit = CallTime(spec.timeout_s, clock)
+    started_at, cancelled = clock.now(), True
+    limit, threads = CallTime(spec.timeout_s, clock), Threads()
+    THREADS.set(threads)
     driver.children.times[call.id] = limit
     try:
-        result = await limit.of(_called(driver, call.name, arguments, context, veil))
-        status = "success"
+        end = await _end_of(_called(driver, call.name, arguments, context, veil), limit, spec, context, veil)
+        cancelled = end.status == "timed_out"
     except asyncio.CancelledError:
-        cancelled = is_being_cancelled()
-        if cancelled:
-            raise
-        status, message = "aborted", "the call was cancelled from within the tool"
-    except TimeoutError as error:
-        timed_out = limit.expired
-        status = "timed_out" if timed_out else "error"
-        message = f"timed out after {spec.timeout_s:g} s" if timed_out else _describe(error)
-    except ToolFailed as error:
-        result, message, misused = error.result, str(error), isinstance(error, InvalidArguments)
-        status = _status_of(error)
-        if isinstance(error, Retryable):
-            retryable, retry_after_s = True, seconds_of(error.after_s)
-    except (Asked, BaseExceptionGroup) as error:
-        if context.question is None and not isinstance(error, (Asked, ExceptionGroup)):
-            raise
-        message = _describe(error)
-    except (Exception, SystemExit) as error:
-        logger.info("tool %s failed", call.name, exc_info=not veil.used)
-        message = _describe(error)
+        driver.late.outlives(effect, threads.at_work(), veil)
+        raise
     finally:
-        context.close(cancelled=cancelled or status == "timed_out")
+        context.close(cancelled=cancelled)
         driver.children.leave(call.id)
+    at_work = threads.at_work()
+    THREADS.set(None)  # what looks at the world afterwards is no part of the attempt
     await driver.children.settle(call.id)
     context.differed = await count_others(driver, call.id, again)
-    if context.question is not None and status != "timed_out":  # what came of it is not the call's result
+    if context.question is not None and end.status != "timed_out":  # what came of it is not the call's result
         return ToolAsked(
             step=effect.step,
             call_id=call.id,
@@ -102,17 +85,64 @@ async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolRe
         step=effect.step,
         call_id=call.id,
         attempt=effect.attempt,
-        status=status,
-        result=veil.hide(result if status == "success" else _result(result)),
-        error=None if message is None else bounded(veil.hide(message)),
-        retryable=retryable,
-        retry_after_s=retry_after_s,
+        status=end.status,
+        result=veil.hide(end.result if end.status == "success" else _result(end.result)),
+        error=None if end.message is None else bounded(veil.hide(end.message)),
+        retryable=isinstance(end.failure, Retryable),
+        retry_after_s=seconds_of(end.failure.after_s) if isinstance(end.failure, Retryable) else None,
         started_at=started_at,
         completed_at=clock.now(),
         evidence=tuple(msgspec.to_builtins(artifact) for artifact in context.evidence),
-        misused=misused,
+        misused=isinstance(end.failure, InvalidArguments),
+        in_doubt=context.begun and not end.certain and spec.effect == "unsafe" and spec.on_error == "doubt",
     )
-    return await verified(driver, call, veil, of_result(result, context.observed), returned)
+    if not returned.in_doubt:
+        return await verified(driver, call, veil, of_result(end.result, context.observed), returned)
+    driver.late.outlives(effect, at_work, veil)
+    driver.late.tell(effect)
+    return await doubted(driver, call, veil, returned, at_work=at_work is not None)
+
+
+class _End(NamedTuple):
+    """How an attempt ended. `certain`: the tool says what it did, all or nothing."""
+
+    status: ToolStatus
+    result: Any = None
+    message: str | None = None
+    certain: bool = False
+    failure: ToolFailed | None = None
+
+
+async def _end_of(
+    calling: Coroutine[Any, Any, Any], limit: CallTime, spec: ToolSpec, context: ToolContext, veil: Veil
+) -> _End:
+    """The attempt to its end. Raises nothing but cancellation."""
+    try:
+        return _End("success", await limit.of(calling), certain=True)
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
+        return _End("aborted", message="the call was cancelled from within the tool")
+    except TimeoutError as error:
+        if limit.expired:
+            return _End("timed_out", message=f"timed out after {spec.timeout_s:g} s")
+        return _End("error", message=_describe(error))
+    except ToolFailed as error:
+        return _End(_status_of(error), error.result, str(error), not error.in_doubt, error)
+    except (Asked, BaseExceptionGroup) as error:
+        if context.question is None and not isinstance(error, (Asked, ExceptionGroup)):
+            raise
+        return _End("error", message=_describe(error), certain=_is_certain(error))
+    except (Exception, SystemExit) as error:
+        logger.info("tool %s failed", spec.name, exc_info=not veil.used)
+        return _End("error", message=_describe(error))
+
+
+def _is_certain(error: BaseException) -> bool:
+    """Whether a tool that raised this says that nothing was done."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_certain, error.exceptions))
+    return isinstance(error, ToolFailed) and not error.in_doubt
 
 
 def _status_of(failure: ToolFailed) -> ToolStatus:
@@ -130,7 +160,9 @@ async def _called(
     if tool is None:
         raise ToolFailed(f"the tool {name!r} is not available in the process that runs the agent now")
     try:
-        return _sound_result(tool, await tool.call(await veil.lift(arguments), context))
+        lifted = await veil.lift(arguments)
+        context.begun = True
+        return _sound_result(tool, await tool.call(lifted, context))
     except ExceptionGroup as group:
         raise _only(group) from None
 
@@ -142,7 +174,7 @@ def _sound_result(tool: Tool, result: Any) -> Any:
     try:
         return as_json(result)
     except NotJson as error:
-        raise ToolFailed(f"the tool returned a value that JSON cannot hold: {error}") from None
+        raise unencodable(error) from None
 
 
 def _result(result: Any) -> Any:

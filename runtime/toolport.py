@@ -22,14 +22,20 @@ def in_a_line(error: BaseException) -> str:
 
 
 class ToolFailed(FoldlogError):
-    """The call failed; the message goes to the model as the tool's result.
+    """The call failed and nothing was done; the message goes to the model as the tool's result.
 
-    `result` may hold what the tool returned besides (MCP error content).
+    `result` may hold what the tool returned besides (MCP error content). With `in_doubt` it is not known whether
+    anything was done, as with any other exception: an unsafe call is then settled by its postcondition or by people.
     """
 
-    def __init__(self, message: str, *, result: Any = None) -> None:
+    def __init__(self, message: str, *, result: Any = None, in_doubt: bool = False) -> None:
         super().__init__(message)
-        self.result = result
+        self.result, self.in_doubt = result, in_doubt
+
+
+def unencodable(why: Exception) -> ToolFailed:
+    """The tool ran, and what it returned cannot be stored."""
+    return ToolFailed(f"the tool returned a value that JSON cannot hold: {why}", in_doubt=True)
 
 
 class InvalidArguments(ToolFailed):
@@ -39,16 +45,16 @@ class InvalidArguments(ToolFailed):
 class Retryable(ToolFailed):
     """The call failed in a way that a further attempt may mend; honoured for pure and idempotent tools."""
 
-    def __init__(self, message: str, *, after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, after_s: float | None = None, in_doubt: bool = False) -> None:
+        super().__init__(message, in_doubt=in_doubt)
         self.after_s = after_s
 
 
 class ToolTimedOut(ToolFailed):
-    """The call took longer than the tool's time and was stopped. Attribute: `timeout_s`."""
+    """The call took longer than the tool's time and was stopped; what it did is in doubt. Attribute: `timeout_s`."""
 
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"timed out after {timeout_s:g} s")
+    def __init__(self, timeout_s: float, *, in_doubt: bool = True) -> None:
+        super().__init__(f"timed out after {timeout_s:g} s", in_doubt=in_doubt)
         self.timeout_s = timeout_s
 
 
@@ -135,8 +141,9 @@ class Tool(Protocol):
         ...
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """Run one attempt and return a JSON-able result. Raises `ToolFailed` (or anything, which is the same).
+        """Run one attempt and return a JSON-able result.
 
+        Raises `ToolFailed` where nothing was done; anything else leaves the outcome of an unsafe tool in doubt.
         Cancelling the task stops the call and all it started. Progress reported before it returns is settled.
         """
         ...

@@ -63,6 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     `exit_code` as in a shell: 124 after its time, 126 and 127 if it could not be started, 128 + n after signal n.
     `output` is what it wrote to stdout and stderr, in that order, as text: head and tail with a marker between them if
     it wrote more than `output_bytes_max`; `output_bytes` is how much it wrote. `limit` names the limit that ended it.
+    `lost`: what ran the command died before it could tell how the command ended.
     """
 
     exit_code: int
@@ -71,6 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     timed_out: bool = False
     limit: Limit = ""
+    lost: bool = False
 
 
 class ToolRunner(Protocol):

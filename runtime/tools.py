@@ -24,14 +24,14 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..eventlog.errors import ConfigError
-from ..eventlog.events import Effect, ToolSpec
+from ..eventlog.events import Effect, OnError, ToolSpec
 from ..eventlog.names import check_name
 from ..projections.retrieval import SOURCE as RETRIEVAL
 from ..projections.retrieval import of_others
 from .docstrings import read_docstring
 from .functions import caller_of
 from .json_values import NotJson, as_json
-from .toolport import InvalidArguments, ToolContextPort, ToolFailed
+from .toolport import InvalidArguments, ToolContextPort, in_a_line, unencodable
 
 if TYPE_CHECKING:
     from .runnable import Runnable
@@ -40,6 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _EFFECTS: Final = typing.get_args(Effect)
+_ON_ERROR: Final = typing.get_args(OnError)
 _SHOWN_CHARACTERS_MAX: Final = 80
 
 
@@ -68,14 +69,15 @@ class PythonTool(Generic[P, R]):
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         """Run one attempt and return JSON builtins.
 
-        Raises `ToolFailed` for arguments that do not fit and for a result that JSON cannot hold, and whatever the
-        function raises. A synchronous function runs in a thread, which a cancellation abandons and cannot stop.
+        Raises `ToolFailed` for arguments that do not fit, for a result that JSON cannot hold (in doubt: the function
+        has run), and whatever the function raises. A synchronous function runs in a thread, which a cancellation
+        abandons and cannot stop.
         """
         result = await self.value(arguments, context)
         try:
             return as_json(result)
         except NotJson as error:
-            raise ToolFailed(f"the tool returned a value that JSON cannot hold: {error}") from None
+            raise unencodable(error) from None
 
     async def value(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         """As `call`, with what the function returns as it is."""
@@ -95,6 +97,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     effect: Effect = "unsafe",
+    on_error: OnError = "doubt",
     parallel: bool = True,
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
@@ -102,13 +105,14 @@ def tool(
 ) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
 
 
-def tool(
+def tool(  # noqa: PLR0913 - each an option of its own
     function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
     effect: Effect = "unsafe",
+    on_error: OnError = "doubt",
     parallel: bool = True,
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
@@ -118,6 +122,8 @@ def tool(
 
     `name` and `description` default to the function's name and docstring. `effect` says what a second run of one call
     does: `pure` nothing, `idempotent` nothing more, `unsafe` unknown harm, so that it is never repeated unasked.
+    An unsafe call that started and then timed out or raised anything but `ToolFailed` is in doubt: its postcondition is
+    asked, else people are. `on_error="report"` tells the model instead that it failed, which may then call again.
     `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt (None: no bound);
     `max_attempts` counts attempts of pure and idempotent tools. `slot` names something that there is once, such as a
     workspace: of all calls of tools that name it one runs at a time, in whatever run and process of the namespace.
@@ -128,7 +134,7 @@ def tool(
 
     def decorate(function: Callable[P, R]) -> PythonTool[P, R]:
         tool_name = _checked_name(function, name)
-        _check_options(tool_name, effect, timeout_s, max_attempts)
+        _check_options(tool_name, effect, on_error, timeout_s, max_attempts)
         if slot == "":
             raise ConfigError(f"tool {tool_name!r}: slot must be a name, or None")
         prose, described = read_docstring(function.__doc__)
@@ -138,6 +144,7 @@ def tool(
             description=prose if description is None else description,
             parameters=arguments.schema,
             effect=effect,
+            on_error=on_error,
             lock="run",
             exclusive=not parallel,
             timeout_s=timeout_s,
@@ -206,6 +213,8 @@ class _Arguments:
             raise InvalidArguments(f"invalid arguments: {self._problems(error)}") from None
         except pydantic_core.PydanticSerializationError as error:
             raise InvalidArguments(f"invalid arguments: {error}") from None
+        except Exception as error:  # a validator of the parameter's type broke: the function has not begun
+            raise InvalidArguments(f"invalid arguments: {in_a_line(error)}") from error
         return {self._names[field]: getattr(valid, field) for field in valid.model_fields_set}
 
     def _problems(self, error: pydantic.ValidationError) -> str:
@@ -235,9 +244,11 @@ def _checked_name(function: Callable[..., Any], name: str | None) -> str:
     return check_name("the tool name", function.__name__ if name is None else name)
 
 
-def _check_options(name: str, effect: str, timeout_s: float | None, max_attempts: int) -> None:
+def _check_options(name: str, effect: str, on_error: str, timeout_s: float | None, max_attempts: int) -> None:
     if effect not in _EFFECTS:
         raise ConfigError(f"tool {name!r}: effect {effect!r} is none of {', '.join(_EFFECTS)}")
+    if on_error not in _ON_ERROR:
+        raise ConfigError(f"tool {name!r}: on_error {on_error!r} is none of {', '.join(_ON_ERROR)}")
     if timeout_s is not None and not timeout_s > 0:
         raise ConfigError(f"tool {name!r}: timeout_s must be more than 0, not {timeout_s!r}")
     if max_attempts < 1:

@@ -1,7 +1,7 @@
 """Looking whether a call did what it was to do: in the call's time, and what was seen is stored as artifacts.
 
-After a call that returned, and in place of one whose outcome is lost (protocol rule 20). Whatever keeps anybody from
-looking makes the call unverifiable, never done and never failed.
+After a call that returned, and in place of one whose outcome is lost or in doubt (protocol rule 20). Whatever keeps
+anybody from looking makes the call unverifiable, never done and never failed.
 """
 
 from __future__ import annotations
@@ -63,11 +63,8 @@ async def verified(
 
 async def verify_call(driver: Driver, effect: VerifyCall, call: CallState) -> ToolReturned:
     """What became of an attempt whose outcome is lost. Raises nothing but cancellation."""
-    veil = Veil(driver.host.registry.secrets, call.name)
-    context, begun = _probing(driver, call, veil), driver.clock.now()
-    report, seen = await _check(driver, call, veil, context, None)
-    if not report:
-        report = unjudged(driver.state.tools[call.name].postcondition, MISSING, "nothing is recorded")
+    veil, begun = Veil(driver.host.registry.secrets, call.name), driver.clock.now()
+    report, seen, evidence = await _looked(driver, call, veil)
     wrong = problem(report)
     return ToolReturned(
         step=effect.step,
@@ -78,10 +75,44 @@ async def verify_call(driver: Driver, effect: VerifyCall, call: CallState) -> To
         error=None if wrong is None else bounded(wrong),
         started_at=begun,
         completed_at=driver.clock.now(),
-        evidence=tuple(map(msgspec.to_builtins, context.evidence)),
+        evidence=evidence,
         postcondition=tuple(map(dict, report)),
         settles=True,
     )
+
+
+async def doubted(
+    driver: Driver, call: CallState, veil: Veil, returned: ToolReturned, *, at_work: bool
+) -> ToolReturned:
+    """What became of an attempt that ended in doubt: its postcondition says so, else it stays in doubt.
+
+    `at_work`: a thread of it goes on, so that what is not done yet may still come to be.
+    """
+    if not driver.state.tools[call.name].postcondition:
+        return returned
+    report, seen, evidence = await _looked(driver, call, veil)
+    found, wrong = verdict(report), problem(report)
+    return msgspec.structs.replace(
+        returned,
+        status="success" if wrong is None else returned.status,
+        result=veil.hide(_result(report, seen)),
+        error=None if wrong is None else bounded(f"{returned.error}; {wrong}"),
+        completed_at=driver.clock.now(),
+        evidence=(*returned.evidence, *(each for each in evidence if each not in returned.evidence)),
+        postcondition=tuple(map(dict, report)),
+        in_doubt=found == "unverifiable" or (found == "failed" and at_work),
+    )
+
+
+async def _looked(
+    driver: Driver, call: CallState, veil: Veil
+) -> tuple[Report, Evidence | None, tuple[dict[str, Any], ...]]:
+    """The report about an attempt that left nothing to judge by, what was seen, and the artifacts that hold it."""
+    context = _probing(driver, call, veil)
+    report, seen = await _check(driver, call, veil, context, None)
+    if not report:
+        report = unjudged(driver.state.tools[call.name].postcondition, MISSING, "nothing is recorded")
+    return report, seen, tuple(map(msgspec.to_builtins, context.evidence))
 
 
 def _result(report: Report, seen: Evidence | None) -> Any:

@@ -22,6 +22,9 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 METHODS: Final[tuple[Method, ...]] = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 READING: Final[frozenset[Method]] = frozenset({"GET", "HEAD"})
 """The methods that change nothing: a tool that knows no others is pure."""
+_SAFE: Final = READING | {"OPTIONS"}
+_ELSEWHERE: Final = frozenset({301, 302, 303})
+_FAILED, _BROKE = 400, 500
 REDIRECTS_MAX: Final = 5
 
 
@@ -45,6 +48,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT: Final = HttpSettings()
+# No connection came to be: the request was not sent.
+_UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # What a further attempt would not mend.
 _HOPELESS: Final = (
     httpx2.InvalidURL,
@@ -60,16 +65,22 @@ def http_request_tool(
     """The tool `http_request`. `transport` stands in for the network, for tests.
 
     Its result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is no text), and
-    `truncated: true` if the body was longer than what is kept. Any status is a result. A request that changes something
-    carries the call's idempotency key as `Idempotency-Key`.
+    `truncated: true` if the body was longer than what is kept. Any status is a result; but of an unsafe tool's request
+    that may change something 4xx means that the call failed and nothing was done, and 5xx, like a connection that was
+    lost and a time-out, leaves in doubt what was done. Such a request carries the call's idempotency key as
+    `Idempotency-Key`.
     """
     effect = settings.effect or ("pure" if set(settings.methods) <= READING else "unsafe")
-    return tool(effect=effect, timeout_s=settings.timeout_s + 5)(_Http(settings, transport).http_request)
+    return tool(effect=effect, timeout_s=settings.timeout_s + 5)(
+        _Http(settings, transport, effect).http_request
+    )
 
 
 class _Http:
-    def __init__(self, settings: HttpSettings, transport: httpx2.AsyncBaseTransport | None) -> None:
-        self._settings, self._transport = settings, transport
+    def __init__(
+        self, settings: HttpSettings, transport: httpx2.AsyncBaseTransport | None, effect: Effect
+    ) -> None:
+        self._settings, self._transport, self._effect = settings, transport, effect
 
     async def http_request(  # noqa: D417 - The context is none of the model's.
         self,
@@ -90,19 +101,34 @@ class _Http:
         if method not in self._settings.methods:
             raise ToolFailed(f"the method {method} is not allowed, only {', '.join(self._settings.methods)}")
         request = _request(url, method, headers or {}, body, context.idempotency_key)
+        changes, answers = method not in _SAFE, list[int]()
         try:
-            async with asyncio.timeout(self._settings.timeout_s), self._client() as client:
+            async with asyncio.timeout(self._settings.timeout_s), self._client(answers) as client:
                 answer = await self._answer(client, request)
         except TimeoutError:
-            raise ToolTimedOut(self._settings.timeout_s) from None
+            raise ToolTimedOut(self._settings.timeout_s, in_doubt=changes) from None
+        except ToolFailed as error:
+            error.in_doubt = changes and _acted(answers)
+            raise
         except _HOPELESS as error:
-            raise ToolFailed(f"{url}: {error}") from None
+            raise ToolFailed(f"{url}: {error}", in_doubt=changes and _acted(answers)) from None
         except httpx2.HTTPError as error:
-            raise Retryable(f"{url}: {str(error) or type(error).__name__}") from None
+            sent = _acted(answers) or not isinstance(error, _UNSENT)
+            raise Retryable(
+                f"{url}: {str(error) or type(error).__name__}", in_doubt=changes and sent
+            ) from None
         context.observe(_seen(answer))
+        if changes and self._effect == "unsafe" and answer["status"] >= _FAILED:
+            problem = f"{answer['url']} answered HTTP {answer['status']}"
+            raise ToolFailed(problem, result=answer, in_doubt=answer["status"] >= _BROKE or _acted(answers))
         return answer
 
-    def _client(self) -> httpx2.AsyncClient:
+    def _client(self, answers: list[int]) -> httpx2.AsyncClient:
+        """A client that notes the status of each answer, those of redirects included."""
+
+        async def note(response: httpx2.Response) -> None:
+            answers.append(response.status_code)
+
         allowed = is_any if self._settings.private_addresses else is_public
         return httpx2.AsyncClient(
             transport=self._transport or PinnedTransport(allowed),
@@ -110,6 +136,7 @@ class _Http:
             max_redirects=REDIRECTS_MAX,
             timeout=self._settings.timeout_s,
             trust_env=False,
+            event_hooks={"response": [note]},
         )
 
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> dict[str, Any]:
@@ -124,6 +151,11 @@ class _Http:
             "headers": dict(response.headers),
             **_shown(body, response.charset_encoding or "utf-8", truncated=truncated),
         }
+
+
+def _acted(answers: Collection[int]) -> bool:
+    """Whether a server may have done what was asked before it named where to read on, which a 307 or 308 does not."""
+    return not _ELSEWHERE.isdisjoint(answers)
 
 
 def _seen(answer: dict[str, Any]) -> Evidence:

@@ -10,7 +10,7 @@ from pydantic import Field
 from ...eventlog.events import Effect
 from ...runtime.context import ToolContext
 from ...runtime.evidence import Evidence
-from ...runtime.toolport import Tool
+from ...runtime.toolport import Tool, ToolFailed
 from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
 from ...runtime.tools import tool
 
@@ -66,6 +66,8 @@ class _Shell:
             key=context.idempotency_key,
         )
         outcome = await self._outcome(asked, context)
+        if outcome.lost:
+            raise ToolFailed("the runner of the command died; what the command did is unknown", in_doubt=True)
         context.observe(Evidence(exit_code=outcome.exit_code, text=outcome.output))
         result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
         if outcome.timed_out:

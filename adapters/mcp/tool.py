@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 from mcp import MCPError
-from mcp_types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
+from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 
 from ...eventlog.events import Effect, ToolSpec
 from ...runtime.mcp_servers import ServerConfig
@@ -64,15 +64,22 @@ class McpTool:
             if not lost.sent:
                 raise self._lost(f"{about}; the call was not sent") from None
             raise self._lost(
-                f"{about}; the connection was lost during the call and its outcome is unknown"
+                f"{about}; the connection was lost during the call and its outcome is unknown", in_doubt=True
             ) from None
         except MCPError as error:
-            raise ToolFailed(f"{error.message} (MCP error {error.code})", result=error.data) from None
+            raise ToolFailed(
+                f"{error.message} (MCP error {error.code})",
+                result=error.data,
+                in_doubt=error.code == INTERNAL_ERROR,  # any other says that the call was refused
+            ) from None
         except Exception as error:
-            raise ToolFailed(f"MCP server {self._server.name!r} broke the protocol: {error}") from error
+            raise ToolFailed(
+                f"MCP server {self._server.name!r} broke the protocol: {error}", in_doubt=True
+            ) from error
 
-    def _lost(self, message: str) -> ToolFailed:
-        return ToolFailed(message) if self.spec.effect == "unsafe" else Retryable(message)
+    def _lost(self, message: str, *, in_doubt: bool = False) -> ToolFailed:
+        failure = ToolFailed if self.spec.effect == "unsafe" else Retryable
+        return failure(message, in_doubt=in_doubt)
 
 
 def _spec(name: str, tool: Tool, server: Server) -> ToolSpec:

@@ -62,7 +62,7 @@ async def run_child(
         with anyio.CancelScope(shield=True):
             await child.end()
     if not child.exited.is_set():
-        raise ToolFailed(f"the process {child.pid} outlived SIGKILL")
+        raise ToolFailed(f"the process {child.pid} outlived SIGKILL", in_doubt=True)
     return Outcome(
         exit_code=TIMED_OUT if timed_out else child.exit_code,
         output=output.text(),

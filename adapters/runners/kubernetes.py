@@ -120,7 +120,7 @@ class KubernetesRunner:
         if found is None:
             return seen
         if not found.pod and seen.pod:
-            raise ToolFailed("the pod of the Kubernetes Job is gone, and its outcome with it")
+            raise ToolFailed("the pod of the Kubernetes Job is gone, and its outcome with it", in_doubt=True)
         return found
 
     @asynccontextmanager
@@ -155,15 +155,20 @@ class _Cluster:
         self._failures = (client.ApiException, aiohttp.ClientError, TimeoutError, ValueError)
         """A `ValueError`: the answer is none of the API's."""
 
-    async def _asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` gives, tried a few times while the API server is away or overworked. Raises `ToolFailed`."""
+    async def _asked(self, what: str, ask: Callable[[], Awaitable[T]], *, seen: bool) -> T:
+        """What `ask` gives, tried a few times while the API server is away or overworked. Raises `ToolFailed`.
+
+        `seen`: the Job is there already, so its outcome is in doubt whatever fails.
+        """
         attempt = 1
         while True:
             try:
                 return await ask()
             except self._failures as error:
                 if attempt == _ATTEMPTS or not _passes(error):
-                    raise ToolFailed(f"{what}: {_described(error)}") from None
+                    raise ToolFailed(
+                        f"{what}: {_described(error)}", in_doubt=seen or _passes(error)
+                    ) from None
             await asyncio.sleep(self._pause_s * 2**attempt)
             attempt += 1
 
@@ -179,7 +184,7 @@ class _Cluster:
                 if getattr(error, "status", None) != _CONFLICT:
                     raise
 
-        await self._asked("the Kubernetes Job cannot be created", ask)
+        await self._asked("the Kubernetes Job cannot be created", ask, seen=False)
 
     async def container(self, name: str) -> _Container | None:
         """The Job's container; without a pod if there is none; None if that cannot be known now.
@@ -193,7 +198,9 @@ class _Cluster:
         except self._failures as error:
             if _passes(error):
                 return None
-            raise ToolFailed(f"the Kubernetes Job cannot be watched: {_described(error)}") from None
+            raise ToolFailed(
+                f"the Kubernetes Job cannot be watched: {_described(error)}", in_doubt=True
+            ) from None
         return _container(pods.items[0]) if pods.items else _Container(pod="")
 
     async def read_log(self, pod: str, output_bytes_max: int) -> HeadAndTail:
@@ -210,7 +217,7 @@ class _Cluster:
                     output.feed(chunk)
             return output
 
-        return await self._asked("the output of the Kubernetes Job cannot be read", ask)
+        return await self._asked("the output of the Kubernetes Job cannot be read", ask, seen=True)
 
     async def delete(self, name: str) -> None:
         """Delete the Job with its pod; if that fails, the Job's own deadline ends it."""
@@ -246,10 +253,12 @@ def _container(pod: Any) -> _Container:
     state = next((each.state for each in status.container_statuses or [] if each.name == CONTAINER), None)
     end = state.terminated if state is not None else None
     if end is not None and end.reason == _NOT_KNOWN:
-        raise ToolFailed(f"the pod failed: {end.reason} {end.message or ''}".strip())
+        raise ToolFailed(f"the pod failed: {end.reason} {end.message or ''}".strip(), in_doubt=True)
     # A pod that failed by its command alone names no reason.
     if status.phase == "Failed" and (end is None or status.reason):
-        raise ToolFailed(f"the pod failed: {status.reason or ''} {status.message or ''}".strip())
+        raise ToolFailed(
+            f"the pod failed: {status.reason or ''} {status.message or ''}".strip(), in_doubt=True
+        )
     if end is not None:
         code = end.exit_code if end.exit_code is not None else SIGNALLED + (end.signal or 0)
         return _Container(pod=name, exit_code=code, reason=end.reason or "", message=end.message or "")

@@ -86,7 +86,8 @@ class SubprocessRunner:
                     killer=supervision,
                     pass_fds=(supervision.fd,),
                 )
-                return msgspec.structs.replace(outcome, limit=supervision.limit() or self._refused(outcome))
+                limit = supervision.limit() or self._refused(outcome)
+                return msgspec.structs.replace(outcome, limit=limit, lost=supervision.died())
 
     def _refused(self, outcome: Outcome) -> Limit:
         """Inferred: a program that the kernel refused memory says so last, each in its own words."""
@@ -133,6 +134,11 @@ class _Supervision:
         command, over, _ = self._report()
         if command and not over:
             kill_group(int(command))
+
+    def died(self) -> bool:
+        """Whether the supervisor is gone without having said that all is over."""
+        command, over, _ = self._report()
+        return bool(command) and not over
 
     def limit(self) -> Limit:
         """Which limit ended the command, once the supervisor is gone."""

@@ -107,7 +107,7 @@ def request_approval(state: RunState, event: ApprovalRequested) -> None:
         call.asks += 1
         call.started, call.retry_at = 0, None
         call.marks[question_mark(str(event.arguments.get("name")))] = call.emitted, len(call.children)
-    elif event.postcondition:  # it has ended, and people say how
+    elif event.kind == "unverifiable":  # it has ended, and people say how
         call.started, call.retry_at = 0, None
 
 
@@ -126,7 +126,7 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
         call.turn = max(each.turn for each in state.calls.values()) + 1
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
         call.started, call.orphaned = 0, False
-        call.doubts += bool(approval.request.postcondition)
+        call.doubts += 1
 
 
 def revoke_approval(state: RunState, event: ApprovalRevoked) -> None:

@@ -85,6 +85,33 @@ async def test_an_error_status_is_a_result() -> None:
         assert (await request(server.url))["status"] == 503
 
 
+@pytest.mark.parametrize(("status", "in_doubt"), [("409 Conflict", False), ("503 Busy", True)])
+async def test_an_error_status_says_whether_a_change_was_made(status: str, in_doubt: bool) -> None:
+    async with answering(answer(b"no", status=status)) as server:
+        with pytest.raises(ToolFailed, match=status[:3]) as failed:
+            await request(server.url, method="POST", body="{}")
+    assert (failed.value.in_doubt, failed.value.result["body"]) == (in_doubt, "no")
+
+
+async def test_a_change_in_doubt_is_one_that_may_have_been_sent() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async def doubt_of(url: str, method: str) -> bool:
+        with pytest.raises(ToolFailed) as failed:
+            await request(url, method=method)
+        return failed.value.in_doubt
+
+    async with serving(hang_up) as url:
+        assert (await doubt_of(url, "POST"), await doubt_of(url, "GET")) == (True, False)
+    assert not await doubt_of("http://127.0.0.1:1/", "POST")
+    assert not await doubt_of("http://no-such-host.invalid/", "POST")
+    elsewhere = answer(status="303 See Other", headers="Location: http://127.0.0.1:1/")
+    async with answering(elsewhere) as server:
+        assert await doubt_of(server.url, "POST")
+
+
 async def test_a_request_that_changes_something_carries_the_calls_key() -> None:
     async with answering(answer(), answer()) as server:
         await request(server.url, method="POST", body="{}")

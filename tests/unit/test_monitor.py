@@ -33,6 +33,7 @@ from foldlog.eventlog.events import (
     TokenUsage,
     ToolCall,
     ToolResult,
+    ToolStarted,
     Usage,
 )
 from foldlog.replay import Monitor, Violation, check_trace, trace_of
@@ -642,3 +643,21 @@ def test_the_monitor_keeps_families_apart() -> None:
     mixed = [event for pair in zip(one, other, strict=False) for event in pair]
     rest = [*one[len(other) :], *other[len(one) :]]
     assert watch([*mixed, *rest]) == []
+
+
+def test_an_unsafe_call_in_doubt_starts_again_by_a_decision_alone() -> None:
+    call = {"step": 1, "tool_call_id": "c1"}
+    start = ToolStarted(attempt=1, **call)
+    asked = ApprovalRequested(approval_id="a1", kind="unverifiable", tool_name="pay", **call)
+    decided = ApprovalResolved(approval_id="a1", decision="approved", outcome="retry", **call)
+    begun = [ToolCall(tool_name="pay", **call), start, asked]
+
+    def broken(*events: Event) -> list[str]:
+        numbered = [
+            msgspec.structs.replace(event, run_id="r", root_id="r", agent_path="a", revision=number)
+            for number, event in enumerate(events, 1)
+        ]
+        return [each.message for each in watch(numbered, ended=False) if each.rule == "P20"]
+
+    assert broken(*begun, start) == ["c1 starts again, and nobody has said what became of it"]
+    assert broken(*begun, decided, start) == []
