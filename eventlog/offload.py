@@ -3,8 +3,9 @@
 A reference is `{"$artifact": <SHA-256 of the encoded value>, "size_bytes": n}`. A value of the user's that would look
 like one is stored as `{"$value": <it>}`, so that what is read is always what was written.
 
-What a model says has no such field, and a commit that is too large with it is the exception: of such a commit the
-largest events are stored as artifacts whole, with an `Offloaded` in their place.
+A commit that is too large as a whole is the exception: of such a commit the largest values go the same way, however
+small they are. What a model says has no such field: of that the events are stored as artifacts whole, with an
+`Offloaded` in their place.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _TEXTS: dict[type[Event], dict[str, Any]] = {
     SummaryMade: {"text": ""},
 }
 """The events that may lie beside the log whole, with what their outlines leave out."""
-WHOLE_BYTES_MIN = 4096
+ASIDE_BYTES_MIN = 512
 """A smaller one would leave no room worth speaking of."""
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
@@ -132,21 +133,36 @@ def references(events: Iterable[Event]) -> Iterator[str]:
 async def put_aside(
     events: Sequence[StoredEvent], size_bytes_max: int, artifacts: Artifacts
 ) -> Sequence[StoredEvent]:
-    """The events with as many of the largest put into `artifacts` whole as it takes for all to fit into so many bytes.
+    """The events, as `spill` gives them, with as many of the largest put into `artifacts` as it takes for all to fit.
 
     Those that have to stay may still be too many.
     """
     kept, sizes = list(events), [len(_ENCODER.encode(event)) + 1 for event in events]
-    by_size = sorted(range(len(kept)), key=lambda index: -sizes[index])
-    for index in (each for each in by_size if type(kept[each]) in _TEXTS and sizes[each] >= WHOLE_BYTES_MIN):
-        if sum(sizes) <= size_bytes_max:
+    total = sum(sizes)
+    for index in sorted(range(len(kept)), key=lambda index: -sizes[index]):
+        if total <= size_bytes_max or sizes[index] < ASIDE_BYTES_MIN:
             break
         kept[index] = await _aside(kept[index], artifacts)
-        sizes[index] = len(_ENCODER.encode(kept[index])) + 1
+        total += len(_ENCODER.encode(kept[index])) + 1 - sizes[index]
     return kept
 
 
-async def _aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
+async def _aside(event: StoredEvent, artifacts: Artifacts) -> StoredEvent:
+    """The event without what may lie beside the log: its value, or, where it has none, all of it."""
+    if type(event) in _TEXTS:
+        return await _whole_aside(event, artifacts)
+    field = _FIELDS.get(type(event))
+    value = getattr(event, field) if field is not None else None
+    if isinstance(value, dict) and value.keys() == {_VALUE}:
+        value = value[_VALUE]
+    if field is None or len(data := _ENCODER.encode(value)) < ASIDE_BYTES_MIN // 2:
+        return event
+    return msgspec.structs.replace(
+        event, **{field: {_REFERENCE: await artifacts.put(data), _SIZE: len(data)}}
+    )
+
+
+async def _whole_aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
     data = _ENCODER.encode(event)
     return Offloaded(
         agent=event.agent,

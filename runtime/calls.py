@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ from ..eventlog.events import (
     ToolSpec,
     ToolStarted,
 )
+from ..eventlog.offload import ASIDE_BYTES_MIN
+from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.call_texts import recording_key
 from ..projections.messages import CallRequest
 from ..projections.retrieval import OFFLOADED, of_others
@@ -38,6 +40,13 @@ from .policy import verdict_on
 from .postconditions import problem, verdict
 from .rules import DEDUPLICATED, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
 from .turn import Turn
+
+CALLS_BYTES_MAX = COMMIT_BYTES_MAX * 7 // 8
+"""How much of a commit the calls of one answer may take, with what is asked and said of each."""
+APPROVAL_BYTES = 256
+"""What an approval holds besides the call."""
+ID_LENGTH_MAX = 256
+"""Of a longer id there is one of our own instead; a longer name is cut, and no tool has it."""
 
 
 class ApprovalNeeded(NamedTuple):
@@ -132,25 +141,54 @@ def _is_unsafe(state: RunState, call: CallState) -> bool:
     return spec is not None and spec.effect == "unsafe"
 
 
-def called(turn: Turn, request: CallRequest, *, cut: bool = False) -> None:
-    """The model asked for a tool. `cut`: it is the last call of an answer that was cut at the limit of its length."""
+def called(turn: Turn, requests: Sequence[CallRequest], *, cut: bool = False) -> CallState | None:
+    """The model asked for tools; null if all calls fit, else the first that does not: it is not to be made.
+
+    Those behind it are left out. What comes of a call has to fit, too: an approval or a start of each, in one commit.
+    `cut`: the answer was cut at the limit of its length, and so was its last call.
+    """
+    room = CALLS_BYTES_MAX
+    for request in requests:
+        event = _asked_for(turn, request, cut=cut and request is requests[-1])
+        turn.add(event)
+        room -= _bytes_of(event)
+        if room < 0:
+            return turn.state.calls[event.tool_call_id or ""]
+    return None
+
+
+def _asked_for(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
     state = turn.state
     executable, injected, raw = written(turn, request, cut=cut)
-    turn.add(
-        ToolCall(
-            step=state.step,
-            tool_call_id=free_id(
-                request.id,
-                f"call-{state.step}-{len(state.calls)}",
-                state.knows_call,
-                distinct=has_distinct_ids(state),
-            ),
-            tool_name=request.name,
-            arguments=executable,
-            raw_arguments=raw,
-            injected_args=injected,
-        )
+    return ToolCall(
+        step=state.step,
+        tool_call_id=free_id(
+            request.id if len(request.id) <= ID_LENGTH_MAX else "",
+            f"call-{state.step}-{len(state.calls)}",
+            state.knows_call,
+            distinct=has_distinct_ids(state),
+        ),
+        tool_name=request.name[:ID_LENGTH_MAX],
+        arguments=executable,
+        raw_arguments=raw,
+        injected_args=injected,
     )
+
+
+def _bytes_of(event: ToolCall) -> int:
+    """What a call takes of a commit, with an approval of it; what is large of both lies beside the log."""
+    names = 2 * len((event.tool_call_id or "").encode()) + len(event.tool_name.encode())
+    beside = ASIDE_BYTES_MIN + names
+    return 2 * min(len(msgspec.json.encode(event)), beside) + APPROVAL_BYTES
+
+
+def refuse(turn: Turn, call: CallState) -> None:
+    """Tell the model that this call and all behind it are too many."""
+    told = (
+        "this answer asks for more than one step can hold: neither this call nor any behind it was made; "
+        "ask for them in later steps"
+    )
+    _result(turn, call, status="error", error=told)
 
 
 def written(

@@ -22,7 +22,9 @@ from ..eventlog.events import (
     Custom,
     LaneEntry,
     LaneUpdated,
+    LateOutcome,
     McpProgress,
+    PlannerToolReturned,
     StoredEvent,
     Submitted,
     ToolResult,
@@ -411,7 +413,7 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
 
 EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048
 """What the events of a commit may take; the rest is for all that stands around them."""
-CUT_BEHIND = (ToolResult, McpProgress, Custom, ChildFinished)
+CUT_BEHIND = (ToolResult, PlannerToolReturned, McpProgress, Custom, ChildFinished, LateOutcome)
 """Events behind which a turn may be cut: whoever goes on decides the rest anew."""
 
 
@@ -419,15 +421,28 @@ def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
     """Cut events into commits that fit, at borders that no rule needs atomic. Raises `PayloadTooLarge`."""
     limit = EVENTS_BYTES_MAX
     sizes = [len(msgspec.json.encode(event)) + 1 for event in events]
-    if sum(sizes) <= limit:
-        return [events]
-    for cut in range(len(events) - 1, 0, -1):
-        if sum(sizes[:cut]) <= limit and isinstance(events[cut - 1], CUT_BEHIND):
-            return [events[:cut], *split(events[cut:])]
+    groups: list[Sequence[StoredEvent]] = []
+    begin, border, size, size_at_border = 0, 0, 0, 0
+    for index, event in enumerate(events):
+        size += sizes[index]
+        if size > limit:
+            if border == begin:
+                raise _too_large(events[begin:], sizes[begin:])
+            groups.append(events[begin:border])
+            begin, size, size_at_border = border, size - size_at_border, 0
+            if size > limit:
+                raise _too_large(events[begin:], sizes[begin:])
+        if isinstance(event, CUT_BEHIND):
+            border, size_at_border = index + 1, size
+    return [*groups, events[begin:]]
+
+
+def _too_large(events: Sequence[StoredEvent], sizes: Sequence[int]) -> PayloadTooLarge:
     largest = max(range(len(events)), key=sizes.__getitem__)
-    if sizes[largest] > limit:
-        raise PayloadTooLarge(f"an event of type {events[largest].type!r}", sizes[largest], limit)
-    raise PayloadTooLarge(f"what belongs together with {events[largest].type!r}", sum(sizes), limit)
+    alone = sizes[largest] > EVENTS_BYTES_MAX
+    kind = events[largest].type
+    what = f"an event of type {kind!r}" if alone else f"what belongs together with {kind!r}"
+    return PayloadTooLarge(what, sizes[largest] if alone else sum(sizes), EVENTS_BYTES_MAX)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------

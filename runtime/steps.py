@@ -17,7 +17,7 @@ from ..eventlog.events import (
 from . import asking, budgeting, compaction, offloading
 from .approving import request_approval
 from .arguments import schema_problem
-from .calls import approval_needed, called
+from .calls import approval_needed, called, refuse
 from .commands import ModelReplied
 from .rules import Rules
 from .turn import Turn
@@ -81,13 +81,15 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
             finish_reason=reply.finish_reason,
         )
     )
-    for request in reply.calls:
-        called(turn, request, cut=reply.finish_reason == "length" and request is reply.calls[-1])
-    approvals = [(c, asks) for c in state.calls.values() if (asks := approval_needed(turn, c)) is not None]
+    beyond = called(turn, reply.calls, cut=reply.finish_reason == "length")
+    made = [call for call in state.calls.values() if call is not beyond]
+    approvals = [(c, asks) for c in made if (asks := approval_needed(turn, c)) is not None]
     for call, asks in approvals:
         request_approval(turn, call, asks.kind, asks.reason)
     if approvals:
         turn.add(Status(status="paused", reason="approval"))
+    if beyond is not None:
+        refuse(turn, beyond)
 
 
 def complete(turn: Turn) -> None:

@@ -19,6 +19,7 @@ from foldlog.eventlog import (
     OutputMade,
     PlanMade,
     PlannerReplied,
+    PlannerToolReturned,
     Prepared,
     Reasoning,
     SummaryMade,
@@ -186,6 +187,21 @@ async def test_as_many_events_as_must_go_are_put_aside_and_come_back_where_they_
     ]
     assert outlines[5].usage.input_tokens == 3
     assert set(references(kept)) == {event.artifact for event in kept if isinstance(event, Offloaded)}
+
+
+async def test_values_that_are_too_large_together_are_put_aside_one_by_one() -> None:
+    artifacts = MemoryLog().artifacts
+    values: list[Any] = ["r" * 3000, {"$artifact": "f" * 3000, "size_bytes": 1}, ["l" * 3000], "small"]
+    results = [ToolResult(tool_name="t", success=True, result=value) for value in values]
+    late = [LateOutcome(kind="tool", outcome="success", result="o" * 3000)]
+    planned = [PlannerToolReturned(tool_name="t", success=True, result="p" * 3000)]
+    events: list[Any] = [*results, *late, *planned]
+    spilled = await spill(events, artifacts)
+    kept = await put_aside(spilled, 2000, artifacts)
+    assert sum(len(msgspec.json.encode(event)) for event in kept) <= 2000
+    assert [type(event) for event in kept] == [type(event) for event in events]
+    assert kept[3] == events[3]
+    assert list(await restore(kept, artifacts)) == events
 
 
 async def test_what_was_read_of_an_event_that_lies_beside_the_log_is_where_it_stands() -> None:
