@@ -93,6 +93,9 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
     """The fields that every event has. `revision` and `cursor` are null for drafts, `step` outside of steps.
 
+    Of an event that a tool passes on from another agent's stream, `step` and `tool_call_id` are those of the call that
+    passes it on; `inner_step` and `inner_tool_call_id` are its own.
+
     `is_end` is true for one event of a stream: the terminal of the run that the stream was opened for. It is added when
     a stream is read, and never stored.
     """
@@ -103,6 +106,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     agent_path: str = ""
     step: int | None = None
     tool_call_id: str | None = None
+    inner_step: int | None = None
+    inner_tool_call_id: str | None = None
     revision: int | None = None
     cursor: str | None = None
     at: float = 0.0

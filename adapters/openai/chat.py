@@ -125,7 +125,7 @@ class ChatReader:
                 field_of(piece, "index"),
                 call_id=text_of(piece, "id"),
                 name=text_of(function, "name"),
-                arguments=text_of(function, "arguments"),
+                arguments=arguments_of(function, "arguments"),
             )
 
 
@@ -142,6 +142,17 @@ def text_of(part: Any, name: str) -> str:
     if not isinstance(value, str):
         raise MalformedStream(f"{name} is no text")
     return value
+
+
+def arguments_of(part: Any, name: str) -> str:
+    """The text of a call's arguments, or of a piece of them. Some servers send the object itself.
+
+    Raises `MalformedStream` for what is neither.
+    """
+    value = field_of(part, name)
+    if not isinstance(value, dict):
+        return text_of(part, name)
+    return json.dumps(value, ensure_ascii=False) if value else ""  # an empty one may be followed by text
 
 
 def count_of(part: Any, name: str) -> int:

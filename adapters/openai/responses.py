@@ -11,7 +11,7 @@ from typing import Any
 from ...projections.messages import Message
 from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from .calls import CallAssembly
-from .chat import arguments_json, field_of, text_of, usage_of
+from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
 from .failures import Callee, reported
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
@@ -81,7 +81,9 @@ class ResponsesReader:
             case "response.output_item.added" | "response.output_item.done":
                 yield from self._call(event)
             case "response.function_call_arguments.delta" if field_of(event, "output_index") in self._calls:
-                yield self._calls.piece(field_of(event, "output_index"), arguments=text_of(event, "delta"))
+                yield self._calls.piece(
+                    field_of(event, "output_index"), arguments=arguments_of(event, "delta")
+                )
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 self._finish(field_of(event, "response"))
             case "error":
@@ -102,7 +104,11 @@ class ResponsesReader:
         item, key = field_of(event, "item"), field_of(event, "output_index")
         if text_of(item, "type") != "function_call" or self._calls.has_arguments(key):
             return
-        call_id, name, arguments = (text_of(item, part) for part in ("call_id", "name", "arguments"))
+        call_id, name, arguments = (
+            text_of(item, "call_id"),
+            text_of(item, "name"),
+            arguments_of(item, "arguments"),
+        )
         piece = self._calls.piece(key, call_id=call_id, name=name, arguments=arguments)
         if piece.id or piece.name or piece.arguments:
             yield piece

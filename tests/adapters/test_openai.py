@@ -210,6 +210,30 @@ async def test_a_server_that_numbers_all_calls_zero_still_makes_two_calls():
         assert calls_of(await answer(provider)) == {0: ("c1", "f", "1"), 1: ("c2", "f", "2")}
 
 
+async def test_arguments_that_come_as_an_object_are_arguments():
+    whole = {"function": {"name": "search", "arguments": {"q": "Ü", "n": [1, None]}}, "id": "c1", "index": 0}
+    begun = {"function": {"name": "search", "arguments": {}}, "id": "c2", "index": 1}
+    rest = {"function": {"arguments": '{"q": "b"}'}, "index": 1}
+    events = (
+        *(chat_chunk({"tool_calls": [piece]}) for piece in (whole, begun, rest)),
+        chat_chunk({}, "stop"),
+    )
+    async with served(Reply(events=events)) as (_, provider):
+        calls = calls_of(await answer(provider))
+    assert calls == {0: ("c1", "search", '{"q": "Ü", "n": [1, null]}'), 1: ("c2", "search", '{"q": "b"}')}
+
+
+async def test_arguments_that_come_as_an_object_are_arguments_of_a_responses_call_too():
+    item = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": {"q": "a"}}
+    events = (
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {"status": "completed", "model": "m", "output": [item]}},
+    )
+    async with served(Reply(events=events), api="responses") as (_, provider):
+        assert calls_of(await answer(provider)) == {0: ("c1", "f", '{"q": "a"}')}
+
+
 async def test_reasoning_is_understood_under_both_names_and_a_refusal_is_text():
     events = (chat_chunk({"reasoning": "Hm"}), chat_chunk({"refusal": "No."}), chat_chunk({}, "stop"))
     async with served(Reply(events=events)) as (_, provider):

@@ -317,7 +317,10 @@ async def test_what_another_runtime_shows_can_be_passed_on_as_it_comes(place: Pl
         await seen.wait()
         return "sky"
 
-    turns = [{"text": ["let ", "me see"], "reasoning": ["hm"], **calls(call("look"))}, says("it is ", "blue")]
+    turns = [
+        {"text": ["let ", "me see"], "reasoning": ["hm"], **calls(call("look", "within"))},
+        says("it is ", "blue"),
+    ]
     inner = Agent("inner", model=script(*turns), tools=[look])
 
     @tool(effect="pure")
@@ -342,6 +345,11 @@ async def test_what_another_runtime_shows_can_be_passed_on_as_it_comes(place: Pl
     kinds += ["mcp_progress", "tool_result", "step(completed)", "step(started)", "text", "text", "usage"]
     assert names(passed) == [*kinds, "step(completed)", "status(completed)"]
     assert "".join(event.text for event in passed if isinstance(event, Text)) == "let me seeit is blue"
+    of_a_call = {"tool_call", "mcp_progress", "tool_result"}
+    for event in passed:
+        assert (event.step, event.tool_call_id) == (1, "c1")
+        assert event.inner_tool_call_id == ("within" if event.type in of_a_call else None)
+    assert [e.inner_step for e in passed] == [None, *[1] * 9, *[2] * 5, None]
     own = [event.type for event in events if event.agent == "outer"]
     assert own[own.index("tool_call") :][:2] == ["tool_call", "tool_result"]
     trace = await load_trace(place.log, run.run_id)
