@@ -41,6 +41,7 @@ from ..eventlog.ports import Log
 from ..runtime import Executor, Registry
 from ..runtime.drive import Host
 from ..runtime.executor import require
+from ..runtime.executors import ExecutorFactory, executor_factory
 from ..runtime.runnable import Runnable, all_members
 from .canonical import Boundary, canonical
 from .casts import Cast
@@ -62,7 +63,7 @@ from .inputs import (
 from .live import told
 from .monitor import check_trace
 from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
-from .stage import Case, ExecutorFactory, ForkOf, Played, executor_factory, hands_to_workers, play
+from .stage import Case, ForkOf, Played, hands_to_workers, play
 from .structure import Ignored
 from .trace import Trace
 

@@ -42,6 +42,7 @@ from ..runtime import Agent, Registry
 from ..runtime.agent_config import python_tool_names
 from ..runtime.context import ArtifactRef
 from ..runtime.evidence import Evidence
+from ..runtime.executors import executor_factory
 from ..runtime.fork_storage import store
 from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
 from ..runtime.lineage import given_model, with_model
@@ -65,7 +66,7 @@ from .recorded_functions import recorded
 from .recording import Answered, Called, End, Places, RecordedRun, Recording
 from .replaying import as_decided, check_artifacts
 from .scripts import Told, run_and_step
-from .stage import LEASE_S, Case, executor_factory, play
+from .stage import LEASE_S, Case, play
 from .trace import Trace, load_trace
 
 SHOWN_MAX = 60

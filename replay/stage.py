@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from importlib.metadata import entry_points
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -28,11 +27,12 @@ from ..eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, Stale
 from ..eventlog.offload import outline_of
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
-from ..runtime import DurableExecutor, Executor, LocalExecutor, Registry, Runtime, Worker
+from ..runtime import DurableExecutor, Executor, Registry, Runtime, Worker
 from ..runtime.approving import APPROVAL_TIMER
 from ..runtime.commands import TimerDue
 from ..runtime.decide import take
 from ..runtime.drive import Host
+from ..runtime.executors import ExecutorFactory
 from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
 from ..runtime.runnable import Runnable
@@ -49,11 +49,6 @@ RELEASE_S = 0.05
 """How long an append is late, and a read stale."""
 LATE_EVENTS_S = 0.02
 """How long an executor may take to write behind a cancel what it must not, before its trace is read."""
-
-EXECUTORS = "foldlog.executors"
-"""The entry points that name executors: each is called with a `Host`."""
-
-ExecutorFactory = Callable[[Host], Executor]
 
 
 class ForkOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,9 +403,6 @@ class _Stage:
                 return
 
 
-_BUILT_IN: dict[str, ExecutorFactory] = {"local": LocalExecutor, "durable": DurableExecutor}
-
-
 def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
     """What is said of a call of unknown outcome that the inputs say nothing of.
 
@@ -419,17 +411,6 @@ def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
     by_itself = bool(asked.reason) and not asked.postcondition
     outcome: Literal["retry", "failed"] = "failed" if by_itself else "retry"
     return Answer(call=where.call, kind=asked.kind, outcome=outcome, note=asked.reason if by_itself else "")
-
-
-def executor_factory(name: str) -> ExecutorFactory:
-    """What makes the executor of this name, built in or of a plugin. Raises `ConfigError`."""
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
-    found = {entry.name: entry for entry in entry_points(group=EXECUTORS)}
-    if name not in found:
-        known = ", ".join(sorted(_BUILT_IN.keys() | found.keys()))
-        raise ConfigError(f"there is no executor {name!r}; known: {known}")
-    return cast("ExecutorFactory", found[name].load())
 
 
 def hands_to_workers(executor: Executor) -> bool:

@@ -3,6 +3,7 @@
 from ..eventlog.events import Custom
 from .agent import Agent
 from .context import ArtifactRef, ToolContext
+from .drive import Host
 from .durable import DurableExecutor, Worker
 from .evidence import Evidence
 from .executor import CAPABILITIES, Executor
@@ -27,6 +28,7 @@ __all__ = [
     "Evidence",
     "Executor",
     "ForkPlan",
+    "Host",
     "LocalExecutor",
     "PlannedCall",
     "PlannedNode",

@@ -11,6 +11,9 @@ from ..eventlog.ports import Subject
 if TYPE_CHECKING:
     from .runnable import Runnable
 
+EXECUTORS = "foldlog.executors"
+"""The entry point group of executors."""
+
 CAPABILITIES = frozenset(
     {
         "detailed_events",

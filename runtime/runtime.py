@@ -49,6 +49,7 @@ from .decide import take
 from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
+from .executors import executor_factory
 from .family import cancel_family
 from .follow import follow_runs
 from .fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
@@ -106,10 +107,11 @@ class Runtime:
 
     def __init__(self, log: Log, registry: Registry, host: Host) -> None:
         self.log, self.registry, self._host = log, registry, host
-        self._executors: dict[str, Executor] = {}
         self._local = LocalExecutor(host)
-        self._durable = DurableExecutor(host)
-        self._executors = {"local": self._local, "durable": self._durable}
+        self._executors: dict[str, Executor] = {"local": self._local}
+        self._closing = contextlib.AsyncExitStack()
+        """Closes the executors that were made here, the last one first."""
+        self._closing.push_async_callback(self._local.aclose)
         self._index: RunIndex | None = None
         self._presence, self._appearing, self._present = contextlib.AsyncExitStack(), asyncio.Lock(), False
         self.telling = weakref.WeakValueDictionary[str, asyncio.Lock]()
@@ -160,22 +162,24 @@ class Runtime:
 
     async def aclose(self) -> None:
         """Stop driving, release claims."""
-        await self._local.aclose()
+        await self._closing.aclose()
         if self._index is not None:
             await self._index.aclose()
             self._index = None
 
     def executor(self, name: str) -> Executor:
-        """The executor of this name. Raises `ConfigError`."""
+        """The executor of this name, given or installed (`foldlog.executors`). Raises `ConfigError`."""
         if name not in self._executors:
-            known = ", ".join(sorted(self._executors))
-            raise ConfigError(f"unknown executor {name!r}; known executors: {known}")
+            made = self._executors[name] = executor_factory(name)(self._host)
+            close = getattr(made, "aclose", None)
+            if close is not None:
+                self._closing.push_async_callback(close)
         return self._executors[name]
 
     async def _be_present(self, executor: Executor) -> None:
         """Let others notice if this process dies, before it drives a run; one that only reads or submits need not."""
         async with self._appearing:
-            if not self._present and executor is not self._durable:
+            if not self._present and not isinstance(executor, DurableExecutor):
                 await self._presence.enter_async_context(self.log.leases.presence(self._host.worker))
                 self._present = True
 
@@ -759,9 +763,11 @@ class RunHandle(Generic[OutputT]):
 
     def _require(self, feature: str, state: RunState) -> None:
         """Raise `UnsupportedByExecutor` if the run's executor is known here and lacks the feature."""
-        executor = self._runtime._executors.get(state.submitted.executor if state.submitted else "")  # noqa: SLF001
-        if executor is not None:
-            require(executor, frozenset({feature}))
+        try:
+            executor = self._runtime.executor(state.submitted.executor if state.submitted else "")
+        except ConfigError:
+            return  # the process that drives it knows
+        require(executor, frozenset({feature}))
 
     async def _tell(
         self,

@@ -38,3 +38,16 @@ def load_registry(path: str) -> Registry:
     if not registry.agents:
         raise ConfigError(f"the registry {path!r} has no agents: a worker would wait for nothing")
     return registry
+
+
+def check_executor(name: str) -> None:
+    """Refuse an executor that is not installed, before anything else is done. Raises `typer.BadParameter`."""
+    import typer
+
+    from ...eventlog.errors import ConfigError
+    from ...runtime.executors import executor_factory
+
+    try:
+        executor_factory(name)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--executor") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,7 +34,7 @@ def rerun(  # noqa: PLR0913 - the options
         bool,
         typer.Option("--lenient", help="Answer a request that differs with what was answered in its place."),
     ] = False,
-    executor: Annotated[Literal["local", "durable"], typer.Option(help="Which executor runs it.")] = "local",
+    executor: Annotated[str, typer.Option(metavar="NAME", help="Which executor runs it.")] = "local",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Keep what came of it, as JSON Lines."),
@@ -49,8 +49,10 @@ def rerun(  # noqa: PLR0913 - the options
     No network, no cost, no effects. A request or call that differs from the recorded one fails, with the first field
     that differs. A run that is still going is run as far as it is recorded. Exit code 1: it went another way.
     """
+    from .loading import check_executor
     from .loops import run_async
 
+    check_executor(executor)
     options = {"strict": not lenient, "executor": executor, "timeout_s": timeout}
     return run_async(_rerun(settings_of(context), what, path, run, output, json=json, **options))
 

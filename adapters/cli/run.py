@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +24,10 @@ def run(  # noqa: PLR0913 - the options
     *,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent of a registry.")] = None,
     executor: Annotated[
-        Literal["local", "durable"], typer.Option(help="In this process, or on workers.")
+        str,
+        typer.Option(
+            metavar="NAME", help="local: in this process; durable: on workers; or an installed one."
+        ),
     ] = "local",
     detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
     json: Json = False,
@@ -55,9 +58,11 @@ def run(  # noqa: PLR0913 - the options
 
     Ctrl-C cancels a local run. A durable one goes on without you; `foldlog runs stream` shows it again.
     """
+    from .loading import check_executor
     from .loops import run_async
     from .watching import Watch
 
+    check_executor(executor)
     local = executor == "local"
     how = Watch(
         json=json,
