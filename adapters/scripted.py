@@ -27,7 +27,6 @@ from ..eventlog.clock import Clock, SystemClock
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import TokenUsage
 from ..runtime.models import (
-    MODEL_ERRORS,
     CallDelta,
     Delta,
     Finished,
@@ -36,10 +35,12 @@ from ..runtime.models import (
     ModelRequest,
     ReasoningDelta,
     TextDelta,
+    model_error,
 )
 from .strict_tables import StrictTable
 
 Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
 Milliseconds = Annotated[float, Field(ge=0)]
 Pieces = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """Text in the pieces it is streamed in; a single string is one piece."""
@@ -68,12 +69,17 @@ class ScriptedUsage(StrictTable):
 
 
 class ScriptedError(StrictTable):
-    """The first `times` attempts fail, each after `after_chunks` pieces of the answer (if it has fewer, at its end)."""
+    """The first `times` attempts fail, each after `after_chunks` pieces of the answer (if it has fewer, at its end).
+
+    A `context_overflow` may state `window_tokens` and `request_tokens`, as servers do.
+    """
 
     type: Literal["transient", "rate_limit", "context_overflow", "quota", "auth", "invalid_request"]
     times: Count = 1
     after_chunks: Count = 0
     retry_after_ms: Milliseconds | None = None
+    window_tokens: Positive | None = None
+    request_tokens: Positive | None = None
 
 
 class Turn(StrictTable):
@@ -274,6 +280,11 @@ def _turns(turns: Sequence[Any], where: str) -> tuple[Turn, ...]:
 
 def _failure(error: ScriptedError, where: str) -> ModelError:
     retry_after_s = None if error.retry_after_ms is None else error.retry_after_ms / 1000
-    return MODEL_ERRORS[error.type](
-        f"{where}: {error.type} error, as the script says", retry_after_s=retry_after_s
+    message = f"{where}: {error.type} error, as the script says"
+    return model_error(
+        error.type,
+        message,
+        retry_after_s=retry_after_s,
+        window_tokens=error.window_tokens,
+        request_tokens=error.request_tokens,
     )

@@ -481,7 +481,9 @@ class ModelRequested(Event, frozen=True, kw_only=True, tag="model_requested"):
 class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
     """A model call attempt failed. `retry_at` is null when the model is not asked again. `phase` as in the request.
 
-    `next_model`: the fallback model that is asked instead, at once; empty for none.
+    `next_model`: the fallback model that is asked instead, at once; empty for none. `window_tokens` and
+    `request_tokens`, of a request that is too long: what the server says that the model reads at most, and what the
+    request takes; null where it does not say.
     """
 
     attempt: int
@@ -490,6 +492,8 @@ class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
     retry_at: float | None = None
     phase: str = ""
     next_model: str = ""
+    window_tokens: int | None = None
+    request_tokens: int | None = None
 
 
 class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

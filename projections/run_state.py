@@ -198,6 +198,9 @@ class ContextState(msgspec.Struct):
     """How much the prompt holds, and what was done about it."""
 
     window_tokens: int | None = None
+    """How much the model reads at most: as it is known, or as its server has taught the run, whichever is less."""
+    taught_tokens: int | None = None
+    """What a request that was refused as too long has taught of that."""
     told: bool = False
     """Whether each message says how full the window is."""
     tokens: int = 0
@@ -211,6 +214,8 @@ class ContextState(msgspec.Struct):
     """The cut that is being made."""
     summaries: int = 0
     compactions: int = 0
+    compacted_at: tuple[int, bool] | None = None
+    """Where the run was compacted last: how many steps were complete, and whether one was open."""
 
 
 class SpentState(msgspec.Struct):

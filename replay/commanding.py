@@ -340,6 +340,8 @@ def _model_failed(state: RunState, event: ModelFailed, now: float) -> ModelCallF
         message=event.error,
         retry_after_s=max(_LEAST_S, (event.retry_at or now) - now) if asked else None,
         phase=event.phase,
+        window_tokens=event.window_tokens,
+        request_tokens=event.request_tokens,
     )
 
 

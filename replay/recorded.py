@@ -48,12 +48,12 @@ from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
 from ..runtime.lineage import given_model, with_model
 from ..runtime.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
 from ..runtime.models import (
-    MODEL_ERRORS,
     Delta,
     InvalidRequest,
     ModelProvider,
     ModelRequest,
     TransientModelError,
+    model_error,
 )
 from ..runtime.opening import open_log
 from ..runtime.runnable import Runnable, all_members
@@ -200,7 +200,13 @@ class RecordedProvider:
             raise TransientModelError(str(error)) from None
         found = await answers.find(request, strict=self._strict)
         if found.failure is not None:
-            raise MODEL_ERRORS.get(found.failure.error_type, InvalidRequest)(found.failure.error)
+            failure = found.failure
+            raise model_error(
+                failure.error_type,
+                failure.error,
+                window_tokens=failure.window_tokens,
+                request_tokens=failure.request_tokens,
+            )
         for delta in found.reply:
             yield delta
 

@@ -66,6 +66,7 @@ class AgentFields(TypedDict, total=False):
     concurrency: Any
     loop_threshold: int
     model_idle_timeout_s: float
+    model_first_token_timeout_s: float | None
     model_timeout_s: float
     step_timeout_s: float | None
     run_timeout_s: float | None

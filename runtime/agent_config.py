@@ -261,6 +261,8 @@ class AgentConfig(_Table):
     loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = 3
     """So many identical rounds in a row end the run; 0 is off."""
     model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 120.0
+    model_first_token_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    """How long a model may read the prompt before it sends anything; null: by the length of the prompt."""
     model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 600.0
     step_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
     """How long a step may take, pauses aside; null is no bound, as for the run."""

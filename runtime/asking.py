@@ -92,6 +92,8 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
             error=failure.message,
             retry_at=retry_at,
             phase=failure.phase,
+            window_tokens=failure.window_tokens,
+            request_tokens=failure.request_tokens,
             next_model=_fallback(turn) if failure.error_type in RETRIED_ERRORS and retry_at is None else "",
         )
     )

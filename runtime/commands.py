@@ -91,6 +91,10 @@ class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     retry_after_s: float | None = None
     phase: str = ""
+    window_tokens: int | None = None
+    """Of an overflow: what the server says that the model reads at most."""
+    request_tokens: int | None = None
+    """And what it says that the request takes."""
 
 
 class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):

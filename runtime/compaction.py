@@ -4,7 +4,7 @@ Two kinds of cuts, at step boundaries and before the planner:
 
     window    keeps the newest messages and the run's own input; for too many messages, or above `trigger_pct`
     compact   keeps the newest messages of users only; above `compact_pct`, above the limit of the budget awareness, and
-              when the provider says that the request does not fit. Once in a run
+              when the provider says that the request does not fit. Once in a step; for the limit once in a run
 
 The summary holds exactly the messages that leave, and is a model call of its own phase, whose answer is stored before
 the cut. Of what does not fit into one call a summary is made in several, each of which holds those before it. What no
@@ -130,6 +130,8 @@ def _due(state: RunState, rules: Rules) -> Cut | None:
         cut = _compact(state, rules, "limit")
     else:
         cut = _compact(state, rules, "tokens") if exceeds(state, context.compact_pct) else None
+        if cut is not None and state.context.compactions and not _is_worth_it(state, cut):
+            cut = None
     if cut is not None or not context.windows or context.overflow == "none":
         return cut
     limit = context.history_messages_max
@@ -168,12 +170,22 @@ def _tokens_kept(state: RunState, rules: Rules) -> int | None:
 
 
 def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
-    if state.context.compactions or rules.context.overflow == "none":
+    context = state.context
+    again = context.compactions and cause == "limit"
+    if again or context.compacted_at == (state.steps_completed, state.step_open):
+        return None
+    if rules.context.overflow == "none":
         return None
     room = _tokens_kept(state, rules)
     limit = rules.context.keep_user_tokens
     kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), _newest(rules))
     return _cut(state, COMPACTION, cause, kept)
+
+
+def _is_worth_it(state: RunState, cut: Cut) -> bool:
+    """Whether a further compaction makes room: a quarter of the messages at least, by their length."""
+    gone = messages_tokens(cut_messages(state, cut.kept))
+    return gone * 4 >= messages_tokens(state.messages)
 
 
 def _newest(rules: Rules) -> float:

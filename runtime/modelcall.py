@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.ports import DraftPiece
 from ..projections.messages import CallRequest
+from ..projections.tokens import messages_tokens
 from .accounting import account
 from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
 from .breakers import Breaker, provider_breaker
@@ -17,13 +20,29 @@ from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel
 from .json_values import as_stored, bounded, seconds_of, sound
-from .models import HEARD, CallDelta, Delta, Finished, ModelError, ReasoningDelta, TextDelta, cut_reason
+from .models import (
+    HEARD,
+    CallDelta,
+    ContextOverflow,
+    Delta,
+    Finished,
+    ModelError,
+    ReasoningDelta,
+    TextDelta,
+    cut_reason,
+)
 from .request import model_request
 
 if TYPE_CHECKING:
+    from ..projections.run_state import RunState
     from .drive import Driver
+    from .rules import Rules
 
 Channel = Literal["text", "reasoning", "tool_calls"]
+READ_TOKENS_PER_S = 100
+"""So fast at least a model reads its prompt, unless the agent says otherwise."""
+TOKENS_MAX = 10**12
+"""A server that states more is not believed."""
 IDLE_TOLERANCE = 0.01
 """An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
 
@@ -110,14 +129,23 @@ async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFa
     """One attempt: every failure is a command."""
     state, rules = driver.state, driver.journal.rules
     answer, asked = _Answer(), state.model.model or rules.model
+    first_s = first_token_timeout_s(rules, _prompt_tokens(state, effect.phase))
+    patience = Patience(rules, first_s, asyncio.get_running_loop().time)
     try:
         provider, model = driver.host.registry.provider(asked)
         request = model_request(state, rules, model, effect.phase)
-        await _receive(driver, effect, provider.stream(request), answer)
+        await _receive(driver, effect, provider.stream(request), answer, patience)
+    except ContextOverflow as error:
+        failed = _failed(effect, error.error_type, str(error), error.retry_after_s)
+        return msgspec.structs.replace(
+            failed,
+            window_tokens=_tokens(error.window_tokens),
+            request_tokens=_tokens(error.request_tokens),
+        )
     except ModelError as error:
         return _failed(effect, error.error_type, str(error), error.retry_after_s)
     except TimeoutError:
-        return _failed(effect, "transient", f"the model {asked} went silent or took too long")
+        return _failed(effect, "transient", patience.told(asked))
     except FoldlogError as error:
         return _failed(effect, "invalid_request", str(error))
     except asyncio.CancelledError:
@@ -157,28 +185,91 @@ def _failed(
     )
 
 
-async def _receive(driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer) -> None:
-    rules = driver.journal.rules
-    limit = CallTime(min(rules.model_idle_timeout_s, rules.model_timeout_s), driver.clock)
-    await limit.of(_take_all(driver, effect, deltas, answer, limit))
+def _tokens(stated: object) -> int | None:
+    """A number of tokens as a provider states it; null for anything else."""
+    return stated if isinstance(stated, int) and 0 < stated <= TOKENS_MAX else None
+
+
+def _prompt_tokens(state: RunState, phase: str) -> int:
+    """About how much the model has to read."""
+    return messages_tokens(state.messages) if phase else state.context.tokens
+
+
+def first_token_timeout_s(rules: Rules, prompt_tokens: int) -> float:
+    """How long a model may be silent before the first piece of its answer: it has to read the prompt first."""
+    if rules.model_first_token_timeout_s is not None:
+        return rules.model_first_token_timeout_s
+    return rules.model_idle_timeout_s + prompt_tokens / READ_TOKENS_PER_S
+
+
+class Patience:
+    """How long an attempt waits for its model, in the time of the event loop; and which time it was that is over."""
+
+    def __init__(self, rules: Rules, first_s: float, now: Callable[[], float]) -> None:
+        self._rules, self._first_s, self._now = rules, first_s, now
+        self._started = self._moved = now()
+        self._heard = self._answered = False
+
+    def over_at(self) -> float:
+        """When it is over, unless the server is heard of before."""
+        return min(self._started + self._rules.model_timeout_s, self._silent_at())
+
+    def _silent_at(self) -> float:
+        first, idle = self._started + self._first_s, self._moved + self._rules.model_idle_timeout_s
+        if self._answered:
+            return idle
+        return (
+            max(first, idle) if self._heard else first
+        )  # one that says that it is at work may go on reading
+
+    def hears(self, *, answer: bool) -> bool:
+        """The server has sent something, a piece of its answer or a sign of life. Whether the end is worth moving."""
+        now = self._now()
+        begins = answer and not self._answered
+        if not begins and now - self._moved <= self._rules.model_idle_timeout_s * IDLE_TOLERANCE:
+            return False
+        self._moved, self._heard, self._answered = now, True, self._answered or answer
+        return True
+
+    def told(self, model: str) -> str:
+        """Which time-out it was, and how it is changed."""
+        if self._started + self._rules.model_timeout_s <= self._silent_at():
+            whole_s = self._rules.model_timeout_s
+            return f"the answer of {model} took longer than {whole_s:g} s (model_timeout_s of the agent)"
+        if self._answered:
+            idle_s = self._rules.model_idle_timeout_s
+            return (
+                f"{model} fell silent within its answer for {idle_s:g} s (model_idle_timeout_s of the agent)"
+            )
+        return (
+            f"{model} sent nothing of its answer within {self._first_s:g} s (model_first_token_timeout_s of the agent: "
+            "a server that takes long to read a prompt, or to load a model, needs more)"
+        )
+
+
+async def _receive(
+    driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
+) -> None:
+    limit = CallTime(patience.over_at() - asyncio.get_running_loop().time(), driver.clock)
+    await limit.of(_take_all(driver, effect, deltas, answer, limit, patience))
 
 
 async def _take_all(
-    driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, limit: CallTime
+    driver: Driver,
+    effect: CallModel,
+    deltas: AsyncIterator[Delta],
+    answer: _Answer,
+    limit: CallTime,
+    patience: Patience,
 ) -> None:
-    rules, loop = driver.journal.rules, asyncio.get_running_loop()
-    moved, latest = loop.time(), loop.time() + rules.model_timeout_s
-
-    def heard() -> None:
-        nonlocal moved
-        if loop.time() - moved > rules.model_idle_timeout_s * IDLE_TOLERANCE:
-            moved = loop.time()
-            limit.move(min(latest, moved + rules.model_idle_timeout_s))
+    def heard(*, answer: bool = False) -> None:
+        if patience.hears(answer=answer):
+            limit.move(patience.over_at())
 
     listening = HEARD.set(heard)
     try:
         async for delta in deltas:
-            heard()
+            heard(answer=True)
             draft = answer.add(delta)
             if draft is not None and not effect.phase:  # what is asked besides the steps is nobody's to see
                 await _publish(driver, effect, answer, *draft)

@@ -148,9 +148,24 @@ class CircuitOpen(ModelError):
 
 
 class ContextOverflow(ModelError):
-    """The request does not fit the model's window."""
+    """The request does not fit the model's window.
+
+    `window_tokens`: how much the model reads at most, what the answer may take left out; `request_tokens`: what the
+    request takes. Both as the server states them, null where it does not.
+    """
 
     error_type = "context_overflow"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        window_tokens: int | None = None,
+        request_tokens: int | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.window_tokens, self.request_tokens = window_tokens, request_tokens
 
 
 class QuotaExceeded(ModelError):
@@ -191,6 +206,25 @@ MODEL_ERRORS: dict[str, type[ModelError]] = {
     )
 }
 """Every kind of model error, by its `error_type`."""
+
+
+def model_error(
+    error_type: str,
+    message: str,
+    *,
+    retry_after_s: float | None = None,
+    window_tokens: int | None = None,
+    request_tokens: int | None = None,
+) -> ModelError:
+    """Return the error of this type, an `InvalidRequest` for an unknown one; the tokens are those of an overflow."""
+    if error_type == ContextOverflow.error_type:
+        return ContextOverflow(
+            message,
+            retry_after_s=retry_after_s,
+            window_tokens=window_tokens,
+            request_tokens=request_tokens,
+        )
+    return MODEL_ERRORS.get(error_type, InvalidRequest)(message, retry_after_s=retry_after_s)
 
 
 class ModelProvider(Protocol):
@@ -240,4 +274,5 @@ __all__ = [
     "ToolSchema",
     "TransientModelError",
     "cut_reason",
+    "model_error",
 ]

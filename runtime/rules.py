@@ -133,6 +133,8 @@ class Rules(msgspec.Struct, frozen=True):
     breaker: BreakerRules | None = None
     """Null for an agent whose calls no circuit breaker watches."""
     model_idle_timeout_s: float = 120.0
+    model_first_token_timeout_s: float | None = None
+    """Null for what `modelcall` allows a prompt of its length."""
     model_timeout_s: float = 600.0
     step_timeout_s: float | None = None
     run_timeout_s: float | None = None
@@ -190,6 +192,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         fallback_models=tuple(config.get("fallback_models") or ()),
         breaker=BreakerRules(**config["breaker"]) if config.get("breaker") is not None else None,
         model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
+        model_first_token_timeout_s=config.get("model_first_token_timeout_s"),
         model_timeout_s=config.get("model_timeout_s", 600.0),
         step_timeout_s=config.get("step_timeout_s"),
         run_timeout_s=config.get("run_timeout_s"),

@@ -23,6 +23,7 @@ from ...runtime.models import (
     RateLimited,
     TransientModelError,
 )
+from . import overflow
 
 _CLOCK = SystemClock()
 _TEXT_CHARS_MAX = 500
@@ -34,12 +35,8 @@ _OVERFLOW = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
 )
 _FILTERED = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
-# How servers say it that have no code for it: OpenAI, vLLM, llama.cpp, Anthropic, Gemini, Mistral, TGI.
-_OVERFLOW_TEXT = re.compile(
-    r"maximum context|context (length|window|size)|prompt is too long|input is too long"
-    r"|input token count .* exceeds|too many input tokens|`inputs` tokens \+",
-    re.IGNORECASE,
-)
+# A request above what may be sent in a minute never fits, however long one waits (OpenAI, Groq).
+_TOO_LARGE_FOR_ANY_MINUTE = re.compile(r"request too large for", re.IGNORECASE)
 # An error within a stream has no HTTP status; the first of these that fits its code or type gives it one.
 _STATUS_OF_WORD = (
     (re.compile(r"rate_limit|too_many_requests|resource_exhausted"), 429),
@@ -94,7 +91,16 @@ def reported(
     text, words = _details(body)
     report = _Report(status or _status_of(words), text, words, headers or {}, _retry_delay(body))
     what = (f"HTTP {status}" if status else "the server reports an error") + (f": {text}" if text else "")
-    return _kind(report)(callee.says(what), retry_after_s=_retry_after_s(report))
+    kind, delay_s = _kind(report), _retry_after_s(report)
+    if kind is ContextOverflow:
+        numbers = overflow.stated(text, _without_envelope(body))
+        return ContextOverflow(
+            callee.says(what),
+            retry_after_s=delay_s,
+            window_tokens=numbers.window_tokens,
+            request_tokens=numbers.request_tokens,
+        )
+    return kind(callee.says(what), retry_after_s=delay_s)
 
 
 def translated(callee: Callee, error: Exception) -> ModelError | None:
@@ -126,7 +132,7 @@ def _lost(callee: Callee, cause: BaseException) -> str:
     name = type(cause).__name__
     detail = f"{name}: {cause}" if str(cause) else name
     if name == "ReadTimeout":
-        return f"the server sent nothing for {callee.idle_timeout_s:g} s"
+        return f"the server sent nothing for {callee.idle_timeout_s:g} s (idle_timeout_s of its provider)"
     if name.startswith(("Connect", "Pool", "Proxy")):
         return f"cannot connect to {callee.url} ({detail})"
     return f"the connection to {callee.url} was lost ({detail})"
@@ -138,7 +144,11 @@ def _details(body: Any) -> tuple[str, frozenset[str]]:
     if not isinstance(body, dict):
         return _shortened("" if body is None else str(body)), frozenset()
     words = {str(body[key]).lower() for key in ("code", "type", "status") if body.get(key)}
-    return _shortened(str(body.get("message") or json.dumps(body))), frozenset(words)
+    text = str(body.get("message") or json.dumps(body))
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):  # a router quotes who it asked
+        text = f"{text}: {metadata['raw']}"
+    return _shortened(text), frozenset(words)
 
 
 def _without_envelope(body: Any) -> Any:
@@ -174,8 +184,10 @@ def _status_of(words: frozenset[str]) -> int:
 def _kind(report: _Report) -> type[ModelError]:
     if report.status == 402 or report.words & _QUOTA:  # noqa: PLR2004 - Payment Required.
         return QuotaExceeded
-    if report.words & _OVERFLOW or (
-        report.status in {0, 400, 413, 422} and _OVERFLOW_TEXT.search(report.text)
+    if (
+        _TOO_LARGE_FOR_ANY_MINUTE.search(report.text)
+        or report.words & _OVERFLOW
+        or (report.status in {0, 400, 413, 422, 500} and overflow.is_told(report.text))
     ):
         return ContextOverflow
     if report.words & _FILTERED:

@@ -13,6 +13,7 @@ from ...eventlog.events import (
     MemoryHydrated,
     MessageInjected,
     MessageQueued,
+    ModelFailed,
     OutputRejected,
     Prepared,
     SummaryMade,
@@ -116,7 +117,9 @@ def cut(state: RunState, event: Context) -> None:
     state.forget_calls()
     state.history_count = had + len(first) + sum(index < own for index in kept)
     state.context.cut = None
-    state.context.compactions += event.action == "compact"
+    if event.action == "compact":
+        state.context.compactions += 1
+        state.context.compacted_at = state.steps_completed, state.step_open
     before = state.interrupted if state.interrupted is not None else state.model
     fresh = before if state.step_open and not before.phase else ModelCallState()
     attempt = max(before.attempt, state.model.attempt)
@@ -129,19 +132,46 @@ def cut(state: RunState, event: Context) -> None:
 def learn_window(state: RunState, event: Prepared) -> None:
     """How large the model's window is, and what of it the tools take."""
     context = state.context
-    context.window_tokens = event.window_tokens
-    if event.window_tokens is not None:
+    context.window_tokens = _least(event.window_tokens, context.taught_tokens)
+    if context.window_tokens is not None:
         count_tools(context, event.tools)
+
+
+def learn_from_overflow(state: RunState, event: ModelFailed) -> None:
+    """A server that refuses a request as too long proves a bound, and may state the numbers.
+
+    A call besides the steps reads something else than the prompt: it teaches what is stated alone, and a planner, which
+    may be another model, nothing.
+    """
+    context, stated = state.context, event.window_tokens
+    if event.phase == "planner" or (event.phase and stated is None):
+        return
+    if not event.phase:
+        proven = context.tokens if stated is None else max(context.tokens, stated + 1)
+        context.tokens = event.request_tokens or proven
+    taught = stated or _least(context.taught_tokens, context.tokens - 1) or 1
+    context.taught_tokens = max(1, taught)
+    if context.window_tokens is None:  # the tools were not counted, and are part of what is counted now
+        context.tool_tokens = tools_tokens(state.tools.values())
+    context.window_tokens = _least(context.window_tokens, context.taught_tokens)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def count_tools(context: ContextState, tools: Iterable[ToolSpec]) -> None:
     """What these tools take of the window, in the place of those before."""
-    before = context.tool_tokens
-    context.tool_tokens = sum(
+    before, context.tool_tokens = context.tool_tokens, tools_tokens(tools)
+    context.tokens += context.tool_tokens - before
+
+
+def tools_tokens(tools: Iterable[ToolSpec]) -> int:
+    """What the descriptions of these tools take."""
+    return sum(
         estimate_tokens(f"{tool.name}{tool.description}{canonical_json(tool.parameters).decode()}")
         for tool in tools
     )
-    context.tokens += context.tool_tokens - before
 
 
 def tell_system(state: RunState) -> None:

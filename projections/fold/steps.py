@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, Usage
 from ..call_texts import answers, asking, executable_arguments
 from ..run_state import ModelCallState, RunState
-from .conversation import give_back
+from .conversation import give_back, learn_from_overflow
 from .counting import count_retry, count_usage
 
 
@@ -65,9 +65,11 @@ def fail_model(state: RunState, event: ModelFailed) -> None:
     model.error_type, model.error = event.error_type, event.error
     if event.retry_at is not None:
         count_retry(state, event.error_type)
-    cut = state.context.cut
-    if event.error_type == "context_overflow" and cut is not None and event.phase == cut.phase:
-        cut.overflows += 1
+    if event.error_type == "context_overflow":
+        learn_from_overflow(state, event)
+        cut = state.context.cut
+        if cut is not None and event.phase == cut.phase:
+            cut.overflows += 1
 
 
 def _complete_step(state: RunState) -> None:

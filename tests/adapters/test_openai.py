@@ -572,7 +572,7 @@ async def faulty(api: Api, **fault: Any) -> tuple[list[Delta], ModelError]:
         ("cut", "was lost"),
         ("end", "the stream ended before the answer was complete"),
         ("malformed", "the stream is malformed"),
-        ("stall", "the server sent nothing for 2 s"),
+        ("stall", "the server sent nothing for 2 s (idle_timeout_s of its provider)"),
     ],
 )
 async def test_a_stream_that_breaks_off_is_a_transient_failure_after_what_came(

@@ -132,8 +132,8 @@ class OpenAIServer:
 
 
 @asynccontextmanager
-async def serve(*replies: Reply) -> AsyncIterator[OpenAIServer]:
-    fake = OpenAIServer(replies)
+async def serve(*replies: Reply, kind: type[OpenAIServer] = OpenAIServer) -> AsyncIterator[OpenAIServer]:
+    fake = kind(replies)
     server = await asyncio.start_server(fake.handle, "127.0.0.1", 0)
     fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     try:

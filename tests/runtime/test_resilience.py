@@ -13,6 +13,8 @@ from foldlog.eventlog import MemoryLog, RunFailed
 from foldlog.replay import check_parity, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
 from foldlog.runtime.drive import Host
+from foldlog.runtime.modelcall import Patience, first_token_timeout_s
+from foldlog.runtime.rules import rules_of
 
 from tests.fakes.openai_server import Fault, Reply, serve
 
@@ -294,14 +296,71 @@ def shown(events: list[Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"model_timeout_s": 0.1}, {"model_idle_timeout_s": 0.1}], ids=["in all", "idle"]
+    ("limits", "delays", "told"),
+    [
+        ({"model_timeout_s": 0.1}, {"chunk_delay_ms": 30}, r"took longer than 0\.1 s \(model_timeout_s"),
+        (
+            {"model_idle_timeout_s": 0.1},
+            {"chunk_delay_ms": 60_000},
+            r"silent .* 0\.1 s \(model_idle_timeout_s",
+        ),
+        (
+            {"model_first_token_timeout_s": 0.1},
+            {"delay_ms": 60_000},
+            r"nothing of its answer within 0\.1 s \(model_first_token_timeout_s",
+        ),
+    ],
+    ids=["in all", "idle", "first"],
 )
-async def test_a_model_that_takes_too_long_is_a_transient_failure(
-    script: Script, limits: dict[str, float]
+async def test_a_model_that_takes_too_long_is_a_transient_failure_that_names_the_time_out(
+    script: Script, limits: dict[str, float], delays: dict[str, float], told: str
 ) -> None:
-    slow = {**says(*(["word "] * 50)), "chunk_delay_ms": 30 if "model_timeout_s" in limits else 60_000}
+    slow = {**says(*(["word "] * 50)), **delays}
     agent = Agent("helper", model=script(slow), retry={"attempts": 1}, **limits)
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
-        with pytest.raises(RunFailed, match="went silent or took too long") as failure:
+        with pytest.raises(RunFailed, match=told) as failure:
             await runtime.run(agent, "question", timeout_s=30)
     assert failure.value.error_type == "transient"
+
+
+async def test_a_model_that_reads_a_long_prompt_is_not_silent(script: Script) -> None:
+    slow = {**says("a", "b"), "delay_ms": 400}
+    patient = Agent("patient", model=script(slow), retry={"attempts": 1}, model_idle_timeout_s=0.1)
+    hasty = Agent("hasty", model=script(slow), retry={"attempts": 1}, model_idle_timeout_s=0.1)
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[patient, hasty])) as runtime:
+        assert (await runtime.run(patient, "word " * 400, timeout_s=30)).output == "ab"  # 5 s by its length
+        with pytest.raises(RunFailed, match="nothing of its answer within"):
+            await runtime.run(hasty, "word", timeout_s=30)
+
+
+def test_a_server_that_says_that_it_is_at_work_may_read_on_and_then_has_to_go_on_answering() -> None:
+    at = [0.0]
+    rules = rules_of({"model_idle_timeout_s": 10.0, "model_timeout_s": 100.0})
+    patience = Patience(rules, 15.0, lambda: at[0])
+    assert patience.over_at() == 15.0
+    assert "model_first_token_timeout_s" in patience.told("m")
+    at[0] = 1.0
+    patience.hears(answer=False)  # the time to the first token is not cut short by a sign of life
+    assert patience.over_at() == 15.0
+    at[0] = 14.0
+    patience.hears(answer=False)
+    assert patience.over_at() == 24.0
+    at[0] = 20.0
+    patience.hears(answer=True)
+    assert patience.over_at() == 30.0
+    assert "model_idle_timeout_s" in patience.told("m")
+    for at[0] in range(25, 96, 5):
+        patience.hears(answer=False)
+    assert patience.over_at() == 100.0
+    assert "model_timeout_s" in patience.told("m")
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "configured", "allowed_s"),
+    [(0, None, 120.0), (50_000, None, 620.0), (50_000, 30.0, 30.0)],
+)
+def test_the_time_to_the_first_token_grows_with_the_prompt(
+    prompt_tokens: int, configured: float | None, allowed_s: float
+) -> None:
+    rules = rules_of({"model_first_token_timeout_s": configured})
+    assert first_token_timeout_s(rules, prompt_tokens) == allowed_s

@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 from foldlog.eventlog.errors import ApprovalError
-from foldlog.eventlog.events import Budget, Context, StoredEvent, Submitted, TokenUsage, ToolCall, ToolSpec
+from foldlog.eventlog.events import (
+    Budget,
+    Context,
+    Prepared,
+    StoredEvent,
+    Submitted,
+    TokenUsage,
+    ToolCall,
+    ToolSpec,
+)
 from foldlog.eventlog.ports import Subject
 from foldlog.projections.fold import apply
 from foldlog.projections.id_set import IdSet
@@ -121,7 +130,7 @@ class Story:
             step=self.state.step, attempt=model.attempt, text=text, model="m", phase=model.phase, **fields
         )
 
-    def fails(self, error_type: str) -> Story:
+    def fails(self, error_type: str, **stated: int) -> Story:
         model = self.state.model
         return self.tell(
             ModelCallFailed(
@@ -130,6 +139,7 @@ class Story:
                 error_type=error_type,
                 message="no",
                 phase=model.phase,
+                **stated,
             )
         )
 
@@ -427,6 +437,66 @@ def test_a_summary_that_was_cut_itself_says_so() -> None:
     assert (details["unsummarized"], "summary" in details) == (4, False)
 
 
+def test_an_overflow_teaches_the_window_for_this_compaction_and_from_then_on() -> None:
+    story = Story({"max_steps": 50, "loop_threshold": 0}, window=None, history=LONG).step(read=900)
+    story.fails("context_overflow", window_tokens=1000, request_tokens=1100)
+    assert story.state.context.window_tokens == 1000
+    assert max(map(len, parts(story))) <= 3000  # three quarters of it, at four bytes a token
+    for compactions in range(2, 5):  # before the server has to refuse anything again
+        assert story.phase == ""
+        story.step(read=600).step(read=950, result="seen " * 300)
+        assert story.types[-2:] == ["cut_begun", "model_requested"]
+        parts(story)
+        assert story.state.context.compactions == compactions
+    assert story.state.error is None
+
+
+def test_an_overflow_without_numbers_proves_that_the_window_is_smaller_than_the_request() -> None:
+    story = Story({}, window=None, history=LONG).step(read=900)
+    took = story.state.context.tokens
+    story.fails("context_overflow")
+    assert story.state.context.window_tokens == took - 1
+    story = Story({}, window=None, history=LONG).step(read=900)
+    story.fails("context_overflow", window_tokens=500)
+    assert (story.state.context.window_tokens, story.state.context.tokens >= 501) == (500, True)
+
+
+@pytest.mark.parametrize(
+    ("known", "stated", "used"), [(1000, 400, 400), (1000, 4000, 1000), (None, 400, 400)]
+)
+def test_what_is_less_counts_of_what_is_known_and_what_is_taught(
+    known: int | None, stated: int, used: int
+) -> None:
+    story = Story({}, window=known, history=HISTORY).step().fails("context_overflow", window_tokens=stated)
+    assert story.state.context.window_tokens == used
+    refreshed = Prepared(tools=[LOOK], model="sim:m", window_tokens=known)
+    apply(story.state, refreshed, NOW)
+    assert story.state.context.window_tokens == used
+
+
+def test_an_overflow_of_a_summary_teaches_what_is_stated_and_of_a_planner_nothing() -> None:
+    story = Story({}, window=None, history=LONG).fails("context_overflow")
+    bound = story.state.context.window_tokens
+    story.fails("context_overflow")
+    assert story.state.context.window_tokens == bound
+    story.fails("context_overflow", window_tokens=300)
+    assert story.state.context.window_tokens == 300
+    planner = Story({"planning_enabled": True}, window=None, history=LONG)
+    planner.fails("context_overflow", window_tokens=300)
+    assert planner.state.context.window_tokens is None
+
+
+def test_a_run_is_not_compacted_again_and_again_for_nothing() -> None:
+    context = {"newest_always_stays": True, "trigger_pct": 100}
+    story = Story({"max_steps": 50, "loop_threshold": 0, "context": context}, window=1000)
+    story.tell(Inject("word " * 800)).step(read=50)
+    parts(story)
+    for _ in range(3):  # what can leave is little beside what the user said last
+        story.step(read=950)
+        assert story.phase == ""
+    assert story.state.context.compactions == 1
+
+
 def test_a_takeover_in_the_middle_of_a_summary_asks_for_it_again_and_for_nothing_else() -> None:
     story = Story({}, history=HISTORY).fails("context_overflow").tell(Claim("w1", 10.0))
     assert (story.types, story.phase) == (["claimed", "model_requested"], "compaction")
@@ -621,7 +691,7 @@ def test_whatever_the_bounds_a_run_goes_on_or_stops_and_no_pair_is_ever_cut(
         assert awareness.startswith("limit")
     events = [event for event in story.told if isinstance(event, Context)]
     assert all(event.after_count <= event.before_count for event in events)
-    assert [event.action for event in events].count("compact") <= 1
+    assert [event.action for event in events].count("compact") <= story.state.step + 1
     if context["overflow"] == "none":
         assert events == []
 
