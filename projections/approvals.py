@@ -65,9 +65,9 @@ class Approvals:
     """The fold behind the list of approvals."""
 
     name = "approvals"
-    version = 5
+    version = 6
     row = RunApprovals
-    columns = ("pending",)
+    columns = ("pending", "ids")
 
     def evolve(self, row: RunApprovals | None, recorded: Recorded) -> RunApprovals | None:
         """Fold a run's next commit; a run without approvals has no row."""
@@ -79,8 +79,9 @@ class Approvals:
         return row if after == before else RunApprovals(after)
 
     def index(self, row: RunApprovals) -> tuple[Value, ...]:
-        """How many are pending."""
-        return (sum(approval.decision is None for approval in row.approvals),)
+        """How many are pending, and the ids of all in one text."""
+        pending = sum(approval.decision is None for approval in row.approvals)
+        return pending, " ".join(approval.approval_id for approval in row.approvals)
 
 
 def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded) -> tuple[ApprovalRow, ...]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
@@ -22,7 +23,7 @@ from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
 from .projection import Projection
-from .run_list import RunList, RunListStatus, RunRow
+from .run_list import BACKWARDS, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore
 
 CHUNK_COMMITS = 256
@@ -174,6 +175,21 @@ def _is_last(stored: Stored, at: Checkpoint) -> bool:
     return True
 
 
+def _has(metadata: Mapping[str, Any], name: str, wanted: str) -> bool:
+    """Whether a value of the metadata is the wanted text, or one that is written so in JSON."""
+    found: Any = metadata
+    for key in [name] if name in metadata else name.split("."):
+        if not isinstance(found, Mapping) or key not in found:
+            return False
+        found = found[key]
+    return found == wanted if isinstance(found, str) else msgspec.json.encode(found).decode() == wanted
+
+
+def _shared(a: str, b: str) -> int:
+    """How many characters two texts begin with alike."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
 class RunIndex(Projector):
     """The runs and approvals of a namespace. A question brings the rows up to date first, and raises as `catch_up`."""
 
@@ -186,24 +202,75 @@ class RunIndex(Projector):
         """The index of the log's namespace, in a file or in memory. Raises `ConfigError` for an unusable file."""
         return cls(log, path)
 
-    async def runs(
+    async def runs(  # noqa: PLR0913 - the filters
         self,
         status: str | None = None,
         session: str | None = None,
         agent: str | None = None,
         user: str | None = None,
         limit: int = 1000,
+        *,
+        error_type: str | None = None,
+        root_id: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[RunRow]:
-        """Runs by their columns, at most `limit`, the newest first. Raises `ConfigError` for what is no status."""
+        """Runs by their columns, at most `limit`, the newest first. Raises `ConfigError` for what is no status.
+
+        `since` and `until` are Unix seconds, of the submission (`until` not included). `metadata` names values of the
+        runs' metadata, inner ones with dots (`memory.scope.user_id`); a value that is no text is given as JSON.
+        """
         if status is not None and status not in get_args(RunListStatus):
             raise ConfigError(
                 f"no run has the status {status!r}; it is one of {', '.join(get_args(RunListStatus))}"
             )
-        asked = {"status": status, "session": session, "agent": agent, "user": user}
-        where = {name: value for name, value in asked.items() if value is not None}
-        return await self.ask(
-            lambda: self.rows.select(self._runs, where, newest_by="submitted_at", limit=limit)
+        asked = {"status": status, "session": session, "agent": agent, "user": user, "error_type": error_type}
+        where = {name: value for name, value in {**asked, "root_id": root_id}.items() if value is not None}
+        found = await self.ask(
+            lambda: self.rows.select(
+                self._runs,
+                where,
+                at_least={"submitted_at": since} if since is not None else None,
+                below={"submitted_at": until} if until is not None else None,
+                newest_by="submitted_at",
+                limit=-1 if metadata else limit,
+            )
         )
+        kept = (row for row in found if all(_has(row.metadata, *each) for each in (metadata or {}).items()))
+        return list(itertools.islice(kept, limit if limit >= 0 else None))
+
+    async def runs_named(self, text: str, limit: int = 10) -> list[RunRow]:
+        """The run whose id is this text, else those whose ids begin or end with it, at most `limit`."""
+        return await self.ask(lambda: self._runs_named(text, limit))
+
+    def _runs_named(self, text: str, limit: int) -> list[RunRow]:
+        exact = self.rows.get(self._runs, text)
+        if exact is not None:
+            return [exact]
+        found: dict[str, RunRow] = {}
+        for column, start in (("key", text), (BACKWARDS, text[::-1])):
+            for row in self._starting(column, start, limit):
+                found[row.run_id] = row
+        return list(found.values())[:limit]
+
+    def _starting(self, column: str, start: str, limit: int) -> list[RunRow]:
+        above = start[:-1] + chr(ord(start[-1]) + 1)
+        return self.rows.select(self._runs, {}, at_least={column: start}, below={column: above}, limit=limit)
+
+    async def ends_of_ids(self, ids: Iterable[str], least: int = 6) -> dict[str, str]:
+        """The shortest end of each run id, of at least so many characters, that means no other run."""
+        return await self.ask(lambda: {run_id: self._end_of_id(run_id, least) for run_id in ids})
+
+    def _end_of_id(self, run_id: str, least: int) -> str:
+        backwards = run_id[::-1]
+        nearest = self.rows.beside(self._runs, BACKWARDS, backwards)
+        shared = (_shared(backwards, str(each)) for each in nearest)
+        for length in range(max(least, 1 + max(shared, default=0)), len(run_id)):
+            others = self._starting("key", run_id[-length:], 2)
+            if all(row.run_id == run_id for row in others):
+                return run_id[-length:]
+        return run_id
 
     async def totals(self, rows: Sequence[RunRow]) -> dict[str, FamilyTotals]:
         """What each of these runs took with all below it, by its id."""
@@ -227,6 +294,15 @@ class RunIndex(Projector):
         approvals = [approval for row in found for approval in row.approvals]
         wanted = [a for a in approvals if pending is None or (a.decision is None) == pending]
         return sorted(wanted, key=lambda a: (a.requested_at, a.run_id))  # and as they were asked for
+
+    async def approvals_named(self, text: str) -> list[ApprovalRow]:
+        """The approval whose id is this text, else those whose ids begin or end with it."""
+        found = await self.ask(lambda: self.rows.select(self._approvals, {}, holding={"ids": text}))
+        approvals = [approval for row in found for approval in row.approvals]
+        exact = [approval for approval in approvals if approval.approval_id == text]
+        return exact or [
+            a for a in approvals if a.approval_id.startswith(text) or a.approval_id.endswith(text)
+        ]
 
     def _runs_with_approvals(self, pending: bool | None, run_id: str | None) -> list[RunApprovals]:
         if run_id is not None:

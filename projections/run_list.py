@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -82,17 +82,21 @@ WORKER = "worker"
 """What a run waits for that no worker which was offered it can drive."""
 
 
+BACKWARDS = "backwards"
+"""The column that holds a run's id from its last character to its first, so that runs are found by the end of it."""
+
+
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run at a glance. Times are Unix seconds.
 
-    `user` is the `user_id` that a root run's `metadata["memory"]["scope"]` names. `reason` is that of the pause, the
-    completion or the cancel, or what the workers lack that left the run to others; `waiting_for` what the run waits
-    for (approval, unverifiable, timer, manual, budget, child; worker: one that has what it was prepared for; else
-    null); `error` and `error_type` are those of a failed run. `steps` are
-    completed ones; `usage` and `cost_usd` (a decimal; null once the price of a model round is unknown) cover the run
-    without its children. `worker` and `epoch` are those of the last claim. `revision`, `digest` and `position` say up
-    to where the log was folded. `forked_from` and `forked_at` are the run that a fork left, and the revision there;
-    what it shares with that one counts as its own.
+    `metadata` is what the run was submitted with; `user` is the `user_id` that a root run's
+    `metadata["memory"]["scope"]` names. `reason` is that of the pause, the completion or the cancel, or what the
+    workers lack that left the run to others; `waiting_for` what the run waits for (approval, unverifiable, timer,
+    manual, budget, child; worker: one that has what it was prepared for; else null); `error` and `error_type` are
+    those of a failed run. `steps` are completed ones; `usage` and `cost_usd` (a decimal; null once the price of a
+    model round is unknown) cover the run without its children. `worker` and `epoch` are those of the last claim.
+    `revision`, `digest` and `position` say up to where the log was folded. `forked_from` and `forked_at` are the run
+    that a fork left, and the revision there; what it shares with that one counts as its own.
     """
 
     run_id: str
@@ -106,6 +110,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     agent_path: str
     session: str | None = None
     user: str | None = None
+    metadata: dict[str, Any] = {}
     status: RunListStatus = "queued"
     reason: str = ""
     waiting_for: str | None = None
@@ -133,9 +138,18 @@ class RunList:
     """The fold behind the run list."""
 
     name = "runs"
-    version = 4
+    version = 5
     row = RunRow
-    columns = ("root_id", "status", "session", "user", "agent", "submitted_at")
+    columns = (
+        "root_id",
+        "status",
+        "session",
+        "user",
+        "agent",
+        "submitted_at",
+        "error_type",
+        BACKWARDS,
+    )
 
     def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
         """Fold a run's next commit."""
@@ -161,8 +175,9 @@ class RunList:
         )
 
     def index(self, row: RunRow) -> tuple[Value, ...]:
-        """Root, status, session, user, agent and the time of submission."""
-        return row.root_id, row.status, row.session, row.user, row.agent, row.submitted_at
+        """The values of `columns`."""
+        columns = row.root_id, row.status, row.session, row.user, row.agent, row.submitted_at, row.error_type
+        return *columns, row.run_id[::-1]
 
 
 def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901, PLR0912 - one case each
@@ -175,6 +190,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 kind=event.kind,
                 session=event.session,
                 user=_user(event),
+                metadata=event.metadata,
                 executor=event.executor,
                 parent=parent,
                 forked_from=event.fork.run if event.fork is not None else None,

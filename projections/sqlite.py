@@ -217,17 +217,38 @@ class RowStore:
         where: Mapping[str, Value],
         *,
         at_least: Mapping[str, Value] | None = None,
+        below: Mapping[str, Value] | None = None,
+        holding: Mapping[str, str] | None = None,
         newest_by: str | None = None,
         limit: int = -1,
     ) -> list[RowT]:
-        """Rows by their columns: equal to `where`, not below `at_least`; in order of key, or from the highest down."""
-        conditions = [f'"{name}" = ?' for name in where] + [f'"{name}" >= ?' for name in at_least or {}]
+        """Rows by their columns (or `key`), in order of key, or from the highest down.
+
+        A column is equal to the value in `where`, not below that in `at_least`, below that in `below`, and a text that
+        holds the one in `holding`.
+        """
+        asked = [
+            *((f'"{name}" = ?', value) for name, value in where.items()),
+            *((f'"{name}" >= ?', value) for name, value in (at_least or {}).items()),
+            *((f'"{name}" < ?', value) for name, value in (below or {}).items()),
+            *((f'instr("{name}", ?) > 0', text) for name, text in (holding or {}).items()),
+        ]
+        conditions = [condition for condition, _ in asked]
         clause = f"WHERE {' AND '.join(conditions)} " if conditions else ""
         order = f'"{newest_by}" DESC, key DESC' if newest_by else "key"
         query = f"SELECT row FROM {_table(projection)} {clause}ORDER BY {order} LIMIT ?"  # noqa: S608
         with self._guarded():
-            found = self._db.execute(query, (*where.values(), *(at_least or {}).values(), limit)).fetchall()
+            found = self._db.execute(query, (*(value for _, value in asked), limit)).fetchall()
             return [self._decode(projection, row) for (row,) in found]
+
+    def beside(self, projection: Projection[Any], column: str, value: Value) -> list[Value]:
+        """The values of a column that are nearest below and above one, as far as there are any."""
+        found: list[Value] = []
+        with self._guarded():
+            for nearest, sign in (("max", "<"), ("min", ">")):
+                query = f'SELECT {nearest}("{column}") FROM {_table(projection)} WHERE "{column}" {sign} ?'  # noqa: S608
+                found += [each for (each,) in self._db.execute(query, (value,)) if each is not None]
+        return found
 
     def _decode(self, projection: Projection[RowT], data: bytes) -> RowT:
         row: RowT = self._decoders[projection.name].decode(data)

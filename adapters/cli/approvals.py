@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...projections.approvals import ApprovalRow
-    from ...runtime import Runtime
+    from .tables import Cell
     from .terminal import Screen
 
 app = typer.Typer(
@@ -162,7 +162,7 @@ def _given_token(approval_id: str | None, token: str | None) -> str | None:
 async def _answer(
     settings: Settings, approval_id: str | None, token: str | None, answer: dict[str, Any]
 ) -> int:
-    from .opening import opened
+    from .opening import approval_named, opened
     from .terminal import Screen
 
     given = _given_token(approval_id, token)
@@ -171,8 +171,8 @@ async def _answer(
             approval_id = _named_by(given, approval_id)
             run = await runtime.resolve_with_token(given, **answer)
         else:
-            approval_id = approval_id or ""
-            run = runtime.get_run((await _find(runtime, approval_id)).run_id)
+            row = await approval_named(runtime, approval_id or "")
+            approval_id, run = row.approval_id, runtime.get_run(row.run_id)
             await run.resolve(approval_id, **answer)
         state = await run.state()
     screen = Screen(settings)
@@ -192,17 +192,18 @@ def _named_by(token: str, approval_id: str | None) -> str:
     from ...runtime.resume_tokens import place_of
 
     named = place_of(token).approval_id
-    if approval_id not in {None, named}:
+    if approval_id is not None and not (named.startswith(approval_id) or named.endswith(approval_id)):
         raise ApprovalError(f"the resume token is for the approval {named}, not for {approval_id!r}")
     return named
 
 
 async def _issue(settings: Settings, approval_id: str, expires_s: float, by: str) -> int:
-    from .opening import opened
+    from .opening import approval_named, opened
     from .terminal import Screen
 
     async with opened(settings) as runtime:
-        run = runtime.get_run((await _find(runtime, approval_id)).run_id)
+        row = await approval_named(runtime, approval_id)
+        approval_id, run = row.approval_id, runtime.get_run(row.run_id)
         token = await run.issue_token(approval_id, expires_s=expires_s, by=by)
     screen = Screen(settings)
     screen.write(f"{token}\n")
@@ -212,11 +213,12 @@ async def _issue(settings: Settings, approval_id: str, expires_s: float, by: str
 
 
 async def _revoke(settings: Settings, approval_id: str, by: str) -> int:
-    from .opening import opened
+    from .opening import approval_named, opened
     from .terminal import Screen
 
     async with opened(settings) as runtime:
-        run = runtime.get_run((await _find(runtime, approval_id)).run_id)
+        row = await approval_named(runtime, approval_id)
+        approval_id, run = row.approval_id, runtime.get_run(row.run_id)
         count = await run.revoke_tokens(approval_id, by=by)
     Screen(settings).tell(f"{count} token{'' if count == 1 else 's'} of {approval_id} revoked")
     return OK
@@ -225,34 +227,53 @@ async def _revoke(settings: Settings, approval_id: str, by: str) -> int:
 async def _list(settings: Settings, run: str | None, *, every: bool, json: bool) -> int:
     import msgspec
 
-    from .opening import opened
+    from .opening import opened, run_named
+    from .tables import Column
     from .terminal import Screen
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        rows = await (await runtime.index()).approvals(None if every else True, run)
+        index = await runtime.index()
+        run = await run_named(runtime, run) if run is not None else None
+        rows = await index.approvals(None if every else True, run)
+        ends = await index.ends_of_ids({row.run_id for row in rows}) if screen.live else {}
     if json:
         screen.json([msgspec.to_builtins(row) for row in rows])
         return OK
     if not rows:
         screen.say("no approvals" if every else "nothing waits for an answer")
         return OK
-    screen.table(
-        ("approval", "run", "agent", "kind", "tool", "decision", "about"),
-        [
-            (
-                (row.approval_id, "bold"),
-                row.run_id,
-                row.agent_path,
-                row.kind,
-                row.tool_name,
-                (row.decision or "pending", "yellow" if row.decision is None else "dim"),
-                _about(row),
-            )
-            for row in rows
-        ],
+    columns = (
+        Column("approval"),
+        Column("run"),
+        Column("agent", leaves=1, cut=True),
+        Column("kind", leaves=2),
+        Column("tool", cut=True),
+        Column("decision"),
+        Column("asked"),
+        Column("reason", below=True),
+        Column("about", below=True),
     )
+    screen.table(columns, [_cells(row, ends.get(row.run_id, row.run_id)) for row in rows])
     return OK
+
+
+def _cells(row: ApprovalRow, end: str) -> list[Cell]:
+    from .escaping import one_line
+    from .tables import Id
+    from .times import moment
+
+    return [
+        (row.approval_id, "bold"),
+        Id(row.run_id, end, below=row.run_id != row.root_id, style=""),
+        row.agent_path,
+        row.kind,
+        row.tool_name,
+        (row.decision or "pending", "yellow" if row.decision is None else "dim"),
+        moment(row.requested_at),
+        one_line(row.reason),
+        _about(row),
+    ]
 
 
 async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
@@ -260,17 +281,17 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
 
     from ...eventlog.events import QUESTION
     from .escaping import one_line
-    from .opening import opened
+    from .opening import approval_named, opened
     from .terminal import Screen
     from .times import moment
     from .views import answers_to
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        row = await _find(runtime, approval_id)
+        row = await approval_named(runtime, approval_id)
         if row.aside:
             state = await runtime.get_run(row.run_id).state()
-            asked = state.approvals[approval_id].request
+            asked = state.approvals[row.approval_id].request
             row = msgspec.structs.replace(row, arguments=asked.arguments, injected_args=asked.injected_args)
     if json:
         screen.json(msgspec.to_builtins(row))
@@ -306,14 +327,14 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
     return OK
 
 
-def _about(row: ApprovalRow) -> str:
-    """What it is about, in a line."""
+def _about(row: ApprovalRow) -> Cell:
+    """What it is about: the arguments exactly, or the question."""
+    from ...eventlog.events import QUESTION
+    from .tables import Exact
+
     if row.aside:
         return f"too large to list: foldlog approvals show {row.approval_id}"
-    from ...eventlog.events import QUESTION
-    from .escaping import exact, visible
-
-    return visible(str(row.arguments.get("message"))) if row.kind == QUESTION else exact(row.arguments)
+    return str(row.arguments.get("message")) if row.kind == QUESTION else Exact(row.arguments)
 
 
 _LABEL = 10
@@ -343,16 +364,3 @@ def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:
         yield "" if number else "condition", f"{finding['status']:<6}  {one_line(told(finding))}"
     for number, artifact in enumerate(row.evidence):
         yield "" if number else "evidence", f"{artifact['id']} ({artifact['media_type']})"
-
-
-async def _find(runtime: Runtime, approval_id: str) -> ApprovalRow:
-    """The approval. Raises `ApprovalError` for an id that no run asked under."""
-    from ...eventlog.errors import ApprovalError
-
-    for row in await (await runtime.index()).approvals(pending=None):
-        if row.approval_id == approval_id:
-            return row
-    raise ApprovalError(
-        f"there is no approval {approval_id!r} in namespace {runtime.log.namespace!r}; "
-        "`foldlog approvals list` shows those there are"
-    )

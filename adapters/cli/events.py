@@ -79,11 +79,12 @@ async def _export(settings: Settings, run: str | None, output: Path | None, *, a
     import sys
 
     from ...replay import export as lines_of
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
 
     count = 0
     async with opened(settings) as runtime:
+        run = await run_named(runtime, run) if run is not None else None
         lines = lines_of(runtime.log, run, artifacts=artifacts)
         if output is None:
             async for line in lines:
@@ -133,7 +134,7 @@ async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
     import msgspec
 
     from ...replay import check, check_log
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
     from .traces import is_file, read_file
 
@@ -141,6 +142,7 @@ async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
         found = check(read_file(what))
     else:
         async with opened(settings) as runtime:
+            what = await run_named(runtime, what) if what is not None else None
             found = await check_log(runtime.log, what)
     screen = Screen(settings)
     if json:

@@ -136,12 +136,15 @@ async def _fork(
     compare: bool,
 ) -> int:
     from .loading import load_registry
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
 
     registry = load_registry(how.drives) if how.drives is not None else None
     screen = Screen(settings)
     async with opened(settings) as runtime:
+        if origin.archive is None:
+            run = await run_named(runtime, origin.run)
+            origin = _Origin(run, run)
         plan = await runtime.plan_fork(origin.run, **wish, archive=origin.archive)
     if how.json and not yes:
         screen.json(_document(plan))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .exits import NO, OK, PAUSED
+from . import listing
+from .exits import NO, OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ...projections.family_totals import FamilyTotals
     from ...projections.pending import Pending, PendingCall
-    from ...projections.run_list import RunRow
     from ...projections.run_state import RunState
-    from .terminal import Part, Screen
+    from ...runtime import Runtime
+    from .tables import Cell
+    from .terminal import Screen
     from .timeline import Row
     from .watching import Watch
 
@@ -22,27 +24,49 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Runs: list, show, stream, and steer them."
 )
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
+SomeRun = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; or say by options which ones.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which runs these are.")]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or the shortest beginning or end of it.")
+]
 
 
 @app.command("list")
-def list_(
+def list_(  # noqa: PLR0913 - the filters
     context: typer.Context,
     *,
-    status: Annotated[
-        Literal["queued", "running", "paused", "completed", "error", "cancelled"] | None,
-        typer.Option(help="Only runs that stand so."),
-    ] = None,
-    session: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs of this conversation.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    status: listing.Status = None,
+    agent: listing.Agent = None,
+    since: listing.Since = None,
+    until: listing.Until = None,
+    error: listing.ErrorType = None,
+    user: listing.User = None,
+    metadata: listing.Metadata = None,
+    session: listing.Session = None,
+    root: listing.RootId = None,
+    children: Annotated[
+        bool, typer.Option("--children", help="Runs below others too, each under its own root.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many families, the newest.")] = 50,
     json: Json = False,
 ) -> int:
-    """List the runs, newest first."""
+    """List the runs, newest first. A family is one line, that of its root, unless you ask for its children."""
     from .loops import run_async
 
-    return run_async(_list(settings_of(context), status, session, limit, json=json))
+    filters = listing.Filters(
+        status=status,
+        agent=agent,
+        since=since,
+        until=until,
+        error=error,
+        user=user,
+        metadata=tuple(metadata or ()),
+        session=session,
+        root=root,
+    )
+    return run_async(
+        _list(settings_of(context), filters, limit, children=children or root is not None, json=json)
+    )
 
 
 @app.command()
@@ -94,18 +118,42 @@ def drive(
 
 
 @app.command()
-def cancel(
+def cancel(  # noqa: PLR0913 - the filters
     context: typer.Context,
-    run: RunId,
+    run: SomeRun = None,
     *,
+    status: listing.Status = None,
+    agent: listing.Agent = None,
+    since: listing.Since = None,
+    until: listing.Until = None,
+    user: listing.User = None,
+    metadata: listing.Metadata = None,
+    session: listing.Session = None,
+    root: listing.RootId = None,
+    dry_run: DryRun = False,
     reason: Annotated[str, typer.Option(help="Why; the run's status says it.")] = "",
     by: Annotated[str, typer.Option(help="Who.")] = "",
     json: Json = False,
 ) -> int:
-    """Cancel a run and all runs below it. Exit 1 if it had ended otherwise."""
-    from .loops import run_async
+    """Cancel a run, or all open runs that the options mean, and all runs below them.
 
-    return run_async(_cancel(settings_of(context), run, reason, by, json=json))
+    Exit 1 if one had ended otherwise, or there is none.
+    """
+    from .loops import run_async
+    from .steering import cancel_runs
+
+    filters = listing.Filters(
+        status=status,
+        agent=agent,
+        since=since,
+        until=until,
+        user=user,
+        metadata=tuple(metadata or ()),
+        session=session,
+        root=root,
+    )
+    settings = settings_of(context)
+    return run_async(cancel_runs(settings, run, filters, reason, by, dry_run=dry_run, json=json))
 
 
 @app.command()
@@ -129,11 +177,37 @@ def pause(context: typer.Context, run: RunId, *, by: Annotated[str, typer.Option
 
 
 @app.command()
-def resume(context: typer.Context, run: RunId) -> int:
-    """Let a run go on that was paused by hand. Exit 5: it still waits for somebody's answer."""
-    from .loops import run_async
+def resume(  # noqa: PLR0913 - the filters
+    context: typer.Context,
+    run: SomeRun = None,
+    *,
+    agent: listing.Agent = None,
+    since: listing.Since = None,
+    until: listing.Until = None,
+    user: listing.User = None,
+    metadata: listing.Metadata = None,
+    session: listing.Session = None,
+    root: listing.RootId = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Let a run go on that was paused by hand, or all paused runs that the options mean.
 
-    return run_async(_resume(settings_of(context), run))
+    Exit 5: one still waits for somebody's answer. Exit 1: there is none.
+    """
+    from .loops import run_async
+    from .steering import resume_runs
+
+    filters = listing.Filters(
+        agent=agent,
+        since=since,
+        until=until,
+        user=user,
+        metadata=tuple(metadata or ()),
+        session=session,
+        root=root,
+    )
+    return run_async(resume_runs(settings_of(context), run, filters, dry_run=dry_run, json=json))
 
 
 @app.command()
@@ -173,73 +247,22 @@ def refresh_tools(
 
 
 async def _list(
-    settings: Settings, status: str | None, session: str | None, limit: int, *, json: bool
+    settings: Settings, filters: listing.Filters, limit: int, *, children: bool, json: bool
 ) -> int:
-
     from .opening import opened
     from .terminal import Screen
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        found = (await runtime.list_runs(status=status, session=session))[:limit]
-        totals = await (await runtime.index()).totals(found)
-    if json:
-        screen.json([_row_document(row, totals[row.run_id]) for row in found])
-        return OK
-    if not found:
-        screen.say("no runs")
-        return OK
-    screen.table(_COLUMNS, [_cells(row, totals[row.run_id]) for row in found])
+        index = await runtime.index()
+        found = await listing.listed(index, await filters.query(runtime), limit, children=children)
+        if json:
+            screen.json([listing.document(line) for line in found])
+        elif found:
+            await listing.tell_runs(screen, index, found)
+        else:
+            screen.say("no runs")
     return OK
-
-
-_COLUMNS = (
-    "run",
-    "agent",
-    "status",
-    "executor",
-    "submitted",
-    "took",
-    "runs",
-    "steps",
-    "tokens",
-    "cost",
-    "session",
-    "told",
-)
-_STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
-
-
-def _row_document(row: RunRow, family: FamilyTotals) -> dict[str, Any]:
-    import msgspec
-
-    return {**msgspec.to_builtins(row), "family": msgspec.to_builtins(family)}
-
-
-def _cells(row: RunRow, family: FamilyTotals) -> list[Part]:
-    """What a run took is told with all below it: a swarm or a loop does nothing in its own name."""
-    from .escaping import one_line
-    from .times import moment
-
-    told = f"{row.error_type}: {row.error}" if row.error_type else row.reason
-    return [
-        (row.run_id, "bold"),
-        row.agent_path,
-        (row.status, _STYLES.get(row.status, "")),
-        row.executor,
-        moment(row.submitted_at),
-        f"{max(0.0, row.updated_at - row.submitted_at):.1f} s",
-        str(family.runs),
-        str(family.steps),
-        f"{family.usage.total_tokens:,}",
-        _cost(family.cost_usd),
-        row.session or "",
-        one_line(told),
-    ]
-
-
-def _cost(cost_usd: str | None) -> str:
-    return "?" if cost_usd is None else f"${cost_usd}"
 
 
 # --- show -------------------------------------------------------------------------------------------------------------
@@ -252,12 +275,14 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
     from ...projections.projection import fold
     from ...projections.run_list import RunList
     from ...replay import load_trace
-    from .opening import opened
+    from .opening import opened, run_named
+    from .tables import Column
     from .terminal import Screen
     from .timeline import below, timeline
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
         state = await runtime.get_run(run_id).state()
         trace = await load_trace(runtime.log, run_id)
     family = family_totals(fold(RunList(), trace.commits).values())[run_id]
@@ -268,7 +293,14 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
     _tell_head(screen, state, family)
     many = len({row.agent_path for row in rows}) > 1
     screen.table(
-        ("at", "rev", *(("agent",) if many else ()), "what", "took", "detail"),
+        (
+            Column("at"),
+            Column("rev"),
+            *([Column("agent", cut=True)] if many else []),
+            Column("what"),
+            Column("took"),
+            Column("detail", below=True),
+        ),
         [_row_cells(row, many=many) for row in rows],
     )
     return OK
@@ -304,7 +336,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "usage": msgspec.to_builtins(state.usage),
         "pending_approvals": [msgspec.to_builtins(a.request) for a in state.pending_approvals],
         "timeline": [
-            {name: value for name, value in dataclasses.asdict(row).items() if name != "style"}
+            {name: value for name, value in dataclasses.asdict(row).items() if name not in {"style", "value"}}
             for row in rows
         ],
     }
@@ -334,7 +366,9 @@ def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
         screen.tell(("fork of ", "dim"), told)
     if family.runs > 1:
         took = f"{family.runs} runs, {family.steps} steps, {family.usage.total_tokens:,} tokens"
-        screen.tell(("family  ", "dim"), f"{took}, {_cost(family.cost_usd)}: the run with all below it")
+        screen.tell(
+            ("family  ", "dim"), f"{took}, {listing.cost(family.cost_usd)}: the run with all below it"
+        )
     if state.owner is not None:
         screen.tell(("driver  ", "dim"), f"{state.owner} (epoch {state.epoch})")
     for reason in state.left:
@@ -346,31 +380,22 @@ def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
     screen.tell("")
 
 
-def _row_cells(row: Row, *, many: bool) -> list[Part]:
+def _row_cells(row: Row, *, many: bool) -> list[Cell]:
+    from .escaping import exact
+    from .tables import Branch, Exact
+
     took = "" if row.took_s is None else f"{row.took_s:.3f} s"
-    agent = [(row.agent_path, "dim")] if many else []
-    revision = "" if row.revision is None else str(row.revision)
-    return [(f"{row.at_s:.3f} s", "dim"), (revision, "dim"), *agent, (row.what, row.style), took, row.detail]
-
-
-async def _resume(settings: Settings, run_id: str) -> int:
-    from .opening import opened
-    from .terminal import Screen
-    from .views import answers_to
-
-    screen = Screen(settings)
-    async with opened(settings) as runtime:
-        run = runtime.get_run(run_id)
-        await run.resume()
-        found = await run.pending()
-    if found.paused is None:
-        screen.tell(f"run {run_id}: goes on")
-        return OK
-    screen.tell(f"run {run_id}: still paused ({found.paused}); it goes on with")
-    for approval in found.approvals:
-        for answer in answers_to(settings, approval.approval_id, approval.kind, approval.arguments):
-            screen.tell(f"    {answer}")
-    return PAUSED
+    detail: Cell = row.detail
+    if row.value is not None:
+        detail = Exact(row.value, row.detail.removesuffix(exact(row.value)).rstrip())
+    return [
+        (f"{row.at_s:.3f} s", "dim"),
+        ("" if row.revision is None else str(row.revision), "dim"),
+        *([Branch(row.agent_path, row.depth, row.agent, "dim")] if many else []),
+        (row.what, row.style),
+        took,
+        detail,
+    ]
 
 
 # --- history, pending, refresh ---------------------------------------------------------------------------------------
@@ -380,11 +405,12 @@ async def _history(settings: Settings, run_id: str, *, json: bool) -> int:
     import msgspec
 
     from .conversation import tell_messages
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
         messages = await runtime.get_run(run_id).history()
     if json:
         screen.json({"run_id": run_id, "messages": msgspec.to_builtins(messages)})
@@ -396,30 +422,51 @@ async def _history(settings: Settings, run_id: str, *, json: bool) -> int:
 async def _pending(settings: Settings, run_id: str, *, json: bool) -> int:
     import msgspec
 
-    from .opening import opened
+    from .opening import opened, run_named
+    from .tables import Column
     from .terminal import Screen
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
         found = await runtime.get_run(run_id).pending()
-    rows = _pending_rows(found)
+        children = [] if json else await _children(runtime, screen, found)
+    rows = [*_pending_rows(found), *children]
     if json:
         screen.json({"run_id": run_id, **msgspec.to_builtins(found)})
     else:
-        screen.tell(f"run {run_id} is {found.status}, in step {found.step}")
+        screen.tell(f"run {run_id} is {found.status}, in step {found.step}, at revision {found.revision}")
         if rows:
-            screen.table(("what", "which", "detail"), rows)
-    return OK if rows else NO
+            screen.table((Column("what"), Column("which"), Column("detail", below=True)), rows)
+    return OK if rows or found.children else NO
 
 
-def _pending_rows(found: Pending) -> list[list[Part]]:
+async def _children(runtime: Runtime, screen: Screen, found: Pending) -> list[list[Cell]]:
+    """The runs below that are open: by name, with the end of the id on a terminal."""
+    from .tables import Branch, Id
+
+    if not found.children:
+        return []
+    index = await runtime.index()
+    ends = await index.ends_of_ids(found.children) if screen.live else {}
+    rows: list[list[Cell]] = []
+    for child in found.children:
+        row = await index.run(child)
+        waits = f", waits: {row.waiting_for}" if row.waiting_for else ""
+        which = Id(child, ends.get(child, child), below=True, style="")
+        rows.append([Branch("child run", 1, row.agent), which, f"{row.agent} is {row.status}{waits}"])
+    return rows
+
+
+def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case each
     from .escaping import one_line
+    from .tables import Exact
     from .times import moment
 
     def again(at: float | None) -> str:
         return "" if at is None else f", again at {moment(at)}"
 
-    rows: list[list[Part]] = []
+    rows: list[list[Cell]] = []
     if (slot := found.slot) is not None:
         held = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
         rows.append(["slot", one_line(slot.agent), held])
@@ -438,16 +485,12 @@ def _pending_rows(found: Pending) -> list[list[Part]]:
         rows.append(
             ["model call", one_line(asked.model), detail + (f", {asked.phase}" if asked.phase else "")]
         )
-    rows += [
-        [
-            "tool call",
-            one_line(call.tool_name),
-            f"attempt {call.attempt}{again(call.retry_at)}{_in_line(call)}",
-        ]
-        for call in found.calls
-    ]
-    rows += [["approval", a.approval_id, one_line(a.tool_name or a.kind)] for a in found.approvals]
-    rows += [["child run", child, ""] for child in found.children]
+    for call in found.calls:
+        attempt = f"attempt {call.attempt}{again(call.retry_at)}{_in_line(call)}"
+        rows.append(["tool call", one_line(call.tool_name), attempt])
+    for approval in found.approvals:
+        about = one_line(approval.tool_name or approval.kind)
+        rows.append(["approval", approval.approval_id, Exact(approval.arguments, about)])
     rows += [["message", "", one_line(message)] for message in found.messages]
     if found.refresh is not None:
         rows.append(["tools", "listed anew", "before the next step"])
@@ -460,11 +503,12 @@ def _in_line(call: PendingCall) -> str:
 
 async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -> int:
     from .mcp_files import read_servers
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
 
     servers = read_servers(path) if path is not None else {}
     async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
         await runtime.get_run(run_id).refresh_tools(servers, by=by)
     Screen(settings).tell(f"run {run_id}: its tools are listed anew before its next step")
     return OK
@@ -475,25 +519,26 @@ async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -
 
 async def _stream(settings: Settings, run_id: str, how: Watch) -> int:
     from .loops import interruption
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
     from .watching import Watcher
 
     async with opened(settings) as runtime:
         with interruption() as interrupted:
-            run = runtime.get_run(run_id)
+            run = runtime.get_run(await run_named(runtime, run_id))
             return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)
 
 
 async def _drive(settings: Settings, run_id: str, path: str | None, how: Watch) -> int:
     from .loading import load_registry
     from .loops import interruption
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
     from .watching import Watcher
 
     registry, screen = load_registry(path) if path is not None else None, Screen(settings)
     async with opened(settings, registry) as runtime:
+        run_id = await run_named(runtime, run_id)
         run = runtime.get_run(run_id)
         state = await run.state()
         if state.over:
@@ -510,25 +555,12 @@ async def _drive(settings: Settings, run_id: str, path: str | None, how: Watch) 
 # --- saying something -------------------------------------------------------------------------------------------------
 
 
-async def _cancel(settings: Settings, run_id: str, reason: str, by: str, *, json: bool) -> int:
-    from .opening import opened
-    from .terminal import Screen
-
-    screen = Screen(settings)
-    async with opened(settings) as runtime:
-        found = await runtime.get_run(run_id).cancel(reason, by=by)
-    if json:
-        screen.json({"run_id": run_id, "found": found})
-    else:
-        screen.tell(f"run {run_id}: {found.replace('_', ' ')}")
-    return OK if found.endswith("cancelled") else NO
-
-
 async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: str, **named: str) -> int:
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
 
     async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
         await getattr(runtime.get_run(run_id), word)(*values, **named)
     Screen(settings).tell(f"run {run_id}: {told}")
     return OK

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .escaping import exact_lines, json_text, visible
+from .escaping import exact_lines, json_text
 from .settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from .tables import Cell, Column
+
 _PIPED_WIDTH = 100_000
-"""A table in a pipe is never wrapped."""
+"""A line in a pipe is never wrapped."""
 
 Part = str | tuple[str, str]
 """A piece of a line: text, or (text, style)."""
@@ -104,25 +106,33 @@ class Screen:
         return exact_lines(value, console.width - indent if file.isatty() else 0)
 
     def field(self, name: str, lines: str | Sequence[str], width: int = 10, *, data: bool = True) -> None:
-        """A name and what belongs to it, line under line."""
+        """A name and what belongs to it, line under line; a text is wrapped for the terminal."""
         write = self.tell if data else self.say
-        for number, line in enumerate([lines] if isinstance(lines, str) else lines):
+        if isinstance(lines, str):
+            lines = self.wrapped(lines, width + 1, data=data)
+        for number, line in enumerate(lines):
             write((f"{'' if number else name:<{width}} ", "dim"), line)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
-        """A table on stdout. The first column is never cut; a pipe gets every cell whole."""
-        from rich.table import Table
-        from rich.text import Text
+    def wrapped(self, text: str, indent: int = 0, *, data: bool = True) -> list[str]:
+        """Prose in the lines that fit behind an indent; as it is where nobody watches."""
+        from .tables import wrapped
 
-        cells = [[Text.assemble(_harmless(cell)) for cell in row] for row in rows]
-        first = max((row[0].cell_len for row in cells), default=0)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for number, column in enumerate(columns):
-            table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=0 if number else first)
-        for row in cells:
-            table.add_row(*row)
-        self.out.print(table, soft_wrap=False)
+        file, console = (sys.stdout, self.out) if data else (sys.stderr, self.err)
+        return wrapped(text, console.width - indent) if file.isatty() else [text]
 
+    def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]]) -> None:
+        """A table on stdout: laid out for the width of a terminal (`tables`), each cell whole.
 
-def _harmless(cell: Part) -> Part:
-    return visible(cell) if isinstance(cell, str) else (visible(cell[0]), cell[1])
+        In a pipe it has all columns, whole as well, parted by tabs. A column that is named by a text alone may be cut
+        on a terminal; the last one goes below its row where it does not fit.
+        """
+        from .tables import Column, laid_out, piped
+
+        *before, last = columns
+        named = [Column(each, cut=True) if isinstance(each, str) else each for each in before]
+        named.append(Column(last, below=True) if isinstance(last, str) else last)
+        if not sys.stdout.isatty():
+            self.write("".join(f"{line}\n" for line in piped(named, rows)))
+            return
+        for line in laid_out(named, list(rows), self.out.width):
+            self.out.print(line)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
+    ChildStarted,
     Claimed,
     Error,
     Event,
@@ -37,29 +39,36 @@ from ...eventlog.events import (
     Usage,
 )
 from .escaping import exact, one_line, shown
-from .views import ASK, BAD, CALL, DIM, GOOD, detail_parts, tokens, told_cut
+from .views import ASK, BAD, CALL, DIM, GOOD, Labels, detail_parts, tokens, told_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
     """One thing that happened, `at_s` seconds after the run was submitted; `took_s` where it has a beginning.
 
-    `revision` is that of its event, in its run.
+    `revision` is that of its event, in its run. `value` is what `detail` ends with as JSON, if people decide about it.
+    `agent` is the last name of `agent_path`, with a number where a run started several of it, and `depth` how far below
+    the run it is.
     """
 
     at_s: float
     agent_path: str
+    run_id: str = ""
+    agent: str = ""
+    depth: int = 0
     revision: int | None = None
     what: str
     detail: str = ""
     took_s: float | None = None
     style: str = ""
+    value: Any = None
 
 
 @dataclasses.dataclass
 class _RunSoFar:
     """What later rows of a run need to know of earlier events."""
 
+    path: str = ""
     owner: str = ""
     step_at: float = 0.0
     model_at: float = 0.0
@@ -72,12 +81,25 @@ def timeline(events: Iterable[Event]) -> list[Row]:
     """The rows for a run's events, and those of the runs below it, in log order."""
     rows: list[Row] = []
     begun: float | None = None
+    top = 0
     runs: dict[str, _RunSoFar] = {}
+    labels = Labels()
     for event in events:
-        begun = event.at if begun is None else begun
-        row = _row(event, event.at - begun, runs.setdefault(event.run_id, _RunSoFar()))
+        if begun is None:
+            begun, top = event.at, event.agent_path.count("/")
+        if isinstance(event, ChildStarted):
+            labels.add(event)
+        so_far = runs.setdefault(event.run_id, _RunSoFar(path=event.agent_path))
+        row = _row(event, event.at - begun, so_far)
         if row is not None:
-            rows.append(dataclasses.replace(row, revision=event.revision))
+            name = event.agent_path.rpartition("/")[2]
+            agent = labels.of(event.run_id, name) if event.agent_path == so_far.path else name
+            depth = event.agent_path.count("/") - top
+            rows.append(
+                dataclasses.replace(
+                    row, run_id=event.run_id, agent=agent, depth=depth, revision=event.revision
+                )
+            )
     return rows
 
 
@@ -92,11 +114,13 @@ def below(run: str, events: Iterable[Event]) -> list[Event]:
     return kept
 
 
-def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C901, PLR0912 - one case for each event
-    def row(what: str, detail: str = "", took_s: float | None = None, style: str = "") -> Row:
-        return Row(
-            at_s=at_s, agent_path=event.agent_path, what=what, detail=detail, took_s=took_s, style=style
-        )
+def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C901, PLR0912, PLR0915 - one case each
+    def row(
+        what: str, detail: str = "", took_s: float | None = None, style: str = "", value: Any = None
+    ) -> Row:
+        row = Row(at_s=at_s, agent_path=event.agent_path, what=what, took_s=took_s, style=style, value=value)
+        told = detail if value is None else f"{detail} {exact(value)}".lstrip()
+        return dataclasses.replace(row, detail=told)
 
     match event:
         case Submitted():
@@ -143,7 +167,7 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case ToolCall():
             arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
             so_far.tools[event.tool_call_id or ""] = event.tool_name
-            return row("→ " + event.tool_name, exact(arguments), style=CALL)
+            return row("→ " + event.tool_name, style=CALL, value=arguments)
         case ToolStarted():
             return row(
                 "started",
@@ -162,8 +186,10 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case ApprovalResolved():
             by = f" by {event.by}" if event.by else ""
             note = f": {one_line(event.note)}" if event.note else ""
-            edited = f", with {exact(event.arguments)}" if event.arguments is not None else ""
-            return row(event.decision, f"{event.approval_id}{by}{note}{edited}", style=ASK)
+            edited = ", with" if event.arguments is not None else ""
+            return row(
+                event.decision, f"{event.approval_id}{by}{note}{edited}", style=ASK, value=event.arguments
+            )
         case Status(status="paused"):
             so_far.paused_at = event.at
             return row("paused", event.reason, style=ASK)

@@ -25,3 +25,20 @@ def seconds_of(text: str) -> float:
     if not 0 < length_s < math.inf:
         raise ConfigError(f"a time is written 30s, 10m, 1h or 2d, not {text!r}")
     return length_s
+
+
+def time_of(text: str, now: float) -> float:
+    """A point in time in Unix seconds: how long ago (`30m`, `2d`), or a date or time, local unless it names its zone.
+
+    Raises `ConfigError`.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    try:
+        return now - seconds_of(text)
+    except ConfigError:
+        raise ConfigError(
+            f"a time is written 30m, 2d (ago), 2026-03-01 or 2026-03-01T12:00, not {text!r}"
+        ) from None

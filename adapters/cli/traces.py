@@ -60,13 +60,14 @@ async def load_form(
     settings: Settings, name: str, golden: Path, ignore: Collection[Ignored] = ()
 ) -> tuple[str, Canonical]:
     """The root and the canonical form of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
-    from .opening import opened
+    from .opening import opened, run_named
 
     if name.startswith(GOLDEN):
         return _form_in(golden_file(name, golden), ignore)
     if is_file(name):
         return _form_in(name, ignore)
     async with opened(settings) as runtime:
+        name = await run_named(runtime, name)
         return name, await form_of(runtime.log, name, ignore)
 
 
@@ -109,12 +110,12 @@ def _form_in(file: str, ignore: Collection[Ignored]) -> tuple[str, Canonical]:
 async def load_traces(settings: Settings, name: str) -> list[Trace]:
     """The family of a run, or all of a file; the log is opened only for a run."""
     from ...replay import load_trace
-    from .opening import opened
+    from .opening import opened, run_named
 
     if is_file(name):
         return list(read_file(name).traces.values())
     async with opened(settings) as runtime:
-        return [await load_trace(runtime.log, name)]
+        return [await load_trace(runtime.log, await run_named(runtime, name))]
 
 
 def family_named(what: str, traces: list[Trace], run: str | None) -> Trace:

@@ -92,6 +92,28 @@ class JsonView:
         """Nothing: the last event tells it."""
 
 
+class Labels:
+    """What runs below a run are called: by name, and copies of one agent by number: writer, writer#2."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[str, str], list[str]] = {}
+        self._labels: dict[str, str] = {}
+
+    def add(self, event: ChildStarted) -> str:
+        """A run was started; what it is called."""
+        copies = self._copies.setdefault((event.run_id, event.name), [])
+        if event.child_run not in copies:
+            copies.append(event.child_run)
+        number = copies.index(event.child_run) + 1
+        label = event.name if number == 1 else f"{event.name}#{number}"
+        self._labels[event.child_run] = label
+        return label
+
+    def of(self, run: str, otherwise: str) -> str:
+        """What a run is called."""
+        return self._labels.get(run, otherwise)
+
+
 class ReadableView:
     """Text as it comes; calls, results and progress on lines of their own. `detailed` adds steps, usage, reasoning."""
 
@@ -99,8 +121,7 @@ class ReadableView:
         self._screen, self._settings, self._detailed = screen, settings, detailed
         self._run = self._path = ""
         self._text: dict[tuple[str, str, str], str] = {}
-        self._copies: dict[tuple[str, str], list[str]] = {}
-        self._labels: dict[str, str] = {}
+        self._labels = Labels()
         self._answered: set[str] = set()
 
     def begin(self, state: RunState) -> None:
@@ -177,18 +198,14 @@ class ReadableView:
         if self._is_own(event):
             return []
         above, slash, name = event.agent_path.rpartition("/")
-        label = self._labels.get(event.run_id, name) if event.agent == name else name
+        label = self._labels.of(event.run_id, name) if event.agent == name else name
         return [(f"[{one_line(f'{above}{slash}{label}')}] ", DIM)]
 
     def _child(self, event: ChildStarted | ChildFinished) -> list[Part]:
-        """Copies of one agent are told apart: writer, writer#2."""
         if isinstance(event, ChildFinished):
-            label = self._labels.get(event.child_run, "child")
+            label = self._labels.of(event.child_run, "child")
             return [(f"↳ {one_line(label)} {event.status}  {event.child_run}", DIM)]
-        copies = self._copies.setdefault((event.run_id, event.name), [])
-        copies.append(event.child_run)
-        label = event.name if len(copies) == 1 else f"{event.name}#{len(copies)}"
-        self._labels[event.child_run] = label
+        label = self._labels.add(event)
         return [(f"↳ {one_line(label)} started  {event.child_run}", DIM)]
 
     def _line(self, event: Event) -> None:

@@ -7,6 +7,7 @@ import queue
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -102,9 +103,10 @@ class Project:
             os.close(writer)
         return Done(done.returncode, "", done.stderr)
 
-    def on_terminal(self, *args: str) -> str:
-        """What a command writes to a terminal."""
+    def on_terminal(self, *args: str, width: int = 80) -> str:
+        """What a command writes to a terminal that is `width` cells wide."""
         terminal, end = pty.openpty()
+        termios.tcsetwinsize(end, (40, width))
         environ = {**self.environ, "TERM": "xterm-256color"}
         with subprocess.Popen(
             [FOLDLOG, *args], cwd=self.place, env=environ, stdin=end, stdout=end, stderr=end

@@ -69,7 +69,8 @@ bad_script = agent_of("bad_script")
 no_script = agent_of("no_script")
 no_tool = Agent("no_tool", model="scripted:helper.json", tools=["nope"])
 
-registry = Registry(agents=[helper, careful, failing, hanging, reckless, sharp, evil], tools=[lookup])
+registry = Registry(agents=[helper, careful, failing, hanging, reckless, evil], tools=[lookup])
+sharp_registry = Registry(agents=[sharp])
 one = Registry(agents=[helper])
 empty = Registry()
 number = 7

@@ -126,7 +126,7 @@ def test_every_command_works_on_a_family_under_way_over_forked_and_as_a_file(
     foldlog("events", "export", "c1", "--artifacts", "-o", "going.jsonl")
     judged(foldlog, "going.jsonl")
 
-    closer = only(json.loads(foldlog("runs", "list", "--json").stdout), agent="closer")
+    closer = only(json.loads(foldlog("runs", "list", "--children", "--json").stdout), agent="closer")
     assert "publish" in foldlog("runs", "pending", closer).stdout
     assert "refused" not in foldlog("runs", "history", closer).stdout
     (asked,) = json.loads(foldlog("approvals", "list", "--json").stdout)
@@ -165,7 +165,7 @@ def test_every_command_works_on_a_family_under_way_over_forked_and_as_a_file(
 
 def told_what_it_took(foldlog: Command) -> None:
     """The swarm takes no step of its own; what it took with all below it is the sum over the runs of its family."""
-    rows = json.loads(foldlog("runs", "list", "--json").stdout)
+    rows = json.loads(foldlog("runs", "list", "--children", "--json").stdout)
     (swarm,) = [row for row in rows if row["run_id"] == "c1"]
     family = [row for row in rows if row["root_id"] == "c1"]
     took = swarm["family"]
@@ -176,8 +176,8 @@ def told_what_it_took(foldlog: Command) -> None:
     assert (loop["runs"], loop["steps"]) == (3, 2)
     assert json.loads(foldlog("runs", "show", "c1", "--json").stdout)["family"] == took
     assert f"{took['runs']} runs, {took['steps']} steps" in foldlog("runs", "show", "c1").stdout
-    (line,) = [each for each in foldlog("runs", "list").stdout.splitlines() if each.startswith("c1 ")]
-    assert f" {took['runs']} " in line
+    (line,) = [each for each in foldlog("runs", "list").stdout.splitlines() if each.startswith("c1\t")]
+    assert f"\t{took['runs']}\t" in line
 
 
 def judged(foldlog: Command, what: str, *options: str, single: bool = True) -> None:

@@ -104,7 +104,7 @@ def test_what_is_approved_is_shown_wherever_somebody_decides_or_looks(project: P
     first = next(n for n, line in enumerate(shown) if line.startswith("arguments "))
     assert shown[first : first + 5] == ["arguments  command:", *SHARP_LINES, SHARP_TITLE]
     assert SHARP_JSON in project.run("runs", "show", "cut").out
-    plan = stripped(project.run("fork", "cut", "project_agents:registry", "--at", "3").err)
+    plan = stripped(project.run("fork", "cut", "project_agents:sharp_registry", "--at", "3").err)
     assert [line for line in plan if line in SHARP_LINES] == SHARP_LINES
     other = json.dumps({"command": "ls\n-l ", "title": "x"})
     project.run("approvals", "approve", approval, "--arguments", other)
@@ -294,7 +294,7 @@ def test_a_finished_run_has_a_history_and_nothing_pending(project: Project) -> N
     history = project.run("runs", "history", run)
     assert history.out.splitlines()[-1].split() == ["assistant", "Final", "answer"]
     pending = project.run("runs", "pending", run)
-    assert (pending.code, pending.out) == (1, f"run {run} is completed, in step 2\n")
+    assert (pending.code, pending.out) == (1, f"run {run} is completed, in step 2, at revision 18\n")
     refused = project.run("runs", "refresh-tools", run)
     assert refused.code == 1
     assert "is over" in refused.err

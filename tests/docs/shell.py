@@ -61,7 +61,7 @@ def commands(text: str) -> list[Command]:
 
 def _narrow(text: str) -> str:
     """The text without the widths of its columns, which follow what stands in them."""
-    return _COLUMN_SPACE.sub("  ", _TRAILING_SPACE.sub("", text))
+    return _COLUMN_SPACE.sub("  ", _TRAILING_SPACE.sub("", text.replace("\t", "  ")))
 
 
 class Ids:

@@ -496,3 +496,85 @@ async def test_every_shard_has_its_own_checkpoint():
         for shard in range(4):
             last = [stored.position async for stored in writer.log.events.read(Shard(shard))][-1:]
             assert [index.rows.checkpoint(shard).head.position] == (last or [0])
+
+
+# --- parts of ids -----------------------------------------------------------------------------------------------------
+
+IDS = st.lists(st.text("ab-_", min_size=1, max_size=12), min_size=1, max_size=12, unique=True)
+
+
+def rows_of(ids: Sequence[str]) -> RunIndex:
+    index = RunIndex(MemoryLog())
+    with index.rows.transaction():
+        for number, run in enumerate(ids):
+            row = RunRow(
+                run_id=run, root_id=run, shard=0, agent="a", agent_path="a", submitted_at=number, updated_at=0
+            )
+            index.rows.put(RunList(), run, row)
+    return index
+
+
+@settings(max_examples=60, deadline=None)
+@given(IDS, st.text("ab-_", min_size=1, max_size=4))
+def test_a_part_of_an_id_names_the_runs_that_begin_or_end_so(ids: list[str], part: str) -> None:
+    async def check() -> None:
+        found = [row.run_id for row in await rows_of(ids).runs_named(part, limit=100)]
+        expected = (
+            [part] if part in ids else [run for run in ids if run.startswith(part) or run.endswith(part)]
+        )
+        assert sorted(found) == sorted(expected)
+
+    asyncio.run(check())
+
+
+@settings(max_examples=60, deadline=None)
+@given(IDS, st.integers(1, 6))
+def test_the_end_that_a_run_is_shown_by_names_it_alone_and_a_shorter_one_does_not(
+    ids: list[str], least: int
+) -> None:
+    async def check() -> None:
+        index = rows_of(ids)
+        for run, end in (await index.ends_of_ids(ids, least)).items():
+            assert run.endswith(end)
+            assert [row.run_id for row in await index.runs_named(end)] == [run]
+            if len(end) > least and end != run:
+                shorter = end[1:]
+                assert [row.run_id for row in await index.runs_named(shorter)] != [run]
+
+    asyncio.run(check())
+
+
+async def test_runs_are_found_by_time_error_family_and_metadata() -> None:
+    index = RunIndex(MemoryLog())
+    with index.rows.transaction():
+        for number, (run, fields) in enumerate(
+            {
+                "a": {
+                    "error_type": "auth",
+                    "metadata": {"team": "ops", "n": 1, "memory": {"scope": {"user_id": "u"}}},
+                },
+                "b": {"root_id": "a", "parent": "a"},
+                "c": {"error_type": "quota", "metadata": {"team": "sales", "a.b": "x"}},
+            }.items()
+        ):
+            row = RunRow(
+                **{"run_id": run, "root_id": run, "shard": 0, "agent": "a", "agent_path": "a", **fields},
+                submitted_at=number,
+                updated_at=0,
+            )
+            index.rows.put(RunList(), run, row)
+
+    async def found(**query: Any) -> str:
+        return "".join(row.run_id for row in await index.runs(**query))
+
+    assert await found() == "cba"
+    assert await found(since=1) == "cb"
+    assert await found(until=2, since=1) == "b"
+    assert await found(error_type="auth") == "a"
+    assert await found(root_id="a") == "ba"
+    assert await found(metadata={"team": "ops"}) == "a"
+    assert await found(metadata={"n": "1", "memory.scope.user_id": "u"}) == "a"
+    assert await found(metadata={"a.b": "x"}) == "c"
+    assert await found(metadata={"team": "ops", "n": "2"}) == ""
+    assert await found(metadata={"team.x": "ops"}) == ""
+    assert await found(limit=1, metadata={"team": "ops"}) == "a"

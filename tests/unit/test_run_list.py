@@ -209,7 +209,7 @@ def test_an_approval_is_pending_until_it_is_decided():
         1,
         9.0,
     )
-    assert Approvals().index(before) == (1,)
+    assert Approvals().index(before) == (1, pending.approval_id)
     (decided,) = fold(Approvals(), commits(family))["root-a"].approvals
     assert (decided.decision, decided.by, decided.resolved_at) == ("approved", "a", 1006.0)
     assert msgspec.structs.replace(decided, decision=None, by="", resolved_at=None) == pending

@@ -1,0 +1,210 @@
+"""Tables: laid out for the width of a terminal, or as tab-separated lines for a pipe.
+
+A terminal shows ids, revisions, times and states whole. What does not fit gives way in this order: ids become the end
+that names them (`Id`), columns leave in the order of `Column.leaves`, and those that may be cut are cut. Details stand
+behind their row where they fit on its line, else below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from .escaping import exact, exact_lines, visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+PROSE_LINES_MAX = 12
+"""How many lines of prose are shown below a row; what people decide about is shown whole."""
+GAP = "  "
+_INDENT = "    "
+_CUT_MIN = 8
+_ELLIPSIS = "…"
+
+
+class Column(NamedTuple):
+    """A column: `leaves` is when it leaves (1: first; 0: never), `cut` whether it may be cut.
+
+    The columns behind the last one that is not `below` hold details.
+    """
+
+    name: str
+    leaves: int = 0
+    cut: bool = False
+    below: bool = False
+
+
+class Id(NamedTuple):
+    """An id, and the end of it that names it, which is all that a terminal shows of a run `below` another one."""
+
+    whole: str
+    end: str
+    below: bool = False
+    style: str = "bold"
+
+    @property
+    def short(self) -> str:
+        """The end, marked as such, if it is shorter."""
+        return f"{_ELLIPSIS}{self.end}" if len(self.end) + 1 < len(self.whole) else self.whole
+
+
+class Exact(NamedTuple):
+    """Details that people decide about, which are shown exactly: a text before them, and a JSON value."""
+
+    value: Any
+    before: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.before} {exact(self.value)}" if self.before else exact(self.value)
+
+
+class Branch(NamedTuple):
+    """A name within a tree: how deep it stands, and its whole path for those who read no trees."""
+
+    path: str
+    depth: int
+    name: str
+    style: str = ""
+
+    def __str__(self) -> str:
+        return f"{GAP * (self.depth - 1)}└ {self.name}" if self.depth else self.name
+
+
+Cell = str | tuple[str, str] | Id | Exact | Branch
+"""What stands in a cell: text, (text, style), or something that is written in more than one way."""
+
+
+def piped(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
+    """The head and the rows, tab-separated, every cell whole and none padded."""
+    yield "\t".join(column.name for column in columns)
+    for row in rows:
+        yield "\t".join(visible(_whole(cell)) for cell in row)
+
+
+def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> Iterator[Text]:
+    """The lines of a table that is `width` cells wide; a column without content is left out."""
+    from rich.text import Text
+
+    kept = [n for n, column in enumerate(columns) if any(_whole(row[n]) for row in rows)]
+    body = [n for n in kept if not columns[n].below]
+    details = [n for n in kept if columns[n].below]
+    texts = {n: [_text(row[n]) for row in rows] for n in body}
+    widths = _fitted(columns, rows, body, texts, width)
+    body = [n for n in body if n in widths]
+    room = width - sum(widths.values()) - len(GAP) * len(body)
+    lines = [_details([row[n] for n in details], room, width - len(_INDENT)) for row in rows]
+    beside = any(not below for below, found in lines if found)
+    names = ", ".join(columns[n].name for n in details) if beside else ""
+    yield _line([(_cell(columns[n].name, widths[n]), "bold") for n in body], (names, "bold"))
+    for number, row in enumerate(rows):
+        cells = [(_cell(texts[n][number], widths[n]), _style(row[n])) for n in body]
+        below, found = lines[number]
+        style = _style(row[details[-1]]) if details else ""
+        yield _line(cells, (found[0], style) if found and not below else ("", ""))
+        for line in found if below else ():
+            yield Text(f"{_INDENT}{line}", style)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Prose in lines of at most `width` cells, parted between words where there are any."""
+    from rich.console import Console
+    from rich.text import Text
+
+    width = max(_CUT_MIN, width)
+    console = Console(width=width, color_system=None)
+    return [line.plain.rstrip() for line in Text(text).wrap(console, width)] or [""]
+
+
+def _fitted(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    body: Sequence[int],
+    texts: dict[int, list[str]],
+    width: int,
+) -> dict[int, int]:
+    """How wide each column that stays is; ids in `texts` are made short if need be."""
+    widths = {n: max(cell_len(text) for text in [columns[n].name, *texts[n]]) for n in body}
+
+    def too_wide() -> int:
+        return sum(widths.values()) + len(GAP) * (len(widths) - 1) - width
+
+    if too_wide() > 0:
+        for n in body:
+            texts[n][:] = [_short(row[n]) for row in rows]
+            widths[n] = max(cell_len(text) for text in [columns[n].name, *texts[n]])
+    for n in sorted((n for n in body if columns[n].leaves), key=lambda n: columns[n].leaves):
+        if too_wide() > 0:
+            del widths[n]
+    for n in sorted((n for n in widths if columns[n].cut), key=lambda n: -widths[n]):
+        widths[n] = max(min(_CUT_MIN, widths[n]), widths[n] - max(0, too_wide()))
+        texts[n][:] = [_cut(text, widths[n]) for text in texts[n]]
+    return widths
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + _ELLIPSIS
+
+
+def _details(cells: Sequence[Cell], room: int, width: int) -> tuple[bool, list[str]]:
+    """Whether they go below the row, and their lines."""
+    found = [cell for cell in cells if _whole(cell)]
+    if len(found) == 1:
+        line = visible(_whole(found[0]))
+        block = isinstance(found[0], Exact) and len(exact_lines(found[0].value)) > 1
+        if cell_len(line) <= room and not block:
+            return False, [line]
+    return True, [line for cell in found for line in _below(cell, width)]
+
+
+def _below(cell: Cell, width: int) -> list[str]:
+    if isinstance(cell, Exact):
+        before = wrapped(visible(cell.before), width) if cell.before else []
+        return [*before, *exact_lines(cell.value, width)]
+    lines = wrapped(visible(_whole(cell)), width)
+    more = sum(map(len, lines[PROSE_LINES_MAX:]))
+    return [*lines[:PROSE_LINES_MAX], *([f"{_ELLIPSIS} {more:,} more characters"] if more else [])]
+
+
+def _line(cells: Sequence[tuple[str, str]], detail: tuple[str, str]) -> Text:
+    from rich.text import Text
+
+    line = Text.assemble(*(part for cell in cells for part in (cell, GAP)), detail)
+    line.rstrip()
+    return line
+
+
+def _cell(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _whole(cell: Cell) -> str:
+    match cell:
+        case str():
+            return cell
+        case Exact():
+            return str(cell)
+        case Id():
+            return cell.whole
+        case Branch():
+            return cell.path
+        case _:
+            return cell[0]
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, Id) and cell.below:
+        return cell.short
+    return visible(str(cell) if isinstance(cell, Branch) else _whole(cell))
+
+
+def _short(cell: Cell) -> str:
+    return cell.short if isinstance(cell, Id) else _text(cell)
+
+
+def _style(cell: Cell) -> str:
+    if isinstance(cell, Id | Branch):
+        return cell.style
+    return cell[1] if isinstance(cell, tuple) and not isinstance(cell, Exact) else ""
