@@ -36,6 +36,7 @@ from pydantic import (
 from ..eventlog.errors import AgentConfigError, ConfigProblem
 from ..projections.messages import canonical_json, sha256_hex
 from ..projections.retrieval import RETRIEVE
+from .json_schema import subschemas, unsearchable
 from .json_values import NotJson, as_json
 from .mcp_servers import server_problems, servers_schema
 from .nearest import near, nearest
@@ -60,8 +61,6 @@ _MESSAGES = {
 }
 _FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
 """With it the check refuses a pattern that is no regular expression."""
-_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
-_NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -373,23 +372,16 @@ def check_output_schema(schema: Mapping[str, Any]) -> None:
             resolver.lookup(reference)
         except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
             raise ValueError(f"the reference {reference!r} leads nowhere") from None
+    if (problem := unsearchable(schema)) is not None:
+        raise ValueError(problem)
 
 
 def _references(schema: Any) -> typing.Iterator[str]:
     """Every `$ref` and `$dynamicRef` that stands where a schema stands, and not in data or as a property's name."""
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _references(item)
-    if not isinstance(schema, Mapping):
-        return
-    for keyword, value in schema.items():
-        if keyword in {"$ref", "$dynamicRef"} and isinstance(value, str):
-            yield value
-        elif keyword in _NAMED_SCHEMAS and isinstance(value, Mapping):
-            for subschema in value.values():
-                yield from _references(subschema)
-        elif keyword not in _DATA_KEYWORDS:
-            yield from _references(value)
+    for each in subschemas(schema):
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(each.get(keyword), str):
+                yield each[keyword]
 
 
 # --- checks and errors ------------------------------------------------------------------------------------------------

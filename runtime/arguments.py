@@ -76,7 +76,7 @@ def value_problem(value: object, schema: Mapping[str, Any], *, formats: bool = F
     validator = _validator(msgspec.json.encode(schema, order="sorted"), formats)
     try:
         first = next(iter(validator.iter_errors(value)), None)
-    except (SchemaError, Unresolvable, re.error):
+    except (SchemaError, Unresolvable):
         return None
     except RecursionError:
         return "it is nested too deeply, or its schema leads back to itself without end"
@@ -105,10 +105,11 @@ def _formats() -> Any:
 
 @lru_cache(maxsize=64)
 def _validator(schema: bytes, formats: bool) -> Any:
-    from jsonschema import Draft202012Validator
     from referencing import Registry
     from referencing.jsonschema import SchemaRegistry
 
+    from .json_schema import linear_validator
+
     nothing_outside: SchemaRegistry = Registry()
     checker = _formats() if formats else None
-    return Draft202012Validator(msgspec.json.decode(schema), registry=nothing_outside, format_checker=checker)
+    return linear_validator(msgspec.json.decode(schema), registry=nothing_outside, format_checker=checker)

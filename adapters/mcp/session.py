@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import anyio
+import msgspec
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext
 from mcp_types import (
@@ -32,6 +34,9 @@ from ...runtime.mcp_servers import ServerConfig, StdioServer
 from .stdio import ServerProcess, stdio_transport
 from .streamable_http import delivery, http_transport, unmarked
 from .wire import Report, Transport, Wire
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 logger = logging.getLogger(__name__)
 
@@ -254,6 +259,7 @@ class Session:
             async with Client(
                 transport, mode=era, cache=None, client_info=info, elicitation_callback=self._elicit
             ) as client:
+                vars(client.session)["_output_schema_validator"] = _output_validator
                 self._client = client
                 self._entered.set()
                 await self._leave.wait()
@@ -274,6 +280,29 @@ class Session:
         """The reason with what the server process left behind."""
         left = "" if self._process is None else self._process.obituary(ended=self._wire.hung_up)
         return f"{reason}; {left}" if left else reason
+
+
+def _output_validator(tool: str, schema: dict[str, Any]) -> Validator:
+    """What the SDK holds a structured answer against; its own searches for patterns in exponential time."""
+    from jsonschema import SchemaError
+
+    try:
+        return _checked_validator(msgspec.json.encode(schema))
+    except SchemaError as error:
+        raise RuntimeError(f"Invalid schema for tool {tool}: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _checked_validator(schema: bytes) -> Validator:
+    """Raises `SchemaError`."""
+    from referencing import Registry
+
+    from ...runtime.json_schema import linear_validator
+
+    decoded = msgspec.json.decode(schema)
+    validator = linear_validator(decoded, registry=Registry())
+    validator.check_schema(decoded)
+    return validator
 
 
 def _words(error: BaseException | None) -> str:

@@ -20,8 +20,8 @@ import msgspec
 
 from ...eventlog.errors import FlowError
 from ..nearest import nearest
+from ..patterns import problem_of
 from .flow import LOOP_TIMES, Arm, Branch, Case, Flow, Loop, Node, Pass, parallel, series
-from .patterns import problem_of
 from .predicates import At, Contains, Is, Matches, Named, Not, Operator, Predicate, Scalar, Simple
 
 LOOP_TIMES_MAX = 1_000

@@ -20,7 +20,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from .patterns import is_found
+from ..patterns import is_found
 
 Test = Callable[[str], bool | Awaitable[bool]]
 """A named predicate: a function of the output's text. Its value is stored; it is not asked again after a takeover."""

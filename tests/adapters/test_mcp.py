@@ -449,6 +449,14 @@ async def test_an_answer_that_is_no_result_is_a_failure_and_the_connection_stays
         assert await call(source, "stray") == "done"
 
 
+async def test_a_pattern_of_a_servers_schema_that_python_searches_for_ever_costs_no_time(
+    fresh: McpToolSource,
+):
+    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "patterned"})) as source:
+        with pytest.raises(Exception, match=r"does not match '\(a\+\)\+\$'"):
+            await call(source, "patterned")
+
+
 async def test_lines_that_are_no_messages_are_left_out_and_a_long_one_is_read(fresh: McpToolSource):
     async with opened(fresh, raw()) as source:
         assert await call(source, "stray") == "done"

@@ -54,6 +54,8 @@ def call(request: dict[str, Any]) -> None:
             write({"id": request["id"], "result": {"content": "not a list"}})
         case "large":
             write(answer(request, "x" * 5_000_000))
+        case "patterned":
+            write(answer(request, "", structuredContent={"a": "a" * 60 + "!"}))
         case "last_words":
             write(answer(request, "bye"))
             os._exit(0)
@@ -104,6 +106,8 @@ def respond(request: dict[str, Any], habits: tuple[str, ...]) -> None:
             )
             page = int((request.get("params") or {}).get("cursor") or 0)
             tool = {"name": names[page], "inputSchema": {"type": "object"}}
+            if names[page] == "patterned":
+                tool["outputSchema"] = {"type": "object", "properties": {"a": {"pattern": "(a+)+$"}}}
             more = {"nextCursor": str(page + 1)} if page + 1 < len(names) else {}
             write({"id": request["id"], "result": {"tools": [tool], **more}})
         case "tools/call":

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from foldlog.runtime.arguments import NESTING_MAX, is_deeper, parse_arguments, schema_problem, value_problem
+from foldlog.runtime.json_schema import unsearchable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +75,82 @@ def test_what_is_given_for_a_format_has_it(kind: str, right: str, wrong: str) ->
     assert value_problem(None, schema, formats=True) is None
     assert value_problem(wrong, schema, formats=True) == f"{wrong!r} is not a {kind!r} (at $)"
     assert value_problem(wrong, schema) is None
+
+
+# --- patterns ---------------------------------------------------------------------------------------------------------
+
+EXPONENTIAL = "(a+)+$"
+"""Python's engine doubles its time with every further `a` before something else."""
+HARD = "a" * 60 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "problem"),
+    [
+        ({"pattern": EXPONENTIAL}, HARD, f"{HARD!r} does not match '(a+)+$' (at $)"),
+        ({"pattern": EXPONENTIAL}, "aaa", None),
+        ({"pattern": EXPONENTIAL}, 7, None),
+        ({"patternProperties": {EXPONENTIAL: {"type": "string"}}}, {HARD: 1}, None),
+        (
+            {"patternProperties": {EXPONENTIAL: {"type": "string"}}},
+            {"aa": 1},
+            "1 is not of type 'string' (at $.aa)",
+        ),
+        (
+            {"patternProperties": {EXPONENTIAL: {}}, "additionalProperties": False},
+            {HARD: 1},
+            f"{HARD!r} does not match any of the regexes: '(a+)+$' (at $)",
+        ),
+        (
+            {"patternProperties": {EXPONENTIAL: {}}, "additionalProperties": {"type": "string"}},
+            {"aa": 1},
+            None,
+        ),
+        (
+            {"properties": {"b": {}}, "additionalProperties": False},
+            {"b": 1, "c": 2},
+            "Additional properties are not allowed ('c' was unexpected) (at $)",
+        ),
+        ({"patternProperties": {EXPONENTIAL: {}}, "unevaluatedProperties": False}, {HARD: 1}, None),
+        (
+            {"properties": {"b": {}}, "unevaluatedProperties": False},
+            {"c": 2},
+            "Unevaluated properties are not allowed ('c' was unexpected) (at $)",
+        ),
+        (
+            {"$ref": "#/$defs/x", "$defs": {"x": {"pattern": EXPONENTIAL}}},
+            "b",
+            "'b' does not match '(a+)+$' (at $)",
+        ),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EXPONENTIAL}, "aa", None),
+    ],
+)
+def test_patterns_of_a_schema_are_searched_for_in_linear_time(schema: Any, value: Any, problem: str | None):
+    assert value_problem(value, schema) == problem
+
+
+@pytest.mark.parametrize("pattern", [r"^(?=.*\d).{8,}$", r"(a)\1", "(", 3])
+def test_a_pattern_of_somebody_elses_schema_that_cannot_be_searched_for_finds_nothing_wrong(pattern: Any):
+    assert value_problem("text", {"pattern": pattern}) is None
+    assert value_problem({"text": 1}, {"patternProperties": {str(pattern): {"type": "string"}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"pattern": r"^(?=.*\d)x"}, r"the pattern '^(?=.*\\d)x' cannot be used: "),
+        ({"properties": {"a": {"patternProperties": {"(?!b)": {}}}}}, "the pattern '(?!b)' cannot be used: "),
+        (
+            {"$defs": {"x": {"unevaluatedProperties": False}}, "patternProperties": {"a": {}}},
+            "unevaluatedProperties cannot be used together with patternProperties",
+        ),
+        ({"pattern": EXPONENTIAL}, None),
+        ({"enum": [{"pattern": "(?!b)"}], "properties": {"pattern": {"const": "(?!b)"}}}, None),
+    ],
+)
+def test_a_schema_of_ours_is_refused_for_a_pattern_that_cannot_be_searched_for(
+    schema: Any, problem: str | None
+):
+    found = unsearchable(schema)
+    assert (found is None) == (problem is None)
+    assert found is None or problem is None or found.startswith(problem)

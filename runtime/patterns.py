@@ -1,4 +1,4 @@
-"""Regular expressions of flows: RE2 searches in time that grows with the text alone, whatever the expression is.
+"""Regular expressions of flows and schemas: RE2 searches in time that grows with the text alone.
 
 What an agent says is searched by the worker itself, with its event loop held, and decides what is next, so the answer
 must not depend on how busy it is. Python's own engine takes exponential time for expressions like `(a+)+$`. RE2 does

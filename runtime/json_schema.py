@@ -1,0 +1,132 @@
+"""JSON Schemas of users and servers, checked in time that grows with the value alone.
+
+jsonschema searches for a `pattern` with Python's engine, which takes exponential time for expressions like `(a+)+$` and
+holds the worker meanwhile. Here RE2 searches. A pattern that RE2 cannot express (look-around, back-references) is
+refused where our user gives the schema (`unsearchable`), and checks nothing in a schema of somebody else's. The same
+goes for `unevaluatedProperties` beside `patternProperties`, which jsonschema cannot be told to search otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import jsonschema
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend, validator_for
+
+from .patterns import is_found, problem_of
+
+DATA_KEYWORDS: Final = frozenset({"const", "default", "enum", "examples"})
+"""What stands below these is no schema."""
+NAMED_SCHEMAS: Final = frozenset(
+    {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+)
+"""What stands below these are schemas by their names."""
+_UNEVALUATED = "unevaluatedProperties"
+_BY_PATTERN = "patternProperties"
+
+
+def subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object that stands where a schema stands, and not in data or as a property's name."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from subschemas(item)
+    if not isinstance(schema, Mapping):
+        return
+    yield schema
+    for keyword, value in schema.items():
+        if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
+            for subschema in value.values():
+                yield from subschemas(subschema)
+        elif keyword not in DATA_KEYWORDS:
+            yield from subschemas(value)
+
+
+def unsearchable(schema: Mapping[str, Any]) -> str | None:
+    """What of a schema cannot be checked here; null for nothing."""
+    found = list(subschemas(schema))
+    for each in found:
+        by_name = each.get(_BY_PATTERN)
+        for pattern in (each.get("pattern"), *(by_name if isinstance(by_name, Mapping) else ())):
+            if isinstance(pattern, str) and (why := problem_of(pattern)) is not None:
+                return f"the pattern {pattern!r} cannot be used: {why}"
+    if any(_UNEVALUATED in each for each in found) and any(_BY_PATTERN in each for each in found):
+        return f"{_UNEVALUATED} cannot be used together with {_BY_PATTERN}; use additionalProperties"
+    return None
+
+
+def linear_validator(
+    schema: Any, *, default: Any = jsonschema.Draft202012Validator, **options: Any
+) -> Validator:
+    """A validator of the schema's dialect, else of `default`, whose patterns are searched for in linear time."""
+    base = validator_for(schema, default=default)
+    has_patterns = any(_BY_PATTERN in each for each in subschemas(schema))
+    return cast("Validator", _linear(base, has_patterns)(schema, **options))
+
+
+@lru_cache(maxsize=16)
+def _linear(base: Any, has_patterns: bool) -> Any:
+    ours: dict[str, Any] = {
+        "pattern": _pattern,
+        _BY_PATTERN: _pattern_properties,
+        "additionalProperties": _additional_properties,
+    }
+    made: Any = extend  # it has no types
+    return made(base, ours | ({_UNEVALUATED: _nothing} if has_patterns else {}))
+
+
+def _is_found(pattern: Any, text: str) -> bool:
+    """Whether it is found, or cannot be searched for."""
+    try:
+        return is_found(pattern, text)
+    except (ValueError, AttributeError):
+        return True
+
+
+def _nothing(*_: Any) -> Iterator[jsonschema.ValidationError]:
+    yield from ()
+
+
+def _pattern(validator: Any, pattern: Any, instance: Any, _: Any) -> Iterator[jsonschema.ValidationError]:
+    if validator.is_type(instance, "string") and not _is_found(pattern, instance):
+        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: Any, _: Any
+) -> Iterator[jsonschema.ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    for pattern, subschema in patterns.items():
+        if problem_of(pattern) is None:
+            for name, value in instance.items():
+                if is_found(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, wanted: Any, instance: Any, schema: Mapping[str, Any]
+) -> Iterator[jsonschema.ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    patterns = schema.get(_BY_PATTERN, {})
+    known = schema.get("properties", {})
+    extras = [
+        name for name in instance if name not in known and not any(_is_found(each, name) for each in patterns)
+    ]
+    if validator.is_type(wanted, "object"):
+        for extra in extras:
+            yield from validator.descend(instance[extra], wanted, path=extra)
+    elif not wanted and extras:
+        named = ", ".join(map(repr, sorted(extras, key=str)))
+        if patterns:
+            verb = "does" if len(extras) == 1 else "do"
+            searched = ", ".join(map(repr, sorted(patterns)))
+            yield jsonschema.ValidationError(f"{named} {verb} not match any of the regexes: {searched}")
+        else:
+            verb = "was" if len(extras) == 1 else "were"
+            yield jsonschema.ValidationError(
+                f"Additional properties are not allowed ({named} {verb} unexpected)"
+            )
