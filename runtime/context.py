@@ -78,6 +78,7 @@ class ToolContext:
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
         artifacts: Artifacts,
         skip: Callable[[int, int], None],
+        hide: Callable[[str], str] = str,
     ) -> None:
         self.run_id, self.agent_path = call.run_id, call.agent_path
         self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
@@ -92,7 +93,7 @@ class ToolContext:
         self._stored_memos, self._remember = call.memos, remember
         self._marks, self._skip, self._memo_evidence = dict(call.marks), skip, call.memo_evidence
         self._memos: dict[str, asyncio.Task[Any]] = {}
-        self._artifacts = artifacts
+        self._artifacts, self._hide = artifacts, hide
         self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
         self.question: Question | None = None
         """What the attempt asked, and ended with. For executors."""
@@ -158,7 +159,7 @@ class ToolContext:
         `make` may be async; what it raises is not stored, and who asks again has it made again. The value comes back as
         JSON builtins. Raises `ToolFailed` for one that JSON cannot hold.
         """
-        name = _text("the name of a memo", name)
+        name = self._hide(_text("the name of a memo", name))
         if name in self._stored_memos:
             self._skip(*self._marks.get(memo_mark(name), (0, 0)))
             self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
@@ -187,7 +188,7 @@ class ToolContext:
 
     def answer(self, name: str) -> Answer | None:
         """The answer to the question of this name, if there is one already; asks nobody."""
-        return copy.deepcopy(self._answers.get(name))
+        return copy.deepcopy(self._answers.get(self._hide(name)))
 
     async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
         """Ask people something, and get their answer.
@@ -198,7 +199,7 @@ class ToolContext:
         one the answer is a yes or a no. Raises `ToolFailed` for a schema that is none, and in a planner.
         """
         message, key = _text("a question", message), _text("the name of a question", name)
-        key = key or f"question-{self._asked}"
+        key = self._hide(key) or f"question-{self._asked}"
         self._asked += 1
         if key in self._answers:
             self._skip(*self._marks.get(question_mark(key), (0, 0)))
@@ -219,6 +220,7 @@ class ToolContext:
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise _misused(f"an artifact is bytes, not {data!r:.60}")
+        media_type = self._hide(_text("a media type", media_type))
         reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
         self._show([reference])

@@ -6,10 +6,12 @@ Names in arguments are resolved when an attempt begins, by the process that make
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -20,6 +22,9 @@ from .toolport import ToolFailed
 
 CHARACTERS_MIN: Final = 6
 """A shorter value would be found, and replaced, in too many places."""
+
+FORMS_MAX: Final = 3
+"""How many forms within one another are found: a text in a JSON text that is an element of an error's text, say."""
 
 _SCHEME = "secret://"
 _REFERENCE = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
@@ -61,17 +66,26 @@ class Veil:
         named = _names(arguments) if _SCHEME in repr(arguments) else ()
         for name in dict.fromkeys(named):
             self._values[name] = await self._read(name)
-        for name, value in sorted(self._values.items(), key=lambda each: -len(each[1])):
-            self._hidden |= dict.fromkeys(_spellings(value), f"secret://{name}")
+        found = {
+            spelling: f"secret://{name}"
+            for name, value in self._values.items()
+            for spelling in _spellings(value)
+        }
+        self._hidden = dict(sorted(found.items(), key=lambda each: -len(each[0])))
         return {key: self._lifted(value) for key, value in arguments.items()}
 
     def hide(self, value: Any) -> Any:
-        """JSON builtins with names instead of values, in keys, too."""
+        """JSON builtins with names instead of values, in keys, too. A number that shows a value becomes a text."""
         if not self._hidden:
             return value
         match value:
             case str():
                 return self.hide_text(value)
+            case bool():
+                return value
+            case int() | float():
+                hidden = self.hide_text(repr(value))
+                return value if hidden == repr(value) else hidden
             case list():
                 return [self.hide(item) for item in value]
             case dict():
@@ -95,7 +109,21 @@ class Veil:
         """The event with names instead of values."""
         if not self._hidden:
             return event
-        return msgspec.convert(self.hide(msgspec.to_builtins(event)), type(event))
+        plain = msgspec.to_builtins(event)
+        try:
+            return msgspec.convert(self.hide(plain), type(event))
+        except msgspec.ValidationError:  # a field that holds a number alone
+            return msgspec.convert(self.hide(self._without_numbers(plain)), type(event))
+
+    def _without_numbers(self, value: Any) -> Any:
+        """JSON builtins with 0 for each number that shows a value."""
+        match value:
+            case list():
+                return [self._without_numbers(item) for item in value]
+            case dict():
+                return {key: self._without_numbers(item) for key, item in value.items()}
+            case _:
+                return 0 if isinstance(value, int | float) and self.hide(value) is not value else value
 
     def over(self, artifacts: Artifacts) -> Artifacts:
         """The artifacts, into which values do not get."""
@@ -149,7 +177,41 @@ def _names(value: Any) -> list[str]:
             return []
 
 
-def _spellings(value: str) -> list[str]:
-    """The value as it is, and as it stands in JSON, in a Python literal and in a URL; the longest first."""
-    plain = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1])
-    return sorted({value, *plain, urllib.parse.quote(value, safe="")}, key=lambda each: -len(each))
+_FORMS: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: repr(text)[1:-1],
+    lambda text: repr("\"'" + text)[4:-1],  # within a text that has both quotes
+    lambda text: ascii(text)[1:-1],
+    lambda text: repr(text.encode())[2:-1],
+    html.escape,
+    lambda text: html.escape(text, quote=False),
+    lambda text: urllib.parse.quote(text, safe=""),
+    urllib.parse.quote,
+    urllib.parse.quote_plus,
+)
+"""How our code, and what it is built on, writes a text within another."""
+
+
+def _spellings(value: str) -> set[str]:
+    """The value, and each of its lines that is long enough, in all forms; and the value within base64."""
+    lines = (line.strip() for line in value.splitlines())
+    found = {value, *(line for line in lines if len(line) >= CHARACTERS_MIN)}
+    fresh = found
+    for _ in range(FORMS_MAX):
+        fresh = {form(text) for form in _FORMS for text in fresh} - found
+        found = found | fresh
+    return found | {form for core in _in_base64(value.encode()) for form in (core, _url_safe(core))}
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """What base64 shows of these bytes wherever they stand within others: what depends on neighbours is left out."""
+    for before in range(3):
+        written = base64.b64encode(bytes(before) + data).decode()
+        core = written[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+        if len(core) >= CHARACTERS_MIN:
+            yield core
+
+
+def _url_safe(core: str) -> str:
+    return core.replace("+", "-").replace("/", "_")

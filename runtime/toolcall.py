@@ -256,6 +256,7 @@ def _context(
         run_child=_refuse_child if planning else attempt.run_child,
         remember=attempt.remember,
         artifacts=veil.over(driver.host.log.artifacts),
+        hide=veil.hide_text,
         skip=attempt.skip,
     )
 

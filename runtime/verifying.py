@@ -206,6 +206,7 @@ def _probing(driver: Driver, call: CallState, veil: Veil) -> ToolContext:
         run_child=_refuse,
         remember=_forget,
         artifacts=veil.over(driver.host.log.artifacts),
+        hide=veil.hide_text,
         skip=_drop,
     )
 

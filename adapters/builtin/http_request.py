@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Collection
+import logging
+import zlib
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 import httpx2
@@ -50,6 +54,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT: Final = HttpSettings()
 # No connection came to be: the request was not sent.
 _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_HARMLESS: Final = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "foldlog"}
+"""All that another origin gets that a redirect leads to: what the model gave was for the first."""
+_GZIP, _ANY, _BARE = 31, 47, -15
+_WINDOW_BITS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ANY}
 # What a further attempt would not mend.
 _HOPELESS: Final = (
     httpx2.InvalidURL,
@@ -63,6 +71,8 @@ def http_request_tool(
     settings: HttpSettings = DEFAULT, *, transport: httpx2.AsyncBaseTransport | None = None
 ) -> Tool:
     """The tool `http_request`. `transport` stands in for the network, for tests.
+
+    Another origin that a redirect leads to gets no header that was given, and no body: then the redirect is the answer.
 
     Its result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is no text), and
     `truncated: true` if the body was longer than what is kept. Any status is a result; but of an unsafe tool's request
@@ -132,19 +142,18 @@ class _Http:
         allowed = is_any if self._settings.private_addresses else is_public
         return httpx2.AsyncClient(
             transport=self._transport or PinnedTransport(allowed),
-            follow_redirects=True,
-            max_redirects=REDIRECTS_MAX,
             timeout=self._settings.timeout_s,
             trust_env=False,
             event_hooks={"response": [note]},
         )
 
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> dict[str, Any]:
-        response = await client.send(request, stream=True)
-        try:
-            body, truncated = await _read(response, self._settings.body_bytes_max)
-        finally:
-            await response.aclose()
+        with _unlogged():
+            response = await _followed(client, request)
+            try:
+                body, truncated = await _read(response, self._settings.body_bytes_max)
+            finally:
+                await response.aclose()
         return {
             "status": response.status_code,
             "url": str(response.url),
@@ -156,6 +165,48 @@ class _Http:
 def _acted(answers: Collection[int]) -> bool:
     """Whether a server may have done what was asked before it named where to read on, which a 307 or 308 does not."""
     return not _ELSEWHERE.isdisjoint(answers)
+
+
+async def _followed(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+    """The answer behind all redirects, unread; the redirect itself if it would take a body to another origin."""
+    for _ in range(REDIRECTS_MAX + 1):
+        response = await client.send(request, stream=True)
+        onward = _onward(request, response.next_request)
+        if onward is None:
+            return response
+        await response.aclose()
+        request = onward
+    raise httpx2.TooManyRedirects("Exceeded maximum allowed redirects.", request=request)
+
+
+def _onward(request: httpx2.Request, following: httpx2.Request | None) -> httpx2.Request | None:
+    """What is sent next: to the same origin all that was sent, to another one nothing that may be a secret."""
+    if following is None or following.url.origin == request.url.origin:
+        return following
+    if {"content-length", "transfer-encoding"} & following.headers.keys():
+        return None
+    return httpx2.Request(following.method, following.url, headers=_HARMLESS)
+
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def _is_told(_: logging.LogRecord) -> bool:
+    return not _quiet.get()
+
+
+for _name in ("httpx2", "httpcore2.connection", "httpcore2.http11"):
+    logging.getLogger(_name).addFilter(_is_told)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """The libraries log addresses and headers, which may hold the value of a secret."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
 
 
 def _seen(answer: dict[str, Any]) -> Evidence:
@@ -180,12 +231,36 @@ def _request(url: str, method: Method, headers: dict[str, str], body: str | None
 
 
 async def _read(response: httpx2.Response, size_bytes_max: int) -> tuple[bytes, bool]:
+    """The body, no more than `size_bytes_max` of it, and whether there is more. No more than that is ever unpacked."""
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in _unpacked(response, size_bytes_max + 1):
         body += chunk
         if len(body) > size_bytes_max:
             return bytes(body[:size_bytes_max]), True
     return bytes(body), False
+
+
+async def _unpacked(response: httpx2.Response, size_bytes_max: int) -> AsyncIterator[bytes]:
+    """The body in pieces of bounded size. A server may compress although it was asked not to.
+
+    What is compressed in another way than the two of HTTP/1.1 stays as it is.
+    """
+    bits = _WINDOW_BITS.get(response.headers.get("content-encoding", "").strip().lower())
+    if bits is None:
+        async for chunk in response.aiter_raw():
+            yield chunk
+        return
+    unpacker = None
+    async for chunk in response.aiter_raw():
+        if unpacker is None:
+            is_bare = bits == _ANY and chunk[:1] and chunk[0] & 0x0F != zlib.DEFLATED  # without its header
+            unpacker = zlib.decompressobj(_BARE if is_bare else bits)
+        try:
+            yield unpacker.decompress(chunk, size_bytes_max)
+        except zlib.error as error:
+            raise httpx2.DecodingError(f"the body cannot be unpacked: {error}") from None
+        if unpacker.unconsumed_tail:  # more than is kept
+            return
 
 
 def _shown(body: bytes, charset: str, *, truncated: bool) -> dict[str, Any]:

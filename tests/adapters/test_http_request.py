@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -153,6 +156,68 @@ async def test_redirects_are_followed_and_bounded() -> None:
         with pytest.raises(ToolFailed, match="redirect"):
             await request(server.url)
         assert len(server.requests) == 6
+
+
+GIVEN = {"X-Api-Key": "s3cret", "Authorization": "Bearer s3cret", "Cookie": "s3cret", "User-Agent": "s3cret"}
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See", "307 Again", "308 Again"])
+async def test_another_origin_gets_no_header_that_was_given(status: str) -> None:
+    async with answering(answer(b"there")) as other:
+        away = answer(status=status, headers=f"Location: {other.url}/there\r\nSet-Cookie: a=s3cret")
+        async with answering(answer(status=status, headers="Location: /on"), away) as first:
+            result = await request(first.url, headers={**GIVEN, "Accept": "s3cret", "X-Other": "1"})
+    assert (result["body"], result["url"]) == ("there", f"{other.url}/there")
+    assert all("X-Api-Key: s3cret" in each for each in first.requests)
+    assert "s3cret" not in other.requests[0]
+    names = {line.partition(":")[0].lower() for line in other.requests[0].split("\r\n")[1:] if line}
+    assert names <= {"host", "accept", "accept-encoding", "user-agent", "connection"}
+
+
+async def test_a_body_goes_to_no_other_origin_and_the_redirect_is_the_answer() -> None:
+    async with answering(answer()) as other:
+        away = answer(status="307 Again", headers=f"Location: {other.url}/there")
+        async with answering(away) as first:
+            result = await request(first.url, method="POST", body="s3cret")
+    assert (result["status"], result["headers"]["location"]) == (307, f"{other.url}/there")
+    assert other.requests == []
+
+
+def bare_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare_deflate)]
+)
+async def test_a_compressed_body_is_unpacked_no_further_than_what_is_kept(
+    encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    settings = HttpSettings(private_addresses=True, body_bytes_max=1000)
+    bomb = pack(bytes(64 * 1024 * 1024))
+    headers = f"Content-Type: text/plain\r\nContent-Encoding: {encoding}"
+    async with answering(answer(bomb, headers=headers), answer(pack(b"whole"), headers=headers)) as server:
+        tracemalloc.start()
+        result = await request(server.url, settings)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (await request(server.url, settings))["body"] == "whole"
+    assert result["truncated"] is True
+    assert peak_bytes < 8 * 1024 * 1024
+
+
+async def test_a_body_that_is_not_what_its_encoding_says_may_be_asked_for_again() -> None:
+    async with answering(answer(b"no gzip", headers="Content-Encoding: gzip")) as server:
+        with pytest.raises(Retryable, match="cannot be unpacked"):
+            await request(server.url)
+
+
+async def test_the_libraries_log_nothing_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    async with answering(answer(headers="X-Echo: s3cret")) as server:
+        await request(f"{server.url}/?key=s3cret", headers={"X-Api-Key": "s3cret"})
+    assert "s3cret" not in caplog.text
 
 
 async def test_a_server_that_does_not_answer_costs_a_bounded_time() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import html
+import inspect
+import json
 import logging
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,6 +20,7 @@ from foldlog.adapters.runners import DirectRunner
 from foldlog.adapters.secrets import EnvironmentSecret
 from foldlog.eventlog.events import Custom, ToolCall, ToolResult
 from foldlog.eventlog.ports import Family
+from foldlog.replay import export
 from foldlog.runtime import Agent, Registry, ToolContext, ToolFailed, tool
 
 from .conftest import Place, call, calls, says
@@ -100,6 +107,180 @@ async def test_a_value_is_seen_by_the_tool_and_by_nobody_else(
     assert b"tell secret://KEY" in stored
     assert b"tr0ub4dor" not in stored
     assert "tr0ub4dor" not in caplog.text
+
+
+# --- every way out ----------------------------------------------------------------------------------------------------
+
+LINES = "-----BEGIN KEY-----\n" + "\n".join(f"line {n} \"of\" <the> key\\ '{n}' ü%" for n in range(3))
+NUMBER = "48151623"
+EVERY = {
+    "LINES": EnvironmentSecret(variable="THE_LINES", tools=("leak",)),
+    "NUMBER": EnvironmentSecret(variable="THE_NUMBER", tools=("leak",)),
+}
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "line": lambda value: value.splitlines()[-1],
+    "json": json.dumps,
+    "json in json": lambda value: json.dumps(json.dumps({"a": value})),
+    "json in json in json": lambda value: json.dumps([json.dumps([json.dumps([value])])]),
+    "readable json": lambda value: json.dumps([value], ensure_ascii=False),
+    "repr": lambda value: repr([value]),
+    "repr with quotes": lambda value: repr(f"'\"{value}"),
+    "bytes": lambda value: repr(value.encode()),
+    "ascii": lambda value: ascii([value]),
+    "html": html.escape,
+    "html of json": lambda value: html.escape(json.dumps([value])),
+    "url": lambda value: urllib.parse.urlencode({"q": value}),
+    "base64": lambda value: base64.b64encode(f"user:{value}!".encode()).decode(),
+    "base64, further": lambda value: base64.b64encode(f"me:{value}".encode()).decode(),
+    "base64 of urls": lambda value: base64.urlsafe_b64encode(f"a:{value}".encode()).decode(),
+}
+
+
+def leaks(value: str, context: ToolContext, child: Agent[Any]) -> dict[str, Callable[[], Any]]:
+    """One for each way out of a call."""
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async def probe() -> Any:
+        return await context.memo(f"memo {value}", lambda: value)
+
+    return {
+        "result": lambda: {"a": [value], value: value},
+        "result as text": lambda: f"it is {value}",
+        "error": lambda: fail(RuntimeError(f"no {value}")),
+        "failure with a result": lambda: fail(ToolFailed(f"no {value}", result={"was": value})),
+        "name and value of a memo": probe,
+        "event": lambda: context.emit(Custom(f"said {value}", {"a": value, value: [value]})),
+        "progress": lambda: context.progress(1, 2, value),
+        "artifact": lambda: context.artifact(f"<{value}>".encode()),
+        "media type": lambda: context.artifact(b"", f"text/plain; key={value}"),
+        "child": lambda: context.run(child, f"tell {value}"),
+    }
+
+
+def way_out(seen: list[str], child: Agent[Any]) -> Any:
+    @tool(effect="pure")
+    async def leak(secret: str, way: str, form: str, context: ToolContext) -> Any:
+        """Let it out."""
+        seen.append(secret)
+        left = leaks(FORMS[form](secret), context, child)[way]()
+        return await left if inspect.isawaitable(left) else left
+
+    return leak
+
+
+def pieces(form: str) -> list[str]:
+    """What would show the value, as the form writes it; of base64 what is the value's own."""
+    if form.startswith("base64"):
+        return [FORMS[form](LINES)[8:-8]]
+    written = urllib.parse.quote_plus if form == "url" else str
+    return [written(f"line {n} ") for n in range(3)]
+
+
+async def test_no_way_out_of_a_call_shows_a_value_in_any_form_that_our_code_makes(
+    place: Place,
+    script: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("THE_LINES", LINES)
+    seen: list[str] = []
+    child = Agent("child", model=script(says("heard")))
+    ways = [*leaks("", cast("ToolContext", None), child)]
+    turns = [
+        calls(
+            *(
+                call("leak", f"{n}-{w}", secret="secret://LINES", way=way, form=form)
+                for w, way in enumerate(ways)
+            )
+        )
+        for n, form in enumerate(FORMS)
+    ]
+    agent = Agent("holder", model=script(*turns, says("done")), tools=[way_out(seen, child)], max_steps=30)
+    await place.open(agent, child, secrets=EVERY)
+    run = await place.start(agent)
+    await run.result(timeout_s=60)
+    assert seen == [LINES] * len(ways) * len(FORMS)
+    everything = await everything_of(place, run.run_id) + caplog.text
+    assert everything.count("secret://LINES") > len(ways) * len(FORMS)
+    for form in FORMS:
+        for piece in pieces(form):
+            assert (form, piece not in everything) == (form, True)
+
+
+async def test_a_value_of_digits_is_hidden_in_numbers_too(
+    place: Place, script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_NUMBER", NUMBER)
+    number = int(NUMBER)
+
+    @tool(effect="pure")
+    async def leak(secret: str, context: ToolContext) -> Any:
+        """Let it out."""
+        context.progress(number, float(number), "half")
+        context.emit(Custom("numbers", [number, float(number), True, 7]))
+        assert await context.memo("number", lambda: {"n": number}) == {"n": number}
+        return {"pin": number, "others": [7, 0.5, False, None], "text": f"{number}"}
+
+    agent = Agent(
+        "holder", model=script(calls(call("leak", secret="secret://NUMBER")), says("done")), tools=[leak]
+    )
+    await place.open(agent, secrets=EVERY)
+    run = await place.start(agent)
+    await run.result(timeout_s=30)
+    events = await place.events(run)
+    (result,) = [event for event in events if isinstance(event, ToolResult)]
+    assert result.result == {
+        "pin": "secret://NUMBER",
+        "others": [7, 0.5, False, None],
+        "text": "secret://NUMBER",
+    }
+    (numbers,) = [event for event in events if isinstance(event, Custom)]
+    assert numbers.data == ["secret://NUMBER", "secret://NUMBER.0", True, 7]
+    assert NUMBER not in await everything_of(place, run.run_id)
+
+
+async def test_the_name_of_a_question_is_hidden_and_its_answer_is_found(
+    place: Place, script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_NUMBER", NUMBER)
+
+    @tool(effect="pure")
+    async def leak(secret: str, context: ToolContext) -> Any:
+        """Ask."""
+        answer = await context.ask(f"Is it {secret}?", name=f"about {secret}")
+        return [answer.action, context.answer(f"about {secret}") == answer]
+
+    agent = Agent(
+        "holder", model=script(calls(call("leak", secret="secret://NUMBER")), says("done")), tools=[leak]
+    )
+    await place.open(agent, secrets=EVERY)
+    run = await place.start(agent)
+    async with asyncio.timeout(30):
+        journal = await run._journal()
+        await journal.follow_until(lambda state: bool(state.approvals) and state.parked is not None)
+    (approval_id,) = (await run.state()).approvals
+    await run.resolve(approval_id, "approved")
+    await run.result(timeout_s=30)
+    (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
+    assert result.result == ["accept", True]
+    assert NUMBER not in await everything_of(place, run.run_id)
+
+
+async def everything_of(place: Place, root: str) -> str:
+    """What is stored of a family, what its readers see, and what an export of it holds, artifacts included."""
+    run: Any = place.runtime.get_run(root)
+    streamed = [msgspec.json.encode(event) async for event in run.stream(detailed=True)]
+    exported = [line async for line in export(place.log, root, artifacts=True)]
+    artifacts = [
+        base64.b64decode(json.loads(line)["base64"]) for line in exported if b'"artifact"' in line[:20]
+    ]
+    return b"".join([await stored_bytes(place, root), *streamed, *exported, *artifacts]).decode(
+        errors="replace"
+    )
 
 
 async def test_a_tool_has_only_its_own_secrets(place: Place, script: Callable[..., str]) -> None:
