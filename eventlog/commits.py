@@ -152,6 +152,8 @@ def _decoded(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
         commit = _DECODER.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return _decode_leniently(data, upcasters)
+    except RecursionError:
+        raise ValueError("not a commit: it is nested too deeply") from None
     return commit if commit.v == VERSION else _decode_leniently(data, upcasters)
 
 
@@ -159,7 +161,13 @@ def _decode_leniently(data: bytes, upcasters: Upcasters) -> Commit:
     try:
         raw = _RAW_DECODER.decode(data)
         events = tuple(_event(upcasters.upcast(event, raw.v)) for event in raw.events)
-    except (msgspec.ValidationError, msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
+    except (
+        msgspec.ValidationError,
+        msgspec.DecodeError,
+        KeyError,
+        UnicodeDecodeError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"not a commit: {error}") from error
     fields = {name: getattr(raw, name) for name in raw.__struct_fields__}
     return Commit(**{**fields, "events": events})
@@ -169,9 +177,12 @@ _KNOWN_TYPES = {str(cls.__struct_config__.tag): cls for cls in StoredEvent.__arg
 
 
 def _event(event: dict[str, Any]) -> StoredEvent | Unknown:
-    known = _KNOWN_TYPES.get(event["type"])
+    kind = event["type"]
+    if not isinstance(kind, str):
+        raise msgspec.ValidationError(f"the type of an event is a string, not {kind!r:.60}")
+    known = _KNOWN_TYPES.get(kind)
     if known is None:
-        return Unknown(original_type=str(event["type"]), data=event)
+        return Unknown(original_type=kind, data=event)
     result: StoredEvent = msgspec.convert(event, known)
     return result
 

@@ -2,6 +2,7 @@
 
 FoldlogError                    catch this to catch everything of ours
 ├── ConfigError                 fix the named setting or argument, then call again
+│   ├── ArchiveInvalid          the file is no export of runs, or was made up (names line and field)
 │   ├── AgentConfigError        fix the agent's configuration (names the key)
 │   │   └── FlowError           fix the swarm's flow where it points (text, line, column)
 │   └── NotRegistered           register the agent or tool with the process that runs it
@@ -33,6 +34,24 @@ class FoldlogError(Exception):
 
 class ConfigError(FoldlogError):
     """A setting, argument or environment variable is missing or wrong."""
+
+
+class ArchiveInvalid(ConfigError):
+    """A file is no archive of runs, or holds what no run can have written.
+
+    Attributes: `line` (from 1), `field` (where in the line; empty for all of it), `reason`.
+    """
+
+    def __init__(self, line: int, field: str, reason: str) -> None:
+        where = f"line {line}, {field}" if field else f"line {line} is not a line of an export"
+        super().__init__(f"{where}: {reason}")
+        self.line, self.field, self.reason = line, field, reason
+
+    def of(self, file: str) -> ArchiveInvalid:
+        """The same error, with the name of the file in front."""
+        named = ArchiveInvalid(self.line, self.field, self.reason)
+        named.args = (f"{file}: {self}",)
+        return named
 
 
 class ConfigProblem(NamedTuple):

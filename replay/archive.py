@@ -11,14 +11,22 @@ import base64
 import binascii
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from ..eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
-from ..eventlog.errors import AppendUnsure, ConfigError, Conflict, LogCorrupted, RunConflict, RunNotFound
+from ..eventlog.errors import (
+    AppendUnsure,
+    ArchiveInvalid,
+    ConfigError,
+    Conflict,
+    LogCorrupted,
+    RunConflict,
+    RunNotFound,
+)
 from ..eventlog.events import ApprovalRequested, Event, Memoized, ToolResult, Unknown, is_terminal
-from ..eventlog.names import parse_subject_token, shard_of, subject_token
+from ..eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject_token
 from ..eventlog.offload import references, restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
 from ..projections.retrieval import OFFLOADED
@@ -33,6 +41,16 @@ class Archive(msgspec.Struct, frozen=True):
 
     stored: tuple[Stored, ...]
     artifacts: dict[str, bytes] = {}
+    lines: tuple[int, ...] = ()
+    """The line of each commit, where they were read from a file."""
+
+    def vet(self) -> Self:
+        """Check that this can be what foldlog wrote. Raises `ArchiveInvalid` (line, field), `LogCorrupted`."""
+        from .vetting import vet  # it stands on the runtime
+
+        known = len(self.lines) == len(self.stored)
+        vet(zip(self.lines if known else range(1, len(self.stored) + 1), self.stored, strict=True))
+        return self
 
     @property
     def runs(self) -> dict[Subject, tuple[Stored, ...]]:
@@ -117,6 +135,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _LINE = msgspec.json.Decoder(_Line)
+POSITIONS_MAX = 2**63
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -191,12 +210,8 @@ def _artifact_line(digest: str, data: bytes) -> bytes:
 
 
 def read_archive(data: bytes) -> Archive:
-    """The archive in these bytes, checked. Raises `ConfigError` for other text, `LogCorrupted` for damage."""
-    archive = parse_archive(data)
-    chain = Chain()
-    for stored in archive.stored:
-        chain.verify(stored)
-    return archive
+    """The archive in these bytes, checked. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
+    return parse_archive(data).vet()
 
 
 def parse_archive(data: bytes) -> Archive:
@@ -209,13 +224,14 @@ def parse_archive(data: bytes) -> Archive:
 
 
 def from_jsonl(data: bytes) -> Trace:
-    """The trace of the one family in these bytes. Raises `ConfigError` for other text, `LogCorrupted` for damage."""
-    return Archive(*_parse(data)).trace()
+    """The trace of the one family in these bytes. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
+    return Archive(*_parse(data)).vet().trace()
 
 
-def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes]]:
+def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes], tuple[int, ...]]:
     stored: list[Stored] = []
     artifacts: dict[str, bytes] = {}
+    lines: list[int] = []
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
@@ -226,9 +242,16 @@ def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes]]:
             else:
                 subject = parse_subject_token(parsed.shard, parsed.subject)
                 stored.append(Stored(subject, parsed.position, parsed.data.encode()))
+                lines.append(number)
         except (msgspec.ValidationError, msgspec.DecodeError, binascii.Error, ValueError) as error:
-            raise ConfigError(f"line {number} is not a line of an export: {error}") from error
-    return tuple(stored), artifacts
+            raise ArchiveInvalid(number, "", str(error)) from error
+        except RecursionError:
+            raise ArchiveInvalid(number, "", "it is nested too deeply") from None
+        if not parsed.artifact and not (0 <= parsed.shard < SHARDS_MAX):
+            raise ArchiveInvalid(number, "shard", f"{parsed.shard} is none of 0 to {SHARDS_MAX - 1}")
+        if not parsed.artifact and not (0 < parsed.position < POSITIONS_MAX):
+            raise ArchiveInvalid(number, "position", f"{parsed.position} is no position in a log")
+    return tuple(stored), artifacts, tuple(lines)
 
 
 def named(events: Iterable[Event]) -> Iterator[str]:
@@ -314,7 +337,7 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
     Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise; `ConfigError` for
     artifacts that neither the archive nor the log has.
     """
-    check(archive)
+    archive.vet()
     runs = archive.runs
     known = {subject: await _known(log, subject, commits) for subject, commits in runs.items()}
     await _check_artifacts(archive, log)

@@ -232,6 +232,10 @@ class _Run:
             return found.divergence
         except LogCorrupted as error:
             return Divergence(run=self.state.run, revision=error.revision, why=str(error))
+        except Exception as error:  # noqa: BLE001 - what was recorded may be anything
+            revision = self.commits[min(self.number, len(self.commits) - 1)].recorded.commit.rev
+            told = f"the code cannot go on with what was recorded ({type(error).__name__}: {error})"
+            return Divergence(run=self.state.run, revision=revision, why=told)
         return None
 
     def _is_newer(self) -> bool:

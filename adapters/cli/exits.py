@@ -43,6 +43,12 @@ def report(error: BaseException) -> int:
             say_error(f"{error.error_type}: {error.message}")
         case FoldlogError() | TimeoutError():
             say_error(str(error) or "it took too long")
+        case Exception() if files := _files_read():  # what was read may be anything, sums or no sums
+            held = "holds" if len(files) == 1 else "hold"
+            say_error(
+                f"{' and '.join(files)} {held} what cannot be used here ({type(error).__name__}: {error}); "
+                f"{DEBUG}=1 shows where"
+            )
         case _:
             say_error(f"{type(error).__name__}: {error}: this is a bug in foldlog; {_told(error)}")
     return code_of(error)
@@ -50,9 +56,17 @@ def report(error: BaseException) -> int:
 
 def code_of(error: BaseException) -> int:
     """The exit code for an error."""
-    from ...eventlog.errors import ConfigError, LogUnavailable, PayloadTooLarge, UnsupportedByExecutor
+    from ...eventlog.errors import (
+        ArchiveInvalid,
+        ConfigError,
+        LogUnavailable,
+        PayloadTooLarge,
+        UnsupportedByExecutor,
+    )
 
     match error:
+        case ArchiveInvalid():
+            return NO
         case ConfigError() | UnsupportedByExecutor() | PayloadTooLarge():
             return USAGE
         case LogUnavailable():
@@ -67,6 +81,12 @@ def say_error(message: str) -> None:
     """Write `error: ...`, kept to one line and harmless to a terminal."""
     lines = [line.strip() for line in clean(message).splitlines()]
     print(f"error: {'; '.join(filter(None, lines))}", file=sys.stderr)  # noqa: T201 - this is the place that prints
+
+
+def _files_read() -> list[str]:
+    """The archives that the command has read; what goes wrong with them is theirs."""
+    traces = sys.modules.get(f"{__package__}.traces")
+    return list(dict.fromkeys(traces.READ)) if traces is not None else []
 
 
 def _told(error: BaseException) -> str:

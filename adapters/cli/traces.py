@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ...replay.structure import Ignored
 
 GOLDEN = "golden:"
+READ: list[str] = []
+"""The files that this process has read archives from."""
 
 
 def is_file(name: str) -> bool:
@@ -24,8 +26,8 @@ def is_file(name: str) -> bool:
 
 
 def read_file(name: str) -> Archive:
-    """The archive in a file; its commits are checked by whoever uses them. Raises `ConfigError`, `LogCorrupted`."""
-    from ...eventlog.errors import ConfigError
+    """The archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
+    from ...eventlog.errors import ArchiveInvalid, ConfigError
     from ...replay.archive import parse_archive
 
     try:
@@ -33,9 +35,11 @@ def read_file(name: str) -> Archive:
     except OSError as error:
         raise ConfigError(f"{name}: {error.strerror or error}") from None
     try:
-        return parse_archive(data)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from error
+        archive = parse_archive(data).vet()
+    except ArchiveInvalid as error:
+        raise error.of(name) from error
+    READ.append(name)
+    return archive
 
 
 def golden_file(name: str, directory: Path) -> str:
