@@ -92,7 +92,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     `metadata` is what the run was submitted with; `user` is the `user_id` that a root run's
     `metadata["memory"]["scope"]` names. `reason` is that of the pause, the completion or the cancel, or what the
     workers lack that left the run to others; `waiting_for` what the run waits for (approval, unverifiable, timer,
-    manual, budget, child; worker: one that has what it was prepared for; else null); `error` and `error_type` are
+    manual, budget, child; worker: one that has what it was prepared for; cancel: the end of the runs below it; else
+    null); `error` and `error_type` are
     those of a failed run. `steps` are completed ones; `usage` and `cost_usd` (a decimal; null once the price of a
     model round is unknown) cover the run without its children. `worker` and `epoch` are those of the last claim.
     `revision`, `digest` and `position` say up to where the log was folded. `forked_from` and `forked_at` are the run
@@ -226,10 +227,13 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             | ApprovalRevoked()
             | TokenIssued()
             | TokenRevoked()
-            | CancelRequested()
             | PauseRequested()
         ):
             return row
+        case CancelRequested():
+            return replace(
+                row, status="running" if row.status == "paused" else row.status, waiting_for="cancel"
+            )
         case (
             Step()
             | Text()

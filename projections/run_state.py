@@ -264,6 +264,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     terminal: Status | None = None
     error: Error | None = None
     cancel_reason: str | None = None
+    """Why the run was cancelled; null if it was not."""
+    cancel_by: str = ""
     prepared: bool = False
     tools: dict[str, ToolSpec] = {}
     mcp_servers: dict[str, Any] = {}
@@ -393,8 +395,18 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
         return self.terminal is not None
 
     @property
+    def cancelling(self) -> bool:
+        """Whether a cancel is stored and the run is not over yet: it does nothing more, and somebody has to end it."""
+        return self.cancel_reason is not None and not self.over
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run is over or about to be cancelled: nothing can be told to it any more."""
+        return self.over or self.cancelling
+
+    @property
     def runnable(self) -> bool:
-        """Stored, not parked, not over: somebody should drive it (its lane aside)."""
+        """Stored, not parked, not over: somebody should drive it, or end it (its lane aside)."""
         return self.exists and not self.over and self.parked is None
 
     def nodes_of(self, name: str) -> list[NodeState]:

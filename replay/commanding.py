@@ -65,6 +65,7 @@ from ..runtime.commands import (
     Command,
     EvaluationReturned,
     Expired,
+    Fence,
     Inject,
     IssueToken,
     KnowledgeRead,
@@ -186,6 +187,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return Resume()
         case CancelRequested() | ApprovalRevoked() | Error():
             return _ended(events)
+        case Status(status="cancelled") if state.cancelling:
+            return Cancel()
         case _:
             return None
 
@@ -452,10 +455,11 @@ def _resolved(event: ApprovalResolved) -> Command:
 
 
 def _ended(events: Sequence[Event]) -> Command | Failed | None:
-    end = next((event for event in events if not isinstance(event, ApprovalRevoked)), None)
+    rest = [event for event in events if not isinstance(event, ApprovalRevoked)]
+    end = rest[0] if rest else None
     match end:
         case CancelRequested():
-            return Cancel(end.reason, end.by)
+            return Cancel(end.reason, end.by) if rest[1:] else Fence(end.reason, end.by)
         case Error() if end.error_type in EXECUTOR_FAILURES:
             return Failed(end)
         case Error(error_type="timeout"):

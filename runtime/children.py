@@ -20,7 +20,7 @@ from ..projections.run_state import RunState
 from .call_time import CallTime
 from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from .effects import CallTool, Effect, RunNode
-from .family import cancel_family
+from .family import cancel_family, see_cancel_through
 from .journal import STALE_READ_S, Journal, through_outages
 from .lineage import link_to, node_place, recorded_for
 from .slots import give_up, slots_of
@@ -220,6 +220,9 @@ class ChildRuns:
                 if journal.state.parked is not None:
                     await self._give_up(journal)
                 continue
+            if journal.state.cancelling:
+                await see_cancel_through(journal)
+                continue
             cause = None if journal.state.runnable else await self._until_ready(journal, call_id)
             if (journal.state.runnable or cause is not None) and await self._has_slot(journal):
                 await self._must_own_parent()
@@ -279,7 +282,7 @@ class ChildRuns:
 
     def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> Driver:
         driver = type(self._driver)(host, journal)
-        driver.guard = self._driver.guard
+        driver.guard, driver.above = self._driver.guard, self._driver
         driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
         return driver
 

@@ -222,6 +222,13 @@ class Cancel(msgspec.Struct, frozen=True):
     by: str = ""
 
 
+class Fence(msgspec.Struct, frozen=True):
+    """Let nothing more happen in the run: it is cancelled once all below it are."""
+
+    reason: str = ""
+    by: str = ""
+
+
 class Inject(msgspec.Struct, frozen=True):
     """Queue a message for the next step."""
 
@@ -297,6 +304,7 @@ Command = (
     | Tick
     | Expired
     | Cancel
+    | Fence
     | Inject
     | RefreshTools
     | Pause

@@ -47,6 +47,7 @@ from .commands import (
     Command,
     EvaluationReturned,
     Expired,
+    Fence,
     Inject,
     IssueToken,
     KnowledgeRead,
@@ -106,7 +107,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 - one case each
     """Turn a command into facts; one that no longer applies into none."""
     state = turn.state
-    if state.over or not state.exists:
+    if state.over or not state.exists or (state.cancelling and not isinstance(command, Cancel)):
         return
     match command:  # the most frequent first
         case ToolReturned(step=planning.STEP):
@@ -171,6 +172,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             timeouts.expired(turn, command.scope, command.step)
         case Cancel():
             turn.cancel(command.reason, command.by)
+        case Fence():
+            turn.fence(command.reason, command.by)
         case Inject():
             turn.add(MessageQueued(content=command.content))
         case RefreshTools():

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from ..eventlog.commits import decode
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
-from ..eventlog.events import KnowledgeFound, LateOutcome, ToolStarted
+from ..eventlog.events import CancelRequested, KnowledgeFound, LateOutcome, ToolStarted
 from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
@@ -56,6 +57,7 @@ from .effects import (
     VerifyCall,
     WaitUntil,
 )
+from .family import see_cancel_through
 from .journal import STALE_READ_S, Journal, through_outages
 from .json_values import as_json, sound
 from .late import UNKNOWN, Late
@@ -131,6 +133,9 @@ class Driver:
         self._proven_at = -math.inf
         self.guard = self
         """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (rule 19)."""
+        self.above: Driver | None = None
+        """The driver of the parent, for a child."""
+        self._heard_cancel = False
         self.slots_below = False
         """Whether anything below this run needed a slot."""
         self.renew: Callable[[], Awaitable[None]] | None = None
@@ -219,6 +224,8 @@ class Driver:
 
     async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
         """Claim the loaded run, settling first what woke it (protocol rule 11). False: a conflict; judge it anew."""
+        if self.state.closed:
+            return False
         turn = self.turn()
         self.claim_within(turn, *causes)
         return await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
@@ -298,19 +305,29 @@ class Driver:
                     await self._end_by_bug(error)
         finally:  # who hears of a cancel is soon cancelled by its parent, too, which has heard of it as well
             await to_its_end(self._stop())
-        return ending
+        return "over" if self.state.over else ending
 
     def _ending(self) -> Ending | None:
         state = self.state
         if state.over:
             return "over"
-        if state.epoch != self.epoch:
+        if state.epoch != self.epoch or state.cancelling or self._is_cancelled_above:
             return "fenced"
         if state.parked is not None:
             return "parked"
         if state.owner is None:
             return "released"
         return None
+
+    @property
+    def _is_cancelled_above(self) -> bool:
+        """Whether a run above this one is being cancelled, so that this one will be over soon."""
+        return self.above is not None and self.above.is_cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this run or one above it is being cancelled, as far as this process has heard."""
+        return self._heard_cancel or self.state.cancelling or self._is_cancelled_above
 
     async def _go_on(self) -> None:
         if self._broken is not None:
@@ -622,10 +639,14 @@ class Driver:
             await self.clock.sleep(FOLLOW_AFTER_S)
         async for stored in self.host.log.events.follow(self.journal.subject, self.state.head.position):
             if stored.position > self.state.head.position:
+                with contextlib.suppress(ValueError):  # a damaged one is found by who folds it
+                    events = decode(stored.data).events
+                    self._heard_cancel |= any(isinstance(event, CancelRequested) for event in events)
                 self.told(stored.position)
 
     async def _stop(self) -> None:
         """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
+        cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
         unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
         tasks = [task for task in (*self._tasks.values(), *self._services) if not task.done()]
         for task in tasks:
@@ -639,7 +660,9 @@ class Driver:
         await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
         if self._source is not None:
             await self._source.aclose()
-        if unsettled and self._ending() is None:
+        if cancelling is not None:
+            await cancelling
+        elif unsettled and (self._ending() is None or self._is_cancelled_above):
             await self._look_again()
         if self.state.over and self.state.epoch == self.epoch and unsettled:
             await self._report_late(unsettled)
@@ -659,6 +682,8 @@ class Driver:
         with contextlib.suppress(FoldlogError, TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_S):
                 self.journal.state = await fresh.load(short=not self.journal.snapshot_rev)
+                if self._is_cancelled_above:
+                    await fresh.follow_until(lambda state: state.over)
 
     def _is_unsettled(self, effect: Effect) -> bool:
         """Whether the log does not say yet what became of it."""

@@ -23,6 +23,7 @@ from .commands import Command, Leave, TimerDue
 from .decide import take
 from .drive import Driver, Ending, Host
 from .executor import CAPABILITIES
+from .family import see_cancel_through
 from .heart import Heart
 from .journal import Journal, at_head_of_lane, join_lane
 from .lacking import lacking
@@ -264,6 +265,9 @@ class Worker:
                 return "nak", CORRUPT_DELAY_S
             if verdict is not None:
                 return verdict
+            if journal.state.cancelling:
+                await see_cancel_through(journal)
+                continue
             below = await waiting_below(journal, woken.state.head.position)
             cause = self._cause(journal, wakeup, below)
             if not journal.state.runnable and cause is None:
@@ -321,7 +325,8 @@ class Worker:
             await self._log.clock.sleep(EARLY_S)
             state = await journal.load(short=short)
         verdict = self._unjudgeable(journal, delivery)
-        if verdict is None and state.submitted is not None and state.submitted.executor == CHILD:
+        is_child = state.submitted is not None and state.submitted.executor == CHILD
+        if verdict is None and is_child and not state.cancelling:
             return await self._root_of(journal, delivery.wakeup)
         return journal, verdict
 

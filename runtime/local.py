@@ -17,6 +17,7 @@ from ..eventlog.ports import Lease, Subject, TimerWrite, Write
 from .commands import BelowReady, TimerDue
 from .drive import Driver, Host
 from .executor import CAPABILITIES
+from .family import see_cancel_through
 from .heart import Heart
 from .journal import (
     OUTAGE_POLL_S,
@@ -187,7 +188,8 @@ class LocalExecutor:
         due: TimerDue | BelowReady | None = None
         while True:
             state = journal.state
-            if state.over:
+            if state.closed:
+                await see_cancel_through(journal)
                 await self._give_up(journal)
                 return None
             if state.owner is not None:

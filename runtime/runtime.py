@@ -800,7 +800,7 @@ class RunHandle(Generic[OutputT]):
             state = journal.state
             if isinstance(command, Resolve):
                 check_answer(state, journal.rules, command, self._runtime.log.clock.now())
-            if state.over:
+            if state.closed:
                 if refuse_finished:
                     raise self._finished(state)
                 return journal
@@ -820,7 +820,8 @@ class RunHandle(Generic[OutputT]):
         raise LogUnavailable(f"run {self.run_id} changes faster than it can be told something; try again")
 
     def _finished(self, state: RunState) -> RunFinished:
-        return RunFinished(f"run {self.run_id} is over ({state.status}): start a new one")
+        how = f"over ({state.status})" if state.over else "being cancelled"
+        return RunFinished(f"run {self.run_id} is {how}: start a new one")
 
 
 async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:

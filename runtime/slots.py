@@ -154,13 +154,13 @@ class Slots:
         await self._without(self._who(), self._claimed_at + 1)
 
     async def until_taken(self) -> bool:
-        """Wait in line within this process until there is a slot; false if the run is over, or somebody drives it.
+        """Wait in line within this process until there is a slot; false if the run is closed, or somebody drives it.
 
         A slot that stays free for a lease's time is not waited for by those before. Raises `WaitsForItself` for a call
         that gives way.
         """
         out_of_turn, quiet = False, 0
-        while not self._journal.state.over and (self._call or self._journal.state.owner is None):
+        while not self._journal.state.closed and (self._call or self._journal.state.owner is None):
             if await self.take(out_of_turn=out_of_turn) == "taken":
                 return True
             out_of_turn = not await self._change()

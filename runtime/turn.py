@@ -25,10 +25,16 @@ class Turn:
         """End a run that coordinates others well."""
         self.add(OutputMade(output=output), Status(status="completed"))
 
-    def cancel(self, reason: str, by: str = "") -> None:
-        """End the run as cancelled; pending approvals become void in the same commit."""
+    def fence(self, reason: str, by: str = "") -> None:
+        """Let nothing follow but the end as cancelled; pending approvals become void in the same commit."""
         self._revoke_approvals()
-        self.add(CancelRequested(reason=reason, by=by), Status(status="cancelled", reason=reason))
+        self.add(CancelRequested(reason=reason, by=by))
+
+    def cancel(self, reason: str, by: str = "") -> None:
+        """End the run as cancelled, for the reason of its fence if it has one."""
+        if not self.state.cancelling:
+            self.fence(reason, by)
+        self.add(Status(status="cancelled", reason=self.state.cancel_reason or ""))
 
     def fail(self, error_type: str, message: str, *, recoverable: bool, step: int | None) -> None:
         """End the run with an error."""

@@ -125,8 +125,9 @@ def request_pause(state: RunState, event: PauseRequested) -> None:
 
 
 def request_cancel(state: RunState, event: CancelRequested) -> None:
-    """Somebody wants it to end."""
-    state.cancel_reason = event.reason
+    """Nobody owns the run any more, and it waits for nothing but its end."""
+    state.cancel_reason, state.cancel_by = event.reason, event.by
+    state.owner = state.parked = state.paused = None
 
 
 def fail(state: RunState, event: Error) -> None:

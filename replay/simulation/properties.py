@@ -3,8 +3,9 @@
 Judged from the stored bytes and from what those outside were told, with as little code of the runtime as there can be,
 so that a defect of the runtime cannot hide.
 
-P1 one terminal; P2 nothing observable behind it; P3 no run is lost; P4 no unsafe call is started unasked; P5 no fork;
-P6 a lane is in order; P7 no child outlives its parent; P8 no half family; P9 who was told something was told the truth;
+P1 one terminal; P2 nothing observable behind it, and nothing at all between a cancel and the end; P3 no run is lost;
+P4 no unsafe call is started unasked; P5 no fork; P6 a lane is in order; P7 no child outlives its parent; P8 no half
+family; P9 who was told something was told the truth;
 P10 no more runs of an agent have an owner than may be driven at once; P11 of the unsafe calls that need one slot no two
 are started at once; P12 what is said to be done because somebody looked is done.
 REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
@@ -68,6 +69,8 @@ class _Run:
         self.revision, self.digest = 0, ""
         self.epoch, self.owner = 0, ""
         self.over, self.key = False, ""
+        self.fenced = False
+        """Whether it has been cancelled, and is not over yet."""
         self.agent, self.runs_max = "", 0
         """The agent, and how many of its runs may be driven at once; 0 for as many as there are."""
         self.slots: dict[str, str] = {}
@@ -130,6 +133,8 @@ def _commit(
         head = next((queue[0] for queue in lanes.values() if name in queue), name)
         if head != name and run.revision > len(commit.events):
             yield f"P6 {name} executes while {head} is at the head of its lane"
+    if run.fenced and not is_terminal(commit.events[0]):
+        yield f"P2 {commit.events[0].type} of {name} between its cancel and its end"
     for event in commit.events:
         if run.over and isinstance(event, OBSERVABLE):
             yield f"{'P1' if is_terminal(event) else 'P2'} {event.type} of {name} behind its terminal"
@@ -181,8 +186,9 @@ def _fold(run: _Run, event: object) -> None:
             run.started.pop(event.tool_call_id or "", None)
         case CancelRequested():
             run.cancels.add(event.reason)
+            run.owner, run.fenced = "", True
         case _ if is_terminal(event):  # type: ignore[arg-type] # an event
-            run.over = True
+            run.over, run.fenced = True, False
             run.started.clear()
         case _:
             pass

@@ -14,12 +14,14 @@ It is played undisturbed once, on the local executor; random schedules of it mus
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import overload
 
 import msgspec
 
 from ...runtime import postcondition
+from ...runtime.family import BATCH_RUNS_MAX
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
 from .cast import (
@@ -222,6 +224,23 @@ def grandchildren(world: World) -> list[Job]:
     asked: list[Call] = [("delegate", {"to": "inner"})] * 2
     outer = calls(*asked, ("save", {"what": "x"})), says("done")
     return [Job(an_agent(world, "grandchildren", *outer), "question")]
+
+
+async def _cancel_the_first(world: World, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    if world.runs():
+        await world.cancel(world.runs()[0], "family", world.person())
+
+
+@scenario(compared=False)
+def throng(world: World) -> list[Job]:
+    """Runs within calls, several at a time, that are cancelled; a batch cancels one of them, so a fence comes first."""
+    BATCH_RUNS_MAX.set(1)
+    world.outside(_cancel_the_first(world, 0.3))
+    an_agent(world, "inner", calls(("watch", {"for_s": 0.5})), says("inner answer"))
+    asked: list[Call] = [("delegate", {"to": "inner"})] * 3
+    outer = calls(*asked), calls(("send", {"to": "a"})), says("done")
+    return [Job(an_agent(world, "throng", *outer), "question")]
 
 
 @scenario(compared=False)

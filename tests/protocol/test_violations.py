@@ -19,7 +19,7 @@ from foldlog.eventlog.events import MessageQueued, ParentLink, Parked
 from foldlog.eventlog.faults import CrashAt, Delay, Fault, LateAppend, LostAck, StaleRead
 from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
-from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
+from foldlog.eventlog.ports import Timer, Wakeup, WakeWrite
 from foldlog.projections import fold
 from foldlog.replay.simulation import Job, Stuck, TooLong, World, run_simulated
 from foldlog.replay.simulation.cast import an_agent, arrival, calls, gate, says
@@ -659,9 +659,9 @@ def enumerated_once(patch: pytest.MonkeyPatch) -> None:
     real = family._open_family
     first: dict[str, set[str]] = {}
 
-    async def load(log: Any, subject: Subject) -> dict[str, Journal]:
-        journals = await real(log, subject)
-        known = first.setdefault(subject.id, set(journals))
+    async def load(log: Any, named: Journal) -> dict[str, Journal]:
+        journals = await real(log, named)
+        known = first.setdefault(named.subject.id, set(journals))
         return {run: journal for run, journal in journals.items() if run in known}
 
     patch.setattr(family, "_open_family", load)
