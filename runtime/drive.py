@@ -648,14 +648,7 @@ class Driver:
         """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
         cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
         unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
-        tasks = [task for task in (*self._tasks.values(), *self._services) if not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_GRACE_S)
-        for posted in self._inbox:
-            if posted.stored is not None:
-                posted.stored.cancel()
+        await self._end_tasks()
         await self._slots.aclose()
         await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
         if self._source is not None:
@@ -669,6 +662,16 @@ class Driver:
         for effect in unsettled:
             if isinstance(effect, CallTool) and (self.state.over or self._is_unsafe(effect)):
                 self.late.tell(effect)
+
+    async def _end_tasks(self) -> None:
+        tasks = [task for task in (*self._tasks.values(), *self._services) if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_GRACE_S)
+        for posted in self._inbox:
+            if posted.stored is not None:
+                posted.stored.cancel()
 
     def _is_unsafe(self, effect: CallTool) -> bool:
         """Whether nobody runs the call again of his own accord."""
