@@ -7,11 +7,15 @@ from the stored commits without any code of this project; the golden histories h
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from ..eventlog.commits import Recorded
 from ..eventlog.events import Unknown
+from ..eventlog.offload import in_place_of
 from ..projections.fold import fold_commit
 from ..projections.messages import Message, canonical_json, sha256_hex
 from ..projections.projection import fold
@@ -55,14 +59,24 @@ def _runs(trace: Trace) -> JsonObject:
 
 
 def observed(trace: Trace) -> dict[str, JsonObject]:
-    """The observable state of each run of a family, by its id."""
+    """The observable state of each run of a family, by its id, with what lies beside the log as far as it is there."""
     states: dict[str, RunState] = {}
     newer: dict[str, int] = {}
-    for recorded in trace.commits:
+    for recorded in _whole(trace):
         run = recorded.commit.run
         fold_commit(states.setdefault(run, RunState(run=run)), recorded)
         newer[run] = newer.get(run, 0) + sum(isinstance(e, Unknown) for e in recorded.commit.events)
     return {run: _observed(state, newer[run]) for run, state in states.items()}
+
+
+def _whole(trace: Trace) -> Iterator[Recorded]:
+    """The commits with their events as the trace has them, restored from the artifacts."""
+    restored = iter(trace.events)
+    for recorded in trace.commits:
+        stored = recorded.commit.events
+        events = tuple(map(in_place_of, stored, itertools.islice(restored, len(stored))))
+        commit = msgspec.structs.replace(recorded.commit, events=events)
+        yield msgspec.structs.replace(recorded, commit=commit)
 
 
 def digest_of_state(state: JsonObject) -> str:

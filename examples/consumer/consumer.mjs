@@ -14,16 +14,17 @@ const sha256 = (data) => createHash("sha256").update(data).digest("hex");
 
 // --- reading ---------------------------------------------------------------------------------------------------------
 
-/** The commits of a file, verified, in order; throws an Error that names the line. */
+/** The commits of a file, verified and whole, in order; throws an Error that names the line. */
 export function read(text) {
   const heads = new Map();
+  const artifacts = new Map();
   const commits = [];
   for (const [index, line] of text.split("\n").entries()) {
     if (line === "") continue;
     try {
       const parsed = JSON.parse(line);
-      if (parsed.artifact) checkArtifact(parsed);
-      else commits.push(verified(parsed, heads));
+      if (parsed.artifact) artifacts.set(parsed.artifact, checkedArtifact(parsed));
+      else commits.push(whole(verified(parsed, heads), artifacts));
     } catch (error) {
       throw new Error(`line ${index + 1}: ${error.message}`);
     }
@@ -31,8 +32,26 @@ export function read(text) {
   return commits;
 }
 
-function checkArtifact({ artifact, base64 }) {
-  if (sha256(Buffer.from(base64, "base64")) !== artifact) throw new Error(`artifact ${artifact} was changed`);
+function checkedArtifact({ artifact, base64 }) {
+  const bytes = Buffer.from(base64, "base64");
+  if (sha256(bytes) !== artifact) throw new Error(`artifact ${artifact} was changed`);
+  return bytes;
+}
+
+/** The fields that the fold needs and that may lie beside the log. */
+const BESIDE = { memory_hydrated: "messages", knowledge_found: "items" };
+
+/** The commit with what lies beside the log in its place, as far as the artifacts are there. */
+export function whole(commit, artifacts) {
+  const told = (digest, otherwise) => (artifacts.has(digest) ? JSON.parse(artifacts.get(digest)) : otherwise);
+  const events = commit.events.map((event) => {
+    if (event.type === "offloaded")
+      return { ...told(event.artifact, event.outline), agent_path: event.agent_path ?? "" };
+    const field = BESIDE[event.type];
+    const value = event[field];
+    return value?.$artifact ? { ...event, [field]: told(value.$artifact, []) } : event;
+  });
+  return { ...commit, events };
 }
 
 /** A commit that follows on what was read of its run: its own sum, the hash of the one before, dense revisions. */

