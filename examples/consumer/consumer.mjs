@@ -331,6 +331,7 @@ export function evolveRow(row, commit) {
     agent_path: commit.path,
     session: null,
     user: null,
+    metadata: {},
     status: "queued",
     reason: "",
     waiting_for: null,
@@ -355,6 +356,7 @@ function applyToRow(row, event) {
       Object.assign(row, { kind: event.kind, session: event.session ?? null, executor: event.executor ?? "local" });
       row.parent = event.parent?.run ?? null;
       Object.assign(row, { forked_from: event.fork?.run ?? null, forked_at: event.fork?.revision ?? null });
+      row.metadata = event.metadata ?? {};
       row.user = event.parent || event.fork ? null : (event.metadata?.memory?.scope?.user_id ?? null);
       break;
     case "claimed":
