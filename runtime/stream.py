@@ -17,6 +17,7 @@ from ..eventlog.commits import Chain, Recorded, as_read, parse_cursor
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import (
     DRAFTS,
+    ENGINE,
     OBSERVABLE,
     TERMINAL_STATUSES,
     ChildFinished,
@@ -277,11 +278,18 @@ class FamilyView:
 
 
 async def stream_run(
-    log: Log, subject: Subject, *, detailed: bool = False, after: str | None = None, family: bool = True
+    log: Log,
+    subject: Subject,
+    *,
+    detailed: bool = False,
+    after: str | None = None,
+    family: bool = True,
+    engine: bool = False,
 ) -> AsyncGenerator[Event]:
     """The events of a run (and, with `family`, of all runs below it) from its beginning, or behind the cursor `after`.
 
-    Ends behind the run's terminal status. Raises `LogCorrupted`, `ConfigError` for what is no cursor.
+    `engine` adds the bookkeeping of the executors: claims, attempts that failed, waits. Ends behind the run's terminal
+    status. Raises `LogCorrupted`, `ConfigError` for what is no cursor.
     """
     try:
         behind = parse_cursor(after)
@@ -294,7 +302,7 @@ async def stream_run(
     ):
         async for event in events:
             new = event.cursor is None or parse_cursor(event.cursor) > behind
-            if new and is_shown(event, detailed=detailed):
+            if new and (is_shown(event, detailed=detailed) or (engine and isinstance(event, ENGINE))):
                 yield event
 
 

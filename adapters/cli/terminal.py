@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -50,6 +51,16 @@ class Screen:
         """How many characters a line of stderr takes."""
         return self.err.width if sys.stderr.isatty() else _PIPED_WIDTH
 
+    @cached_property
+    def _together(self) -> bool:
+        """Whether both outputs go to one place, where a line of the one must not stand in a line of the other."""
+        if sys.stdout.isatty():
+            return True
+        try:
+            return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+        except (OSError, ValueError):
+            return False  # not files at all
+
     def _console(self, *, stderr: bool) -> Console:
         from rich.console import Console
 
@@ -80,7 +91,7 @@ class Screen:
         """A line on stderr, for people; not with `--quiet`, unless it is important."""
         if self.quiet and not important:
             return
-        if sys.stdout.isatty():
+        if self._together:
             self.end_line()
         from rich.text import Text
 

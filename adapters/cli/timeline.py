@@ -13,6 +13,7 @@ from typing import Any
 from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
+    ChildFinished,
     ChildStarted,
     Claimed,
     Error,
@@ -39,7 +40,7 @@ from ...eventlog.events import (
     Usage,
 )
 from .escaping import exact, one_line, shown
-from .views import ASK, BAD, CALL, DIM, GOOD, Labels, detail_parts, tokens, told_cut
+from .views import ASK, BAD, CALL, DIM, GOOD, Labels, detail_parts, engine_row, tokens, told_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,10 +88,16 @@ def timeline(events: Iterable[Event]) -> list[Row]:
     for event in events:
         if begun is None:
             begun, top = event.at, event.agent_path.count("/")
-        if isinstance(event, ChildStarted):
-            labels.add(event)
         so_far = runs.setdefault(event.run_id, _RunSoFar(path=event.agent_path))
         row = _row(event, event.at - begun, so_far)
+        if row is not None and isinstance(event, ChildStarted | ChildFinished):
+            child = (
+                labels.add(event) if isinstance(event, ChildStarted) else labels.of(event.child_run, "child")
+            )
+            came_to = event.status if isinstance(event, ChildFinished) else "started"
+            row = dataclasses.replace(
+                row, what=f"↳ {one_line(child)}", detail=f"{came_to}  {event.child_run}"
+            )
         if row is not None:
             name = event.agent_path.rpartition("/")[2]
             agent = labels.of(event.run_id, name) if event.agent_path == so_far.path else name
@@ -220,11 +227,22 @@ def _result(event: ToolResult, row: Row) -> Row:
     return dataclasses.replace(row, detail=tried + told, style=GOOD if event.success else BAD)
 
 
-_HIDDEN = {"cancel_requested", "lane_updated", "key_recorded", "approval_revoked", "timer_fired"}
+_HIDDEN = {
+    "cancel_requested",
+    "lane_updated",
+    "key_recorded",
+    "approval_revoked",
+    "timer_fired",
+    "child_returned",  # directly before child_finished
+}
 
 
 def _other(event: Event, at_s: float) -> Row | None:
     if event.type in _HIDDEN:
         return None
-    words = "".join(part if isinstance(part, str) else part[0] for part in detail_parts(event)).strip()
-    return Row(at_s=at_s, agent_path=event.agent_path, what=event.type, detail=words, style=DIM)
+    what, words = engine_row(event) or (event.type.replace("_", " "), _words(event))
+    return Row(at_s=at_s, agent_path=event.agent_path, what=what, detail=words, style=DIM)
+
+
+def _words(event: Event) -> str:
+    return "".join(part if isinstance(part, str) else part[0] for part in detail_parts(event)).strip()

@@ -1,7 +1,8 @@
 """A run as it happens, for people or for programs: one object takes the events of a stream and shows them.
 
-For people the model's text is data and goes to stdout: piece by piece on a terminal; into a pipe once per step and only
-when it holds, since a pipe cannot take a piece back. Everything else goes to stderr.
+For people the model's text is data and goes to stdout piece by piece, as it comes. What turns out not to hold is said
+on stderr, and the text begins anew on a line of its own; with `--quiet`, where nobody is told, a step's text is written
+once it holds. Everything else goes to stderr: also retries, takeovers and waits, each in a line with its reason.
 """
 
 from __future__ import annotations
@@ -14,31 +15,50 @@ from typing import Any, Protocol
 from rich.cells import cell_len
 
 from ...eventlog.events import (
+    ENGINE,
     QUESTION,
     ApprovalRequested,
     ApprovalResolved,
     Budget,
     ChildFinished,
     ChildStarted,
+    Claimed,
     Context,
     Custom,
     Error,
+    Evaluated,
     Event,
     FinishReason,
+    KnowledgeFound,
+    LeftToOthers,
     McpProgress,
+    Memoized,
+    MemoryHydrated,
     MessageInjected,
+    ModelFailed,
+    OutputMade,
+    OutputRejected,
+    Parked,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
     RalphIteration,
     RalphStop,
     Reasoning,
+    Released,
     ResultRecorded,
     Status,
     Step,
+    SummaryMade,
     Text,
     TextReset,
     TokenUsage,
+    ToolAttemptFailed,
     ToolCall,
     ToolCallDelta,
     ToolResult,
+    ToolsRefreshFailed,
+    ToolsRefreshRequested,
     Usage,
     is_terminal,
     to_json,
@@ -48,6 +68,7 @@ from .escaping import clean, exact, one_line, shown, visible
 from .forms import answer_template
 from .settings import Settings
 from .terminal import Part, Screen
+from .times import moment
 
 DIM, CALL, GOOD, BAD, ASK = "dim", "cyan", "green", "red", "yellow"
 
@@ -122,6 +143,7 @@ class ReadableView:
         self._run = self._path = ""
         self._text: dict[tuple[str, str, str], str] = {}
         self._labels = Labels()
+        self._engine = _Engine()
         self._answered: set[str] = set()
 
     def begin(self, state: RunState) -> None:
@@ -155,7 +177,11 @@ class ReadableView:
         return event.run_id == self._run and event.agent_path in {"", self._path}
 
     def _streams(self, event: Event, channel: str) -> bool:
-        return channel == "text" and self._screen.live and self._is_own(event)
+        return channel == "text" and not self._holds_back and self._is_own(event)
+
+    @property
+    def _holds_back(self) -> bool:
+        return self._screen.quiet and not self._screen.live
 
     def _piece(self, event: Text | Reasoning) -> None:
         channel = event.type
@@ -172,6 +198,7 @@ class ReadableView:
         self._text[place] = kept
         if self._streams(event, event.channel):
             what = "this text was never stored" if event.cause == "discarded" else "the model begins again"
+            self._screen.end_line()
             self._screen.say((f"({what})", DIM))
             self._screen.write(clean(kept))
 
@@ -209,7 +236,13 @@ class ReadableView:
         return [(f"↳ {one_line(label)} started  {event.child_run}", DIM)]
 
     def _line(self, event: Event) -> None:
-        parts = self._child(event) if isinstance(event, ChildStarted | ChildFinished) else self._parts(event)
+        if isinstance(event, ChildStarted | ChildFinished):
+            parts = self._child(event)
+        elif isinstance(event, ENGINE):
+            parts = self._engine.parts(event, detailed=self._detailed)
+        else:
+            self._engine.see(event)
+            parts = self._parts(event)
         if parts:
             asks = isinstance(event, ApprovalRequested) and event.approval_id not in self._answered
             self._screen.say(*self._prefix(event), *parts, important=asks)
@@ -309,6 +342,109 @@ class ReadableView:
         if event.status == "resumed" and self._detailed:
             return [("resumed", DIM)]
         return []
+
+
+class _Engine:
+    """What a watcher is told of the executors' bookkeeping: why nothing happens, or happens again."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        self._tools: dict[tuple[str, str | None], str] = {}
+
+    def see(self, event: Event) -> None:
+        """Remember the names of calls."""
+        if isinstance(event, ToolCall):
+            self._tools[event.run_id, event.tool_call_id] = event.tool_name
+
+    def parts(self, event: Event, *, detailed: bool) -> list[Part]:
+        """The line for an event, if it has one: retries, takeovers and waits always, the rest with details."""
+        match event:
+            case ModelFailed() if event.retry_at is not None or event.next_model:
+                what = f"{event.phase or 'model'} attempt {event.attempt} failed"
+                then = f"{one_line(event.next_model)} is asked instead" if event.next_model else _again(event)
+                return [(f"↻ {what}: {event.error_type}: {one_line(event.error)}; {then}", ASK)]
+            case ToolAttemptFailed():
+                name = one_line(self._tools.get((event.run_id, event.tool_call_id), "tool"))
+                return [
+                    (
+                        f"↻ {name} attempt {event.attempt} failed: {one_line(event.error)}; {_again(event)}",
+                        ASK,
+                    )
+                ]
+            case OutputRejected():
+                return [
+                    (f"↻ the answer is refused, and the model asked again: {one_line(event.message)}", ASK)
+                ]
+            case Claimed():
+                return self._claimed(event, detailed=detailed)
+            case LeftToOthers():
+                return [(f"waits for another worker than {event.worker}: {one_line(event.reason)}", ASK)]
+            case Released():
+                owner = self._owners.pop(event.run_id, "its worker")
+                return [(f"given back by {owner} ({one_line(event.reason)}); waits for a worker", ASK)]
+            case Parked(reason="timer", due_at=float() as due_at):
+                self._owners.pop(event.run_id, None)
+                return [(f"waits until {moment(due_at)}", ASK)]
+            case Parked():
+                self._owners.pop(event.run_id, None)
+                return [(f"waits: {event.reason}", DIM)] if detailed else []
+            case _:
+                row = engine_row(event) if detailed else None
+                return [(f"{row[0]}  {row[1]}", DIM)] if row is not None else []
+
+    def _claimed(self, event: Claimed, *, detailed: bool) -> list[Part]:
+        before = self._owners.get(event.run_id)
+        self._owners[event.run_id] = event.worker
+        epoch = f"(epoch {event.epoch})"
+        if before is not None:
+            return [(f"taken over by {event.worker} from {before} {epoch}", ASK)]
+        return [(f"driven by {event.worker} {epoch}", DIM)] if detailed else []
+
+
+def _again(event: ModelFailed | ToolAttemptFailed) -> str:
+    return f"again in {max(0.0, (event.retry_at or event.at) - event.at):.1f} s"
+
+
+def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 - one case for each event
+    """What an event of the executors' bookkeeping says, in a word and a line; None for what people need not see.
+
+    Claims, attempts and waits are told by those who know what was before them.
+    """
+    match event:
+        case SummaryMade():
+            return "summary", f"{one_line(event.model)}: {tokens(event.usage)}: {one_line(event.text)}"
+        case PlannerReplied():
+            calls = ", ".join(one_line(call.tool_name) for call in event.calls)
+            asked = f", calls {calls}" if calls else ""
+            return "planner", f"round {event.round}, {one_line(event.model)}: {tokens(event.usage)}{asked}"
+        case PlannerToolReturned():
+            told = shown(event.result) if event.success else one_line(event.error or "failed")
+            return "planner tool", f"{one_line(event.tool_name)}: {told}"
+        case PlanMade():
+            return "plan", one_line(event.plan) or "none is needed"
+        case MemoryHydrated():
+            count = len(event.messages) if isinstance(event.messages, list) else 0
+            return "memory", f"{count} messages of earlier runs ({event.scope})"
+        case KnowledgeFound():
+            count = len(event.items) if isinstance(event.items, list) else 0
+            return "knowledge", f"{count} pieces fit the input"
+        case Memoized():
+            return "memo", f"{one_line(event.name)} is done"
+        case Evaluated():
+            told = shown(event.value) if event.error is None else one_line(event.error)
+            return "evaluated", f"{one_line(event.name)}: {told}"
+        case OutputMade():
+            return "output", one_line(event.output)
+        case OutputRejected():
+            return "refused", one_line(event.message)
+        case ToolsRefreshRequested():
+            return "tools", "are to be listed anew"
+        case ToolsRefreshFailed():
+            return "tools", f"could not be listed anew: {event.error_type}: {one_line(event.error)}"
+        case LeftToOthers():
+            return "left", f"to another worker than {event.worker}: {one_line(event.reason)}"
+        case _:
+            return None
 
 
 def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case for each event

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...eventlog.errors import ConfigError, RunCancelled, RunFailed
 from ...eventlog.events import Event, Status
 from ...projections.run_state import RunState
+from ...runtime.stream import stream_run
 from .exits import INTERRUPTED, NO, OK, PAUSED, TERMINATED, TIMED_OUT, say_error
 from .loops import Interruption
 from .settings import Settings
@@ -74,7 +75,13 @@ class Watcher:
     async def _show(self) -> int | None:
         """Show the stream; the exit code if it is left before the run is over."""
         detailed = self._how.detailed if self._how.json else await self._has_details()
-        events = self._run.stream(detailed=detailed, after=self._how.after)
+        events = stream_run(
+            self._runtime.log,
+            await self._runtime.locate(self._run.run_id),
+            detailed=detailed,
+            after=self._how.after,
+            engine=not self._how.json,
+        )
         try:
             async with asyncio.timeout(self._how.timeout_s), contextlib.aclosing(events):
                 async for event in events:
@@ -170,10 +177,16 @@ class Watcher:
         await asyncio.Event().wait()
 
     async def _unclaimed(self) -> None:
-        """Say so when nobody takes the run."""
-        if self._how.drives is not None:
-            return
+        """Say why the run is not driven: it stands in line, behind a turn of its session, or nobody serves it."""
         await asyncio.sleep(UNCLAIMED_AFTER_S)
         state = await self._run.state()
-        if not state.epoch and not state.over:
+        if state.epoch or state.over:
+            return
+        found = await self._run.pending()
+        if (slot := found.slot) is not None:
+            line = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
+            self._screen.say((f"waiting for a slot of {slot.agent} ({line})", ASK), important=True)
+        elif found.behind:
+            self._screen.say((f"waiting for run {found.behind[0]} of its session", ASK), important=True)
+        elif self._how.drives is None:
             self._screen.say((f"waiting for a worker serving {state.agent}", ASK), important=True)

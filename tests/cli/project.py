@@ -58,6 +58,7 @@ failing = agent_of("failing")
 hanging = agent_of("hanging", hang)
 clogged = agent_of("clogged", clog)
 reckless = agent_of("reckless", perilous)
+slow = agent_of("slow")
 sharp = agent_of("sharp", shell, hitl_tools=["shell"])
 evil = agent_of("evil")
 clumsy = agent_of("clumsy", lookup)
@@ -119,6 +120,7 @@ SCRIPTS: dict[str, object] = {
         call("shell", {"command": COMMAND, "title": "two  spaces\u202e"}),
         {"text": "Ran", "usage": USAGE},
     ],
+    "slow": [{"text": ["first\n", "second"], "chunk_delay_ms": 50_000}],
     "evil": [{"text": EVIL_TEXT, "usage": USAGE}],
     "clumsy": [call("lookup", "{no json"), {"text": "Sorry", "usage": USAGE}],
 }

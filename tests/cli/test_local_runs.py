@@ -123,8 +123,23 @@ def test_colours_are_for_terminals_unless_forced(alone: Project) -> None:
     assert "\x1b[3" not in plain
 
 
-def test_a_pipe_gets_a_text_once_and_only_when_it_holds(alone: Project) -> None:
+def test_a_pipe_gets_text_as_it_comes_and_begins_a_new_line_where_the_model_begins_again(
+    alone: Project,
+) -> None:
     done = alone.run("run", "project_agents:stutter", "q")
+    assert (done.code, done.out) == (0, "One two\nOne three\n")
+    assert "(the model begins again)" in done.err
+
+
+def test_a_pipe_gets_a_text_before_its_step_is_over(project: Project, start: Start) -> None:
+    running = start("run", "project_agents:slow", "q")
+    assert running.until("first", of="out") == "first\n"
+    running.interrupt()
+    assert running.end().code == 130
+
+
+def test_with_quiet_a_pipe_gets_a_text_once_and_only_when_it_holds(alone: Project) -> None:
+    done = alone.run("run", "project_agents:stutter", "q", "--quiet")
     assert (done.code, done.out) == (0, "One three\n")
 
 

@@ -4,11 +4,29 @@ import json
 from pathlib import Path
 
 import pytest
-from foldlog.adapters.cli.exits import PAUSED
+from foldlog.adapters.cli.exits import PAUSED, TIMED_OUT
 from foldlog.adapters.cli.loops import Interruption
 from foldlog.adapters.cli.settings import Settings
 from foldlog.adapters.cli.terminal import Screen
+from foldlog.adapters.cli.views import ReadableView
 from foldlog.adapters.cli.watching import Watch, Watcher
+from foldlog.eventlog.events import (
+    ENGINE,
+    Claimed,
+    Event,
+    LeftToOthers,
+    MemoryHydrated,
+    ModelFailed,
+    OutputRejected,
+    Parked,
+    Released,
+    Submitted,
+    SummaryMade,
+    TokenUsage,
+    ToolAttemptFailed,
+    ToolCall,
+)
+from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 
 
@@ -75,3 +93,102 @@ async def test_whoever_watches_a_run_without_budget_is_told_what_lets_it_go_on(
     assert told in lines
     assert lines.splitlines()[-1].startswith(way_back) or lines.splitlines()[-1].endswith(way_back)
     assert "runs resume" not in lines
+
+
+def told(capsys: pytest.CaptureFixture[str], *events: Event, detailed: bool = False) -> list[str]:
+    """What a watcher of these events reads, below the line that names the run."""
+    settings = Settings(color=False)
+    view = ReadableView(Screen(settings), settings, detailed=detailed)
+    view.begin(RunState())
+    for event in events:
+        view.show(event)
+    return capsys.readouterr().err.splitlines()[1:]
+
+
+HARD = (
+    Claimed(worker="w1", epoch=1, lease_s=1),
+    ModelFailed(at=10.0, attempt=1, error_type="transient", error="cut\noff", retry_at=12.5),
+    ModelFailed(at=13.0, attempt=2, error_type="rate_limit", error="429", next_model="spare"),
+    Claimed(worker="w2", epoch=2, lease_s=1),
+    ToolCall(tool_call_id="c", tool_name="dig", arguments={}),
+    ToolAttemptFailed(at=1.0, tool_call_id="c", attempt=1, error="no shovel", retry_at=2.0),
+    OutputRejected(message="no number"),
+    Parked(reason="timer", due_at=0.0),
+    Claimed(worker="w1", epoch=3, lease_s=1),
+    Released(reason="drain"),
+    Claimed(worker="w3", epoch=4, lease_s=1),
+    LeftToOthers(worker="w4", reason="it lacks the tool dig"),
+    Parked(reason="child"),
+)
+WHY = [
+    "↻ model attempt 1 failed: transient: cut off; again in 2.5 s",
+    "↻ model attempt 2 failed: rate_limit: 429; spare is asked instead",
+    "taken over by w2 from w1 (epoch 2)",
+    "→ dig {}",
+    "↻ dig attempt 1 failed: no shovel; again in 1.0 s",
+    "↻ the answer is refused, and the model asked again: no number",
+    "waits until ",
+    "given back by w1 (drain); waits for a worker",
+    "waits for another worker than w4: it lacks the tool dig",
+]
+
+
+def test_retries_takeovers_and_waits_are_told_with_their_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, *HARD)
+    assert len(lines) == len(WHY)
+    assert all(line.startswith(why) for line, why in zip(lines, WHY, strict=True))
+    lines = told(capsys, *HARD, detailed=True)
+    assert [line for line in lines if line in WHY] == [why for why in WHY if not why.endswith(" ")]
+    assert "driven by w1 (epoch 3)" in lines
+    assert "waits: child" in lines
+
+
+def test_summaries_and_memory_are_rows_to_read_and_other_bookkeeping_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = SummaryMade(text="they met", usage=TokenUsage(input_tokens=9, total_tokens=9), model="m")
+    remembered = MemoryHydrated(scope="session", backend="log", messages=[{}, {}])
+    submitted = Submitted(
+        kind="agent", config={}, config_digest="", input="x", input_digest="", executor="local"
+    )
+    assert told(capsys, submitted, made, remembered) == []
+    assert told(capsys, submitted, made, remembered, detailed=True) == [
+        "summary  m: 9 tokens (9 in, 0 out): they met",
+        "memory  2 messages of earlier runs (session)",
+    ]
+    assert {type(event) for event in (submitted, made, remembered)} < set(ENGINE)
+
+
+@pytest.mark.anyio
+async def test_a_watcher_sees_why_a_model_is_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = {"text": "fine", "error": {"type": "transient", "times": 1}}
+    (tmp_path / "shaky.json").write_text(json.dumps({"turns": [turn]}))
+    agent = Agent("shaky", model=f"scripted:{tmp_path / 'shaky.json'}", retry={"base_s": 0.0})
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
+        for json_ in (False, True):
+            run = await runtime.start(agent, "Go", run_id="shaky")
+            watcher = Watcher(runtime, run, Screen(Settings(color=False)), Settings(), Watch(json=json_))
+            assert await watcher.watch(Interruption()) == 0
+            found = capsys.readouterr()
+            assert ("↻ model attempt 1 failed: transient: " in found.err) is not json_
+            assert "model_failed" not in found.out  # the contract with programs is as it was
+
+
+@pytest.mark.anyio
+async def test_a_run_that_stands_in_line_says_for_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = {"tool_calls": [{"id": "c", "name": "dig", "arguments": {"metres": 1}}]}
+    (tmp_path / "one.json").write_text(json.dumps({"turns": [turn]}))
+    agent = Agent("one", model=f"scripted:{tmp_path / 'one.json'}", tools=[dig], hitl_tools=["dig"])
+    monkeypatch.setattr("foldlog.adapters.cli.watching.UNCLAIMED_AFTER_S", 0.0)
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
+        first = await runtime.start(agent, "Dig", session="s")
+        await question(first, 1)
+        second = await runtime.start(agent, "Dig", session="s")
+        settings = Settings(color=False)
+        watcher = Watcher(runtime, second, Screen(settings), settings, Watch(timeout_s=0.5))
+        assert await watcher.watch(Interruption()) == TIMED_OUT
+    assert f"waiting for run {first.run_id} of its session" in capsys.readouterr().err
