@@ -39,6 +39,7 @@ class ProviderTable(StrictTable):
     connect_timeout_s: Seconds = _DEFAULTS.connect_timeout_s
     max_tokens_parameter: MaxTokensParameter | None = None
     usage_in_stream: bool = True
+    finish_reason: Literal["required", "optional"] = "required"
     lacks: list[Literal["tools", "output_schema", "temperature", "max_tokens"]] = Field(default_factory=list)
     """What the server cannot do: an agent that asks for it is refused by name."""
 

@@ -98,7 +98,7 @@ class Turn(StrictTable):
     delay_ms: Milliseconds = 0
     chunk_delay_ms: Milliseconds = 0
     error: ScriptedError | None = None
-    finish_reason: Literal["length", "content_filter"] | None = None
+    finish_reason: Literal["length", "content_filter", "malformed_call"] | None = None
 
     def pieces(self, attempt: int) -> Iterator[Delta]:
         """Yield the answer without its end, as the `attempt`-th attempt gives it."""

@@ -144,8 +144,9 @@ class Step(Event, frozen=True, kw_only=True, tag="step"):
     usage: TokenUsage | None = None
 
 
-FinishReason = Literal["", "length", "content_filter"]
-"""Why an answer is not whole: cut at the limit of its length, or by the provider's filter; empty if it is whole."""
+FinishReason = Literal["", "length", "content_filter", "malformed_call"]
+"""Why an answer is not whole: cut at the limit of its length, or by the provider's filter, or it ends in a tool call
+that the provider could not read; empty if it is whole."""
 
 
 class Text(Event, frozen=True, kw_only=True, tag="text"):
@@ -616,11 +617,12 @@ class Parked(Event, frozen=True, kw_only=True, tag="parked"):
 class OutputRejected(Event, frozen=True, kw_only=True, tag="output_rejected"):
     """The final answer cannot stand as it is; the next step tells the model.
 
-    `reason`: it does not meet the output schema, or its length was cut and the model is asked to go on.
+    `reason`: it does not meet the output schema, its length was cut and the model is asked to go on, or it ends in a
+    tool call that the provider could not read.
     """
 
     message: str
-    reason: Literal["schema", "length"] = "schema"
+    reason: Literal["schema", "length", "call"] = "schema"
 
 
 class ChildReturned(Event, frozen=True, kw_only=True, tag="child_returned"):

@@ -225,7 +225,7 @@ def call_problem(state: RunState, call: CallState) -> str | None:
     """What no tool can mend: arguments that are none, or a name that the run does not know; or a cut answer."""
     if call.cut == "content_filter":
         return "not run: the provider's content filter stopped the answer that made this call"
-    if call.raw_arguments is not None and call.cut:
+    if call.raw_arguments is not None and call.cut == "length":
         return (
             "not run: your answer was cut at the limit of its length before the arguments of this call were complete; "
             "make the call again with shorter arguments, or split it into several calls"

@@ -77,7 +77,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The answer is complete. It is the last thing a provider yields; a stream without it was cut."""
 
     reason: str
-    """stop, tool_calls, length, content_filter, or the provider's own word (`cut_reason`)."""
+    """stop, tool_calls, length, content_filter, malformed_call, or the provider's own word (`cut_reason`)."""
     usage: TokenUsage | None = None
     """Null where the server says nothing of it; it is counted then."""
     usage_source: TokenSource = "provider"
@@ -106,6 +106,8 @@ _CUT_REASONS: dict[str, FinishReason] = {
     "prohibited_content": "content_filter",
     "spii": "content_filter",
     "sensitive": "content_filter",
+    "malformed_call": "malformed_call",
+    "malformed_function_call": "malformed_call",
 }
 """The words of OpenAI, Anthropic, Bedrock, Gemini, Mistral, Cohere, Zhipu and servers that speak like them."""
 

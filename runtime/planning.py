@@ -75,6 +75,9 @@ def _end_cut(turn: Turn) -> bool:
     if cut == "content_filter":
         message = "the provider's content filter stopped the planner's answer"
         turn.fail("content_filter", message, recoverable=False, step=None)
+    elif cut == "malformed_call" and _has_last_word(turn.state):
+        message = "the planner wrote a tool call that its provider could not read"
+        turn.fail("planner_failed", message, recoverable=True, step=None)
     elif cut == "length" and turn.rules.on_length != "accept" and _has_last_word(turn.state):
         turn.fail("output_truncated", truncation(turn.rules, "the plan"), recoverable=False, step=None)
     return turn.state.over

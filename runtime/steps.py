@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..eventlog.events import (
+    FinishReason,
     MessageInjected,
     OutputMade,
     OutputRejected,
@@ -27,6 +28,11 @@ GO_ON = (
     "characters, and repeat nothing."
 )
 """What the model is told whose answer is to go on."""
+CALL_AGAIN = (
+    "Your tool call could not be read, and nothing was done. Make it again: one of the tools that you have, with "
+    "arguments that are a JSON object and fit its parameters."
+)
+"""What the model is told of a tool call that its provider could not read."""
 
 
 def pause(turn: Turn) -> bool:
@@ -107,14 +113,19 @@ def complete(turn: Turn) -> None:
             "content_filter",
             "the provider's content filter stopped the answer; what came stands in its text",
         )
-        return
-    if not final:
+    elif not final:
         if state.same_rounds >= rules.loop_threshold > 0:
             times = f"{state.same_rounds} rounds in a row asked for the same tool calls"
             turn.fail("loop_detected", times, recoverable=False, step=None)
-        return
-    if state.queue:
-        return
+    elif cut == "malformed_call":
+        turn.add(OutputRejected(message=CALL_AGAIN, reason="call"))
+    elif not state.queue:
+        _answered(turn, cut)
+
+
+def _answered(turn: Turn, cut: FinishReason) -> None:
+    """End the run with its final answer, unless that has to be given again."""
+    state, rules = turn.state, turn.rules
     output = state.continued + state.output
     problem = schema_problem(output, rules.output_schema)
     if cut == "length" and (rules.on_length != "accept" or problem is not None):

@@ -108,7 +108,8 @@ class _FileTools:
         by @@: give three lines around a change as they are in the file, without line numbers, and behind @@ the header
         above if these lines are not unique; several @@ lines in a row narrow it further. "End of File" says that the
         chunk's lines are the last ones. A chunk of + lines alone is appended. Paths are relative to the workspace.
-        Nothing is changed if any part does not fit.
+        A file may be in several sections, each of which sees what those before it made. Nothing is changed if any part
+        does not fit.
 
         Args:
             input: The whole patch, from "*** Begin Patch" to "*** End Patch".

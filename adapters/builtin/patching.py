@@ -1,8 +1,8 @@
 """A patch carried out in a workspace: its changes checked against the files, and made one after the other.
 
 `apply` works as the command `apply_patch` of Codex does: in the patch's order, up to the first change that fails; what
-was changed before stays. `check` is what Codex's tool does before it: each change is tried against the files as they
-are, so that a patch that cannot be applied changes nothing.
+was changed before stays. `check` is what Codex's tool does before it: each change is tried, so that a patch that cannot
+be applied changes nothing. Unlike there it is tried against the files as the changes before it would leave them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from errno import EISDIR, ENOENT
+from pathlib import PurePath
 
 import msgspec
 
@@ -37,17 +38,72 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def check(workspace: Workspace, changes: Sequence[Change]) -> None:
-    """Raise what would hinder a change if it were the first: `PatchFailed`, `PatchMismatch`, `WorkspaceError`."""
+    """Raise what would hinder a change after those before it: `PatchFailed`, `PatchMismatch`, `WorkspaceError`."""
+    tried = _Tried(workspace)
     for change in changes:
         match change:
             case AddFile():
-                workspace.check(change.path)
+                tried.write(change.path, change.content)
             case DeleteFile():
-                _text(workspace, change.path, "Failed to read")
+                tried.text(change.path, "Failed to read")
+                tried.remove(change.path)
             case UpdateFile():
-                _updated(workspace, change)
-                if change.move_to is not None:
-                    workspace.check(change.move_to)
+                content = tried.text(change.path, "Failed to read file to update")
+                content = updated(content, change.chunks, _full(workspace, change.path))
+                tried.write(change.move_to or change.path, content)
+                if change.move_to is not None and not _is_same(workspace, change.path, change.move_to):
+                    tried.remove(change.path)
+
+
+class _Tried:
+    """The files as a patch would leave them so far: what it would have written, and what would be gone (None).
+
+    Each under its own place, and what is written also under the place that its links lead to.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._files: dict[str, str | None] = {}
+
+    def text(self, path: str, failed: str) -> str:
+        """The text of a file. Raises `PatchFailed`, `WorkspaceError`."""
+        place = self._place(path)
+        found = place if place in self._files else os.path.realpath(place)
+        if found not in self._files:
+            return _text(self._workspace, path, failed)
+        content = self._files[found]
+        if content is None:
+            raise PatchFailed(
+                f"{failed} {_full(self._workspace, path)}: {os.strerror(ENOENT)} (os error {ENOENT})"
+            )
+        return content
+
+    def write(self, path: str, content: str) -> None:
+        """Have the file hold this. Raises `PatchFailed` where a directory would have to be a file, `WorkspaceError`."""
+        self._workspace.check(path)
+        place = self._place(path)
+        above = PurePath(place).parents
+        if any(self._files.get(str(each)) is not None for each in above) or os.path.isdir(place):  # noqa: PTH112
+            raise PatchFailed(f"Failed to write file {_full(self._workspace, path)}")
+        leads_to = place if self._files.get(place, "") is None else os.path.realpath(place)
+        self._files[place] = self._files[leads_to] = content
+
+    def remove(self, path: str) -> None:
+        """Have the file gone; of a link what it leads to stays."""
+        self._files[self._place(path)] = None
+
+    def _place(self, path: str) -> str:
+        """Where the path itself is, links on the way followed, one at its end not."""
+        directory, name = os.path.split(_full(self._workspace, path))
+        return os.path.join(os.path.realpath(directory), name)  # noqa: PTH118
+
+
+def _is_same(workspace: Workspace, path: str, other: str) -> bool:
+    """Whether a move leads to the file itself; of what is not there yet by the names."""
+    try:
+        return workspace.is_same(path, other)
+    except WorkspaceError:
+        return _full(workspace, path) == _full(workspace, other)
 
 
 def apply(workspace: Workspace, changes: Sequence[Change]) -> Summary:

@@ -490,6 +490,7 @@ def told_cut(reason: FinishReason) -> str:
     return {
         "length": ", cut at the limit of its length",
         "content_filter": ", stopped by the content filter",
+        "malformed_call": ", wrote a tool call that the provider could not read",
     }.get(reason, "")
 
 

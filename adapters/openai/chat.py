@@ -85,9 +85,10 @@ def arguments_json(written: str) -> str:
 class ChatReader:
     """Reads the chunks of one answer. The SDK checks nothing in them, so this does."""
 
-    def __init__(self, request: ModelRequest) -> None:
+    def __init__(self, request: ModelRequest, *, reason_optional: bool = False) -> None:
+        """`reason_optional`: the server's streams may end without a finish reason, and are whole all the same."""
         self._calls = CallAssembly(request.idempotency_key)
-        self._reason = ""
+        self._reason, self._reason_optional, self._any = "", reason_optional, False
         self._usage: TokenUsage | None = None
         self._model = ""
 
@@ -98,12 +99,19 @@ class ChatReader:
             # The last one counts: some servers send it along with every chunk.
             self._usage = usage_of(usage, "prompt_tokens", "completion_tokens") or self._usage
         for choice in field_of(chunk, "choices") or ():
-            yield from self._delta(field_of(choice, "delta"))
+            for delta in self._delta(field_of(choice, "delta")):
+                self._any = True
+                yield delta
             self._reason = text_of(choice, "finish_reason") or self._reason
 
     def is_over(self) -> bool:
         """Never: usage may follow the finish reason, so the stream is read to its end."""
         return False
+
+    def end(self) -> None:
+        """The stream has come to its end, and was not cut as far as can be told."""
+        if self._reason_optional and self._any:
+            self._reason = self._reason or "stop"
 
     def finished(self) -> Finished | None:
         """The end of the answer; null without a finish reason, that is, if the stream was cut."""
@@ -115,10 +123,15 @@ class ChatReader:
 
     def _delta(self, delta: Any) -> Iterator[Delta]:
         # Two names are in use among compatible servers.
-        if reasoning := text_of(delta, "reasoning_content") or text_of(delta, "reasoning"):
-            yield ReasoningDelta(reasoning)
-        if text := text_of(delta, "content") or text_of(delta, "refusal"):
-            yield TextDelta(text)
+        for name in ("reasoning_content", "reasoning"):
+            thoughts = "".join(piece.text for piece in _pieces(delta, name))
+            if thoughts:
+                yield ReasoningDelta(thoughts)
+                break
+        pieces = list(_pieces(delta, "content"))
+        yield from pieces
+        if not pieces and (refusal := text_of(delta, "refusal")):
+            yield TextDelta(refusal)
         for piece in field_of(delta, "tool_calls") or ():
             function = field_of(piece, "function")
             yield self._calls.piece(
@@ -129,9 +142,25 @@ class ChatReader:
             )
 
 
+def _pieces(delta: Any, name: str) -> Iterator[TextDelta | ReasoningDelta]:
+    """The pieces of a field that is text, or a list of parts (Mistral and others), what the model thinks among them."""
+    value = field_of(delta, name)
+    if not isinstance(value, list):
+        if text := text_of(delta, name):
+            yield TextDelta(text)
+        return
+    for part in value:
+        if isinstance(part, str):
+            yield TextDelta(part)
+        elif field_of(part, "thinking") is not None:
+            yield from (ReasoningDelta(piece.text) for piece in _pieces(part, "thinking"))
+        elif text := text_of(part, "text"):
+            yield TextDelta(text)
+
+
 def field_of(part: Any, name: str) -> Any:
-    """A field of something the SDK has parsed; null if it is not there."""
-    return getattr(part, name, None)
+    """A field of something the SDK has parsed, or has left as it came; null if it is not there."""
+    return part.get(name) if isinstance(part, dict) else getattr(part, name, None)
 
 
 def text_of(part: Any, name: str) -> str:

@@ -31,7 +31,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     `idle_timeout_s` is how long the server may send no byte at all, beside what the agent allows
     (`model_idle_timeout_s`); `connect_timeout_s` how long connecting may take.
     `max_tokens_parameter`: null chooses by the host. `usage_in_stream`: false for a server that refuses
-    `stream_options` (usage is then unknown).
+    `stream_options` (usage is then unknown). `finish_reason`: optional for a server whose streams end without one; an
+    answer that its server breaks off cleanly then looks whole.
     """
 
     headers: dict[str, str] = {}
@@ -40,6 +41,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 10.0
     max_tokens_parameter: MaxTokensParameter | None = None
     usage_in_stream: bool = True
+    finish_reason: Literal["required", "optional"] = "required"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,6 +73,19 @@ class Callee(msgspec.Struct, frozen=True):
         return f"{self.model}: {text}"
 
 
+_MALFORMED_CALL = "tool_use_failed"
+
+
+def malformed_call(error: Exception) -> str | None:
+    """The text of an answer whose tool call the server refuses as broken, with its reason; null for other errors."""
+    body = _without_envelope(getattr(error, "body", None))
+    if not isinstance(body, dict) or _MALFORMED_CALL not in {body.get("code"), body.get("type")}:
+        return None
+    written, why = body.get("failed_generation"), _shortened(str(body.get("message") or ""))
+    told = f"[{why}]" if why else "[a tool call that could not be read]"
+    return f"{written}\n\n{told}" if isinstance(written, str) and written.strip() else told
+
+
 class _Report(msgspec.Struct, frozen=True):
     """What a server reports: HTTP status (0: none), its text, the words it classifies the error by, and the headers."""
 

@@ -17,15 +17,17 @@ from ...runtime.models import (
     HEARD,
     AuthenticationFailed,
     Delta,
+    Finished,
     InvalidRequest,
     ModelError,
     ModelRequest,
+    TextDelta,
     TransientModelError,
 )
 from .. import prices
 from . import chat, responses
 from .endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
-from .failures import Callee, translated
+from .failures import Callee, malformed_call, translated
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
@@ -73,8 +75,11 @@ class OpenAIProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """The answer in pieces, closed by one `Finished`. Raises `ModelError`; names the model, never the key."""
         callee = self._callee(request.model)
+        optional = self.endpoint.options.finish_reason == "optional"
         reader = (
-            chat.ChatReader(request) if self.api == "chat" else responses.ResponsesReader(request, callee)
+            chat.ChatReader(request, reason_optional=optional)
+            if self.api == "chat"
+            else responses.ResponsesReader(request, callee)
         )
         chunks, content_type = 0, ""
         try:
@@ -88,9 +93,14 @@ class OpenAIProvider:
                     if reader.is_over():
                         await _drain(stream)
                         break
+            reader.end()
         except ModelError:
             raise
         except Exception as error:
+            if (written := malformed_call(error)) is not None:
+                yield TextDelta(written)
+                yield Finished(reason="malformed_call", model=request.model)
+                return
             failure = translated(callee, error)
             if failure is None:
                 raise

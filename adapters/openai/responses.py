@@ -95,6 +95,9 @@ class ResponsesReader:
         """Whether the terminal event came."""
         return self._finished is not None
 
+    def end(self) -> None:
+        """The stream has ended; that alone is never the end of an answer here."""
+
     def finished(self) -> Finished | None:
         """The end of the answer; null without a terminal event, that is, if the stream was cut."""
         return self._finished

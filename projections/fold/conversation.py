@@ -50,6 +50,8 @@ def reject_output(state: RunState, event: OutputRejected) -> None:
     """The model is told what is wrong with its output, or to go on with it."""
     if event.reason == "length":
         state.continued = state.output
+    elif event.reason == "call":
+        state.continued = ""
     else:
         state.output_rejections += 1
     add_message(state, Message(role="user", content=event.message))

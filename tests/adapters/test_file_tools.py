@@ -401,3 +401,53 @@ async def test_a_patch_that_does_not_fit_changes_nothing(
     assert await tools.refused("apply_patch", input=text) == problem.replace("{root}", str(root))
     assert await tools("list_dir") == "a"
     assert (root / "a").read_text() == "old\n"
+
+
+async def test_sections_of_one_file_see_what_those_before_made(root: Path, tools: Tools) -> None:
+    (root / "a").write_text("one\n")
+    text = patch(
+        "*** Update File: a", "@@", "-one", "+two",
+        "*** Update File: ./a", "@@", "-two", "+three",
+        "*** Add File: b", "+x",
+        "*** Update File: b", "*** Move to: c", "@@", "-x", "+y",
+    )  # fmt: skip
+    await tools("apply_patch", input=text)
+    assert (root / "a").read_text() == "three\n"
+    assert await tools("list_dir") == "a\nc"
+    assert (root / "c").read_text() == "y\n"
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        ["*** Update File: a", "@@", "-one", "+two", "*** Update File: a", "@@", "-one", "+three"],
+        ["*** Update File: a", "@@", "-one", "+two", "*** Update File: link", "@@", "-one", "+three"],
+        ["*** Delete File: a", "*** Update File: a", "@@", "-one", "+two"],
+        ["*** Delete File: a", "*** Delete File: a"],
+        [
+            "*** Update File: a",
+            "*** Move to: b",
+            "@@",
+            "-one",
+            "+two",
+            "*** Update File: a",
+            "@@",
+            "-one",
+            "+x",
+        ],
+        ["*** Add File: d", "+x", "*** Add File: d/e", "+x"],
+        ["*** Add File: b", "+x", "*** Add File: dir", "+x"],
+    ],
+)
+async def test_a_later_section_that_does_not_fit_what_an_earlier_one_made_changes_nothing(
+    root: Path, tools: Tools, sections: list[str]
+) -> None:
+    (root / "a").write_text("one\n")
+    (root / "link").symlink_to("a")
+    (root / "dir").mkdir()
+    before = await tools("list_dir")
+    assert (await tools.refused("apply_patch", input=patch(*sections))).startswith(
+        "apply_patch verification failed: "
+    )
+    assert (root / "a").read_text() == "one\n"
+    assert await tools("list_dir") == before

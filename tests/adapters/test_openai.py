@@ -799,3 +799,67 @@ async def test_no_message_and_no_log_line_shows_the_key_or_a_secret_header(
     assert "openai:gpt-x" in told
     for secret in (KEY, "verys", "gateway-secret"):
         assert secret not in told
+
+
+# --- servers that do it their own way ---------------------------------------------------------------------------------
+
+
+BROKEN_CALL = {
+    "message": "Failed to call a function. Please adjust your prompt.",
+    "type": "invalid_request_error",
+    "code": "tool_use_failed",
+    "failed_generation": '<function=search{"q": ',
+}
+
+
+@pytest.mark.parametrize("in_stream", [False, True])
+async def test_a_broken_call_that_the_server_refuses_is_an_answer_that_says_so(in_stream: bool):
+    body = {"error": BROKEN_CALL}
+    reply = (
+        Reply(text=("Hm.",), fault="error", fault_after=2, body=body)
+        if in_stream
+        else Reply(status=400, body=body)
+    )
+    async with served(reply) as (_, provider):
+        *before, text, last = await answer(provider)
+    assert before == [TextDelta("Hm.")] * in_stream
+    assert text == TextDelta(
+        '<function=search{"q": \n\n[Failed to call a function. Please adjust your prompt.]'
+    )
+    assert isinstance(last, Finished)
+    assert last.reason == "malformed_call"
+
+
+@pytest.mark.parametrize("fault", ["", "cut"])
+async def test_a_stream_may_have_no_finish_reason_if_its_provider_says_so(fault: Any):
+    chunks = (chat_chunk({"content": "whole"}), chat_chunk({}))
+    reply = Reply(events=chunks, fault=fault, fault_after=1)
+    async with served(reply, options=HttpOptions(finish_reason="optional")) as (_, provider):
+        if fault:
+            assert isinstance(await failure(provider), TransientModelError)
+        else:
+            assert [getattr(each, "reason", each) for each in await answer(provider)] == [
+                TextDelta("whole"),
+                "stop",
+            ]
+    async with served(reply) as (_, provider):
+        assert isinstance(await failure(provider), TransientModelError)
+
+
+async def test_a_stream_without_anything_is_no_answer_even_where_the_finish_reason_is_optional():
+    options = HttpOptions(finish_reason="optional")
+    async with served(Reply(events=(chat_chunk({}), "data: [DONE]\n\n")), options=options) as (_, provider):
+        assert isinstance(await failure(provider), TransientModelError)
+
+
+async def test_content_that_comes_as_a_list_of_parts_is_read():
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
+    parts = [thinking, {"type": "text", "text": "Hel"}, "lo"]
+    events = (
+        chat_chunk({"content": parts}),
+        chat_chunk({"content": []}),
+        chat_chunk({}, "stop"),
+        "data: [DONE]\n\n",
+    )
+    async with served(Reply(events=events)) as (_, provider):
+        assert (await answer(provider))[:-1] == [ReasoningDelta("Hm"), TextDelta("Hel"), TextDelta("lo")]

@@ -873,9 +873,9 @@ CHECKED: dict[str, tuple[str, str]] = {
         patch("*** Delete File: binary"),
         "Failed to read {root}/binary: stream did not contain valid UTF-8",
     ),
-    "an update of a file that the patch itself adds": (
-        patch("*** Add File: new", "+x", "*** Update File: new", "-x"),
-        "Failed to read file to update {root}/new: No such file or directory (os error 2)",
+    "an update of a file that the patch itself deletes": (
+        patch("*** Delete File: a", "*** Update File: a", "-a"),
+        "Failed to read file to update {root}/a: No such file or directory (os error 2)",
     ),
     "an added file outside": (
         patch("*** Add File: new", "*** Add File: ../x"),

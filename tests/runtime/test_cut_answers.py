@@ -229,3 +229,22 @@ async def test_a_server_is_never_sent_the_broken_arguments_of_a_cut_call(
     body = server.requests[1].body
     sent = body["messages"][-2]["tool_calls"][0]["function"] if api == "chat" else body["input"][-2]
     assert json.loads(sent["arguments"]) == {"invalid_json": '{"text": "ab'}
+
+
+async def test_a_call_that_the_provider_could_not_read_goes_back_to_the_model(
+    cheap: Place, saved: list[str]
+) -> None:
+    error = {"message": "Failed to call a function.", "code": "tool_use_failed", "failed_generation": "<save"}
+    whole = Call(id="c1", name="save", arguments=('{"text": "a"}',))
+    replies = (Reply(status=400, body={"error": error}), Reply(calls=(whole,)), Reply(text=("done",)))
+    async with serve(*replies) as server, contextlib.AsyncExitStack() as stack:
+        provider = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
+        stack.push_async_callback(provider.aclose)
+        agent = Agent("helper", model="here:m", tools=[saver(saved)])
+        await cheap.open(agent, providers={"here": provider})
+        run = await cheap.start(agent)
+        assert (await run.result(timeout_s=30)).output == "done"
+    assert saved == ["a"]
+    told = server.requests[1].body["messages"][-2:]
+    assert told[0] == {"role": "assistant", "content": "<save\n\n[Failed to call a function.]"}
+    assert told[1]["content"].startswith("Your tool call could not be read, and nothing was done.")
