@@ -1,8 +1,9 @@
 """What an agent's `mcp_servers` table says: one frozen value per server, checked without connecting.
 
 The shape is the usual one, `{command, args, env, cwd}` or `{url, headers}`, with an optional `type` (or `transport`).
-Ours are `effects`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and `connect_timeout_s`. `${VAR}` in any string
-of the usual part stands for an environment variable of the process that connects, at the time it connects.
+Ours are `oauth`, `effects`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and `connect_timeout_s`. `${VAR}` in
+any string of the usual part and of `oauth` stands for an environment variable of the process that connects, at the time
+it connects.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Annotated, Any, NoReturn, get_args
+from typing import Annotated, Any, Literal, NoReturn, get_args
 
 import msgspec
 
@@ -57,11 +59,30 @@ class StdioServer(ServerOptions, frozen=True, kw_only=True, forbid_unknown_field
         return " ".join((self.command, *self.args))
 
 
+class OAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a server over HTTP is told who calls.
+
+    With `authorization_code` a person logs in once (`foldlog mcp login`); a client that has no `client_id` registers
+    itself, or is known by `client_metadata_url`. With `client_credentials` the client shows its `client_secret`, or
+    signs with its `private_key` (PEM). `issuer` names the authorization server that the credentials belong to.
+    """
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str = ""
+    client_secret: str = ""
+    private_key: str = ""
+    signing_algorithm: Literal["ES256", "RS256"] = "ES256"
+    client_metadata_url: str | None = None
+    scope: str | None = None
+    issuer: str | None = None
+
+
 class HttpServer(ServerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server that is reached by streamable HTTP; `headers` go with every request."""
+    """A server that is reached by streamable HTTP; `headers` go with every request, and the token of `oauth`."""
 
     url: Text
     headers: dict[str, str] = {}
+    oauth: OAuth | None = None
 
     @property
     def address(self) -> str:
@@ -134,7 +155,15 @@ def _map_strings(config: ServerConfig, change: Callable[[str, str], str]) -> Ser
 
     if isinstance(config, HttpServer):
         url, headers = change("url", config.url), table("headers", config.headers)
-        return msgspec.structs.replace(config, url=url, headers=headers)
+        oauth = config.oauth
+        if oauth is not None:
+            texts = {
+                key: change(f"oauth.{key}", value)
+                for key, value in msgspec.structs.asdict(oauth).items()
+                if value is not None
+            }
+            oauth = msgspec.convert(texts, OAuth)
+        return msgspec.structs.replace(config, url=url, headers=headers, oauth=oauth)
     return msgspec.structs.replace(
         config,
         command=change("command", config.command),
@@ -161,7 +190,24 @@ def _parse(name: str, entry: Any) -> ServerConfig:
         message, _, where = str(invalid).partition(" - at `$")
         _refuse(f"{path}{where.rstrip('`')}", message)
     _map_strings(config, lambda key, text: _checked(f"{path}.{key}", text))
+    if isinstance(config, HttpServer) and config.oauth is not None:
+        _check_oauth(f"{path}.oauth", config.oauth)
     return config
+
+
+def _check_oauth(path: str, oauth: OAuth) -> None:
+    if oauth.grant == "client_credentials":
+        if not oauth.client_id or bool(oauth.client_secret) == bool(oauth.private_key):
+            _refuse(
+                path, "the grant client_credentials needs `client_id`, and `client_secret` or `private_key`"
+            )
+    elif oauth.private_key:
+        _refuse(f"{path}.private_key", "a key signs for the grant client_credentials alone")
+    elif oauth.client_secret and not oauth.client_id:
+        _refuse(f"{path}.client_secret", "a secret belongs to a `client_id`")
+    url = urllib.parse.urlsplit(oauth.client_metadata_url or "https://example.com/client")
+    if url.scheme != "https" or url.path in ("", "/"):
+        _refuse(f"{path}.client_metadata_url", "it is an https URL with a path")
 
 
 def _refuse(path: str, why: str) -> NoReturn:

@@ -23,6 +23,7 @@ from . import (
     fork,
     knowledge,
     log,
+    mcp,
     monitor,
     parity,
     replay,
@@ -50,7 +51,7 @@ Exit codes: 0 ok; 1 the run failed or was cancelled, traces differ, or there is 
 Environment: NATS_URL and NATS_CREDS for the log, OPENAI_* as the SDK reads them, NO_COLOR and
 FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_ROLE, FOLDLOG_HOME, FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR,
 FOLDLOG_LEASE_S, FOLDLOG_SYNC, FOLDLOG_REPLICAS, FOLDLOG_COMPRESSION, FOLDLOG_KEEPER_IDLE_S,
-FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE, FOLDLOG_DEBUG (tracebacks)."""
+FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE, FOLDLOG_MCP_TOKENS, FOLDLOG_DEBUG (tracebacks)."""
 
 
 class Root(TyperGroup):
@@ -180,6 +181,7 @@ app.add_typer(sessions.app, name="sessions")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
+app.add_typer(mcp.app, name="mcp")
 app.command("doctor")(doctor.doctor)
 app.add_typer(schema.app, name="schema")
 app.add_typer(tools.app, name="tools")

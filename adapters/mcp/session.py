@@ -116,7 +116,7 @@ class Session:
                 session._told(f"it did not answer within {config.connect_timeout_s:g} s")
             ) from None
         except Exception as error:  # noqa: BLE001 - Whatever the SDK raises, there is no connection.
-            cause = _words(session._failure or error)
+            cause = cause_of(session._failure or error)
             await session.aclose()
             raise ConnectFailed(session._told(cause), hung_up=session._wire.hung_up) from None
         except BaseException:
@@ -187,13 +187,13 @@ class Session:
                 known = delivery(error) if isinstance(error, MCPError) else None
                 self.in_doubt = self.in_doubt or known is not None
                 if known in ("unsent", "lost"):
-                    raise ConnectionLost(_words(error), sent=known == "lost") from None
+                    raise ConnectionLost(cause_of(error), sent=known == "lost") from None
                 if isinstance(error, MCPError) and known == "refused":
                     raise Refused.from_error_data(unmarked(error).error) from None
                 if call.answered or not self._wire.ended:
                     raise
         await self.aclose()
-        raise ConnectionLost(self._told(_words(self._failure)), sent=call.sent)
+        raise ConnectionLost(self._told(cause_of(self._failure)), sent=call.sent)
 
     def retire(self) -> None:
         """Take no more calls, and end the connection when those in flight are done."""
@@ -248,7 +248,7 @@ class Session:
     @property
     def _connected(self) -> Client:
         if self._client is None:
-            raise ConnectionLost(_words(self._failure), sent=False)
+            raise ConnectionLost(cause_of(self._failure), sent=False)
         return self._client
 
     async def _hold(self, era: Era) -> None:
@@ -305,7 +305,7 @@ def _checked_validator(schema: bytes) -> Validator:
     return validator
 
 
-def _words(error: BaseException | None) -> str:
+def cause_of(error: BaseException | None) -> str:
     """The first cause of an error in words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

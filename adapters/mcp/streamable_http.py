@@ -14,11 +14,14 @@ from typing import Any, Literal
 
 import httpx2
 import msgspec
+from mcp.client.auth.exceptions import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
+from pydantic import ValidationError
 
 from ...runtime.mcp_servers import HttpServer
+from .oauth import auth_of
 
 EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _BODY_BYTES_MAX = 64 * 1024
@@ -34,13 +37,18 @@ Delivery = Literal["unsent", "lost", "refused"]
 
 
 @asynccontextmanager
-async def http_transport(config: HttpServer) -> AsyncIterator[tuple[Any, Any]]:
-    """Give the streams of a session with the server. Nothing is sent yet."""
+async def http_transport(
+    config: HttpServer, auth: httpx2.Auth | None = None
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Give the streams of a session with the server. Nothing is sent yet. `auth` goes before that of the entry."""
+    auth = auth or auth_of(config)
     # Reading is not bounded here: each call has its own time-out, a stream of notifications has none.
     timeout = httpx2.Timeout(_WRITE_TIMEOUT_S, connect=config.connect_timeout_s, read=None)
     async with (
         # A proxy has no business between this machine and itself.
-        _Client(headers=config.headers, timeout=timeout, trust_env=not _is_loopback(config.url)) as client,
+        _Client(
+            headers=config.headers, auth=auth, timeout=timeout, trust_env=not _is_loopback(config.url)
+        ) as client,
         streamable_http_client(
             config.url, http_client=client, max_sse_event_size=EVENT_SIZE_BYTES_MAX
         ) as streams,
@@ -82,6 +90,8 @@ class _Client(httpx2.AsyncClient):
             return _instead(
                 request, 503, f"cannot be reached: {_words(error)}", CONNECTION_CLOSED, {_MARK: "unsent"}
             )
+        except (OAuthFlowError, ValidationError) as error:
+            return _instead(request, 401, _words(error), CONNECTION_CLOSED, {_MARK: "unsent"})
         except httpx2.TransportError as error:
             return _instead(
                 request, 502, f"the connection was lost: {_words(error)}", CONNECTION_CLOSED, {_MARK: "lost"}

@@ -1,6 +1,7 @@
-"""A real MCP server for tests, on the official SDK: `python mcp_server.py stdio | http PORT | legacy-http PORT`.
+"""A real MCP server for tests, on the official SDK: `mcp_server.py stdio | http PORT | legacy-http PORT | oauth PORT`.
 
-The two over HTTP print their port as the first line; the legacy one refuses what servers did not know before 2026.
+Those over HTTP print their port as the first line; the legacy one refuses what servers did not know before 2026, that
+with OAuth serves those who have a token.
 """
 
 import json
@@ -199,10 +200,15 @@ def serve_http(port: int, *, legacy: bool) -> None:
         else:
             await app(scope, receive, changed)
 
+    listen(guarded, port)
+
+
+def listen(app: Any, port: int) -> None:
+    """Serve on loopback, and say on which port."""
     listening = socket.create_server(("127.0.0.1", port))
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
     sys.stdout.flush()
-    config = uvicorn.Config(guarded, log_level="error", timeout_graceful_shutdown=0)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=0)
     uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -214,8 +220,12 @@ def main() -> None:
             serve_http(int(port), legacy=False)
         case ["legacy-http", port]:
             serve_http(int(port), legacy=True)
+        case ["oauth", port]:
+            from oauth_server import AuthorizationServer
+
+            listen(AuthorizationServer(sdk_server().streamable_http_app()), int(port))
         case _:
-            sys.exit("usage: mcp_server.py stdio | http PORT | legacy-http PORT")
+            sys.exit("usage: mcp_server.py stdio | http PORT | legacy-http PORT | oauth PORT")
 
 
 if __name__ == "__main__":
