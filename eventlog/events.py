@@ -484,7 +484,8 @@ class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
 
     `next_model`: the fallback model that is asked instead, at once; empty for none. `window_tokens` and
     `request_tokens`, of a request that is too long: what the server says that the model reads at most, and what the
-    request takes; null where it does not say.
+    request takes; null where it does not say. `usage` is what an answer took that broke off: an estimate, by what was
+    asked and what had arrived; null where nothing had.
     """
 
     attempt: int
@@ -495,6 +496,9 @@ class ModelFailed(Event, frozen=True, kw_only=True, tag="model_failed"):
     next_model: str = ""
     window_tokens: int | None = None
     request_tokens: int | None = None
+    usage: TokenUsage | None = None
+    source: Literal["provider", "estimate"] = "estimate"
+    cost_usd: str | None = None
 
 
 class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -736,6 +740,10 @@ class LateOutcome(Event, frozen=True, kw_only=True, tag="late_outcome"):
     outcome: str
     result: Json = None
     error: str | None = None
+    usage: TokenUsage | None = None
+    """Of a model's answer, whole or broken off; `source` says whose count it is."""
+    source: Literal["provider", "tiktoken", "estimate"] = "estimate"
+    cost_usd: str | None = None
 
 
 class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ from ..eventlog.commits import ORIGIN, Head, verify, verify_envelope
 from ..eventlog.events import (
     ChildReturned,
     Error,
+    LateOutcome,
+    ModelFailed,
     Offloaded,
     OutputMade,
     PlannerReplied,
@@ -39,6 +41,8 @@ Telling = (
     | ToolCall
     | ChildReturned
     | OutputMade
+    | ModelFailed
+    | LateOutcome
     | Offloaded
     | Error
 )
@@ -102,6 +106,10 @@ def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901, PLR0912 - o
         case Usage() | PlannerReplied() | SummaryMade():
             outcome.usage = outcome.usage + event.usage
             outcome.cost_usd = plus_cost(outcome.cost_usd, event.cost_usd)
+        case ModelFailed() | LateOutcome():
+            if event.usage is not None:
+                outcome.usage = outcome.usage + event.usage
+                outcome.cost_usd = plus_cost(outcome.cost_usd, event.cost_usd)
         case ChildReturned():
             outcome.inner_usage = outcome.inner_usage + event.usage
             outcome.inner_cost_usd = plus_cost(outcome.inner_cost_usd, event.cost_usd)

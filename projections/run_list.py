@@ -219,6 +219,12 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return replace(
                 row, usage=row.usage + event.usage, cost_usd=plus_cost(row.cost_usd, event.cost_usd)
             )
+        case ModelFailed() | LateOutcome():
+            if event.usage is None:
+                return row
+            return replace(
+                row, usage=row.usage + event.usage, cost_usd=plus_cost(row.cost_usd, event.cost_usd)
+            )
         case Error():
             return replace(row, error=event.error, error_type=event.error_type)
         case (
@@ -262,11 +268,11 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             | RalphStop()
         ):
             return row
-        case Released() | Prepared() | ModelRequested() | ModelFailed() | ToolStarted() | ToolAttemptFailed():
+        case Released() | Prepared() | ModelRequested() | ToolStarted() | ToolAttemptFailed():
             return row
         case PlannerToolReturned() | PlanMade() | MemoryHydrated() | KnowledgeFound():
             return row
-        case CutBegun() | ResultRecorded() | OutputRejected() | LateOutcome() | Unknown():
+        case CutBegun() | ResultRecorded() | OutputRejected() | Unknown():
             return row
         case Offloaded():
             return _evolve(row, outline_of(event))

@@ -224,10 +224,15 @@ class SpentState(msgspec.Struct):
     seconds: float = 0.0
     step_seconds: float = 0.0
     step_cost_usd: str | None = "0"
+    step_broken: TokenUsage = TokenUsage()
+    """Of the answers of the step that broke off."""
     began_at: float = 0.0
     raised: dict[str, str] = {}
     """By how much operators have raised which ceiling, as decimals."""
 
+
+SPAWN_SELF = "spawn_self"
+"""The tool by which an agent starts a copy of itself."""
 
 TODO_SOURCE = "todo"
 """The source of the tools that keep a run's list of things to do."""
@@ -293,6 +298,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     open_children: dict[str, str | None] = {}
     """Child runs that are not over, with the call each belongs to."""
     child_count: int = 0
+    spawned: int = 0
+    """How many of the child runs are copies that `spawn_self` has started."""
     child_wakes: int = 0
     """How often the run was woken from below: the wake-up of a child may cover it since then."""
     nodes: list[NodeState] = []

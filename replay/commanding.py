@@ -345,6 +345,8 @@ def _model_failed(state: RunState, event: ModelFailed, now: float) -> ModelCallF
         phase=event.phase,
         window_tokens=event.window_tokens,
         request_tokens=event.request_tokens,
+        usage=event.usage,
+        cost_usd=event.cost_usd,
     )
 
 

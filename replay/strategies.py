@@ -32,9 +32,10 @@ from ..eventlog.faults import (
 )
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
+from ..projections.run_state import SPAWN_SELF
 from ..runtime import Agent, LocalExecutor, Registry
 from ..runtime.knowledge import KnowledgeItem
-from ..runtime.subagents import PARALLEL, SPAWN_SELF
+from ..runtime.subagents import PARALLEL
 from .inputs import EVERY, Answer, Cancel, Input, Inputs, Message, Pause
 from .parity import ParityReport, check_parity, staged
 from .scripts import read_script

@@ -56,6 +56,8 @@ class AgentFields(TypedDict, total=False):
     max_parallel_subagents: int
     allow_self_spawn: bool
     max_spawn_depth: int
+    max_spawn_children: int
+    max_spawn_total: int
     context: Any
     memory: Any
     knowledge: bool | None

@@ -247,6 +247,8 @@ class AgentConfig(_Table):
     max_parallel_subagents: Annotated[StrictInt, Field(ge=1, le=7)] = 3
     allow_self_spawn: StrictBool = False
     max_spawn_depth: Positive = 3
+    max_spawn_children: Positive = 4
+    max_spawn_total: Positive = 16
     context: ContextConfig | None = None
     memory: MemoryConfig | None = None
     """Null: a run of a session remembers the session."""

@@ -95,6 +95,8 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
             window_tokens=failure.window_tokens,
             request_tokens=failure.request_tokens,
             next_model=_fallback(turn) if failure.error_type in RETRIED_ERRORS and retry_at is None else "",
+            usage=failure.usage,
+            cost_usd=failure.cost_usd,
         )
     )
 

@@ -104,8 +104,20 @@ def _passed(state: RunState, rules: Rules) -> Iterator[_Passed]:
     for ceiling in rules.ceilings:
         limit = Decimal(ceiling.limit) + Decimal(state.spent.raised.get(ceiling.name, "0"))
         used = _used(state, ceiling)
-        if used is None or used > limit:
+        if used > limit if used is not None else not _goes_on_uncounted(state, ceiling):
             yield _Passed(ceiling, used, limit)
+
+
+def _goes_on_uncounted(state: RunState, ceiling: Ceiling) -> bool:
+    """Whether somebody has let the run go on though nobody knows how much of this is used."""
+    asked = (approval for approval in state.approvals.values() if approval.request.kind == KIND)
+    return any(
+        approval.resolution is not None
+        and approval.resolution.decision == "approved"
+        and approval.request.arguments.get("budget") == ceiling.name
+        and approval.request.arguments.get("used") is None
+        for approval in asked
+    )
 
 
 def _used(state: RunState, ceiling: Ceiling) -> Decimal | None:
@@ -113,10 +125,13 @@ def _used(state: RunState, ceiling: Ceiling) -> Decimal | None:
     of_step = ceiling.name.startswith("step.")
     match ceiling.scope:
         case "tokens":
-            return _tokens(state.model.usage) if of_step else _tokens(state.usage + state.inner_usage)
+            whole = (
+                state.model.usage + state.spent.step_broken if of_step else state.usage + state.inner_usage
+            )
+            return _tokens(whole)
         case "cost":
-            whole = plus_cost(state.cost_usd, state.inner_cost_usd)
-            cost = state.spent.step_cost_usd if of_step else whole
+            of_run = plus_cost(state.cost_usd, state.inner_cost_usd)
+            cost = state.spent.step_cost_usd if of_step else of_run
             return None if cost is None else Decimal(cost)
         case "seconds":
             spent = state.spent
@@ -141,7 +156,11 @@ def _ask(turn: Turn, passed: _Passed) -> None:
         ApprovalRequested(
             approval_id=f"ap-{digest_of(state.run, KIND, str(ordinal))[:16]}",
             kind=KIND,
-            arguments={"budget": name, "limit": f"{passed.limit:f}"},
+            arguments={
+                "budget": name,
+                "limit": f"{passed.limit:f}",
+                "used": None if passed.used is None else f"{passed.used:f}",
+            },
             expires_at=turn.now + turn.rules.approval_timeout_s,
         ),
         Status(status="paused", reason="budget"),

@@ -16,9 +16,10 @@ from ..eventlog.names import child_run_id, run_subject
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import sha256_hex
 from ..projections.money import plus_cost
-from ..projections.run_state import RunState
+from ..projections.run_state import SPAWN_SELF, RunState
 from .call_time import CallTime
 from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
+from .copies import Copies
 from .effects import CallTool, Effect, RunNode
 from .family import cancel_family, see_cancel_through
 from .journal import STALE_READ_S, Journal, through_outages
@@ -59,6 +60,8 @@ class ChildRuns:
         """The time of each call that is under way."""
         self._above: Callable[[bool], None] | None = None
         """Who is told that somebody below waits for people, or does not any more."""
+        self.copies = Copies(driver.journal)
+        """Counts the copies of the run; of a copy, those of the run that it is a copy of."""
 
     def of_call(self, call_id: str) -> CallChildren:
         """What an attempt at a call runs its children with."""
@@ -145,6 +148,8 @@ class ChildRuns:
         """Run the `ordinal`-th child of a call to its end. `announced` is called once the log is told of it."""
         state = self._driver.state
         known = state.calls[call_id].children[ordinal:]
+        if not known and state.calls[call_id].name == SPAWN_SELF:
+            await self.copies.add(state)
         spawned = ChildSpawned(
             call_id=call_id,
             ordinal=ordinal,
@@ -284,6 +289,9 @@ class ChildRuns:
         driver = type(self._driver)(host, journal)
         driver.guard, driver.above = self._driver.guard, self._driver
         driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
+        call = self._driver.state.calls.get(call_id or "")
+        if call is not None and call.name == SPAWN_SELF:
+            driver.children.copies = self.copies
         return driver
 
     async def _must_own_parent(self) -> None:

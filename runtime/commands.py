@@ -95,6 +95,8 @@ class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Of an overflow: what the server says that the model reads at most."""
     request_tokens: int | None = None
     """And what it says that the request takes."""
+    usage: TokenUsage | None = None
+    cost_usd: str | None = None
 
 
 class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):

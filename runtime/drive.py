@@ -23,6 +23,7 @@ from ..eventlog.ports import Log, Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
 from . import approving, budgeting, features, knowing, remembering, timeouts
+from .accounting import Account
 from .agent import Agent
 from .call_slots import CallSlots
 from .calls import call_of, tool_of
@@ -156,6 +157,8 @@ class Driver:
         self._opening = asyncio.Lock()
         self._slots = CallSlots(self)
         self.children = ChildRuns(self)
+        self.broken_off: dict[Effect, Account | None] = {}
+        """What the answers took that were cancelled while they arrived."""
         self.late = Late(host, journal.subject)
 
     @property
@@ -709,15 +712,38 @@ class Driver:
             case VerifyCall():
                 return False
 
+    def _late_answer(self, effect: CallModel, replied: ModelReplied | None) -> LateOutcome:
+        """What an answer took that came too late, or broke off with the run."""
+        step = effect.step or None
+        if replied is not None:
+            return LateOutcome(
+                step=step,
+                kind="model",
+                outcome="completed",
+                usage=replied.usage,
+                source=replied.usage_source,
+                cost_usd=replied.cost_usd,
+            )
+        used = self.broken_off.get(effect)
+        if used is None:
+            return LateOutcome(step=step, kind="model", outcome="cancelled")
+        return LateOutcome(
+            step=step,
+            kind="model",
+            outcome="cancelled",
+            usage=used.usage,
+            source=used.source,
+            cost_usd=used.cost_usd,
+        )
+
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:
         commands = [posted.command for posted in self._inbox]
         returned = {c.call_id: c for c in commands if isinstance(c, ToolReturned)}
-        replied = any(isinstance(c, ModelReplied) for c in commands)
+        replied = next((c for c in commands if isinstance(c, ModelReplied)), None)
         events: list[LateOutcome] = []
         for effect in unsettled:
             if isinstance(effect, CallModel):
-                outcome = "completed" if replied else "cancelled"
-                events.append(LateOutcome(step=effect.step or None, kind="model", outcome=outcome))
+                events.append(self._late_answer(effect, replied))
             elif isinstance(effect, CallTool):
                 late = returned.get(effect.call_id)
                 unknown = effect in self.late or (late is not None and late.in_doubt)

@@ -15,7 +15,7 @@ import msgspec
 from ..eventlog.errors import ConfigError, NotRegistered
 from ..eventlog.events import ToolSpec
 from ..projections.retrieval import SOURCE as RETRIEVAL
-from ..projections.run_state import CallState, RunState
+from ..projections.run_state import SPAWN_SELF, CallState, RunState
 from . import refreshing
 from .agent import Agent
 from .approving import effective_arguments
@@ -24,7 +24,7 @@ from .kinds import runnable_of
 from .nearest import unknown
 from .ralph.loop import RalphLoop
 from .runnable import Runnable
-from .subagents import PARALLEL, SPAWN_SELF
+from .subagents import PARALLEL
 from .swarm.flow import tests_in
 from .swarm.swarm import Swarm
 from .tools import expose

@@ -12,7 +12,7 @@ from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.ports import DraftPiece
 from ..projections.messages import CallRequest
 from ..projections.tokens import messages_tokens
-from .accounting import account
+from .accounting import Account, account
 from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
 from .breakers import Breaker, provider_breaker
 from .call_time import CallTime
@@ -27,6 +27,7 @@ from .models import (
     Delta,
     Finished,
     ModelError,
+    ModelRequest,
     ReasoningDelta,
     TextDelta,
     cut_reason,
@@ -58,6 +59,8 @@ class _Answer:
         self.reasoning: list[str] = []
         self.calls: dict[int, CallRequest] = {}
         self.finished: Finished | None = None
+        self.request: ModelRequest | None = None
+        """What it answers."""
         self.sizes: dict[tuple[Channel, int], int] = {}
         self._halves: dict[tuple[Channel, int], str] = {}
         """Of each channel the first half of a character whose second half is still to come."""
@@ -126,14 +129,35 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
 
 
 async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
-    """One attempt: every failure is a command."""
+    """One attempt, whose tokens count also if its answer breaks off."""
+    answer = _Answer()
+    try:
+        outcome = await _attempt(driver, effect, answer)
+    except asyncio.CancelledError:
+        driver.broken_off[effect] = _used(driver, answer)
+        raise
+    if isinstance(outcome, ModelReplied) or (used := _used(driver, answer)) is None:
+        return outcome
+    return msgspec.structs.replace(outcome, usage=used.usage, cost_usd=used.cost_usd)
+
+
+def _used(driver: Driver, answer: _Answer) -> Account | None:
+    """An estimate of what an answer took that broke off; null if nothing had arrived: it may have cost nothing."""
+    if answer.request is None or not answer.written():
+        return None
+    asked = driver.state.model.model or driver.journal.rules.model
+    return account(driver.host.registry, asked, answer.request, Finished(reason=""), answer.written)
+
+
+async def _attempt(driver: Driver, effect: CallModel, answer: _Answer) -> ModelReplied | ModelCallFailed:
+    """Every failure is a command."""
     state, rules = driver.state, driver.journal.rules
-    answer, asked = _Answer(), state.model.model or rules.model
+    asked = state.model.model or rules.model
     first_s = first_token_timeout_s(rules, _prompt_tokens(state, effect.phase))
     patience = Patience(rules, first_s, asyncio.get_running_loop().time)
     try:
         provider, model = driver.host.registry.provider(asked)
-        request = model_request(state, rules, model, effect.phase)
+        request = answer.request = model_request(state, rules, model, effect.phase)
         await _receive(driver, effect, provider.stream(request), answer, patience)
     except ContextOverflow as error:
         failed = _failed(effect, error.error_type, str(error), error.retry_after_s)

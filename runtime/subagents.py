@@ -19,14 +19,13 @@ from pydantic import Field
 
 from ..eventlog.errors import AgentConfigError, PayloadTooLarge
 from ..eventlog.events import ToolSpec
-from ..projections.run_state import RunState
+from ..projections.run_state import SPAWN_SELF, RunState
 from .agent import Agent
 from .agent_config import AgentConfig
 from .context import ToolContext
 from .toolport import ChildFailed, Tool, ToolContextPort, ToolFailed
 from .tools import tool
 
-SPAWN_SELF = "spawn_self"
 PARALLEL = "parallel_subagents"
 
 

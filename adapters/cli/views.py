@@ -507,9 +507,9 @@ def answers_to(
     if kind == "unverifiable":
         return [f"{approve_it} --outcome {outcome}" for outcome in ("retry", "succeeded", "failed")]
     form = arguments.get("schema") if kind == QUESTION else None
-    if kind == "budget":  # as much again
-        limit = str(arguments.get("limit", ""))
-        amount = limit if limit.strip("0.") else "1"
+    if kind == "budget":  # by what is used: then there is as much left as the ceiling was
+        amount = next((str(arguments[key]) for key in ("used", "limit") if arguments.get(key)), "")
+        amount = amount if amount.strip("0.") else "1"
         approve_it += f""" --arguments '{{"raise": {amount}}}'"""
     if isinstance(form, Mapping):
         approve_it = f"{approve_it} --arguments {shlex.quote(answer_template(form))}"

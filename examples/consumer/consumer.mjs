@@ -175,6 +175,10 @@ function apply(state, event) {
     case "planner_replied":
       state.usage = plus(state.usage, event.usage);
       break;
+    case "model_failed":
+    case "late_outcome":
+      if (event.usage) state.usage = plus(state.usage, event.usage); // of an answer that broke off
+      break;
     case "summary_made":
       state.usage = plus(state.usage, event.usage);
       state.$.summary = event.text;
@@ -386,6 +390,13 @@ function applyToRow(row, event) {
     case "summary_made":
       row.usage = plus(row.usage, event.usage);
       row.cost_usd = row.cost_usd === null || event.cost_usd == null ? null : addDecimals(row.cost_usd, event.cost_usd);
+      break;
+    case "model_failed":
+    case "late_outcome":
+      if (event.usage) {
+        row.usage = plus(row.usage, event.usage);
+        row.cost_usd = row.cost_usd === null || event.cost_usd == null ? null : addDecimals(row.cost_usd, event.cost_usd);
+      }
       break;
     case "error":
       Object.assign(row, { error: event.error, error_type: event.error_type });

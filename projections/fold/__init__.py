@@ -18,6 +18,7 @@ from ...eventlog.events import Claimed, Offloaded, StoredEvent, Unknown
 from ...eventlog.offload import outline_of
 from ..run_state import RunState
 from . import calls, children, conversation, lifecycle, planning, steps
+from .counting import count_broken
 
 __all__ = ["FOLDS", "apply", "check_epoch", "evolve", "fold_commit"]
 
@@ -84,7 +85,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.OutputMade: children.make_output,
     events.Reasoning: _no_change,
     events.Budget: _no_change,
-    events.LateOutcome: _no_change,
+    events.LateOutcome: count_broken,
     events.Offloaded: _fold_outline,
     events.RalphStop: _no_change,
     events.LaneUpdated: _no_change,

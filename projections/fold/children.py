@@ -12,7 +12,7 @@ from ...eventlog.events import (
     RalphIteration,
 )
 from ..money import plus_cost
-from ..run_state import NodeState, RunState
+from ..run_state import SPAWN_SELF, NodeState, RunState
 
 
 def start_child(state: RunState, event: ChildStarted) -> None:
@@ -26,8 +26,10 @@ def start_child(state: RunState, event: ChildStarted) -> None:
                 child_run=event.child_run, name=event.name, ordinal=ordinal, started_at=state.updated_at
             )
         )
-    if event.tool_call_id in state.calls:
-        state.calls[event.tool_call_id].children.append(event.child_run)
+    call = state.calls.get(event.tool_call_id or "")
+    if call is not None:
+        call.children.append(event.child_run)
+        state.spawned += call.name == SPAWN_SELF
 
 
 def finish_child(state: RunState, event: ChildFinished) -> None:

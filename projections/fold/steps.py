@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, Usage
+from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, TokenUsage, Usage
 from ..call_texts import answers, asking, executable_arguments
+from ..money import plus_cost
 from ..run_state import ModelCallState, RunState
 from .conversation import give_back, learn_from_overflow
-from .counting import count_retry, count_usage
+from .counting import count_broken, count_retry, count_usage
 
 
 def change_step(state: RunState, event: Step) -> None:
@@ -24,6 +25,7 @@ def _start_step(state: RunState, event: Step, at: float) -> None:
     state.model, state.calls, state.interrupted = ModelCallState(), {}, None
     state.elapsed.step_paused_s = 0.0
     state.spent.began_at, state.spent.step_cost_usd = event.started_at or at, "0"
+    state.spent.step_broken = TokenUsage()
 
 
 def use_tokens(state: RunState, event: Usage) -> None:
@@ -31,7 +33,7 @@ def use_tokens(state: RunState, event: Usage) -> None:
     state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
     state.model.finish_reason = event.finish_reason
     count_usage(state, event)
-    state.spent.step_cost_usd = event.cost_usd
+    state.spent.step_cost_usd = plus_cost(state.spent.step_cost_usd, event.cost_usd)
 
 
 def say(state: RunState, event: Text) -> None:
@@ -63,6 +65,10 @@ def fail_model(state: RunState, event: ModelFailed) -> None:
     model.requested, model.retry_at, model.next_model = False, event.retry_at, event.next_model
     model.failures += 1
     model.error_type, model.error = event.error_type, event.error
+    count_broken(state, event)
+    if event.usage is not None and not event.phase:
+        state.spent.step_broken = state.spent.step_broken + event.usage
+        state.spent.step_cost_usd = plus_cost(state.spent.step_cost_usd, event.cost_usd)
     if event.retry_at is not None:
         count_retry(state, event.error_type)
     if event.error_type == "context_overflow":

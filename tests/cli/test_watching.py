@@ -72,7 +72,7 @@ async def test_a_pause_that_is_over_is_not_taken_for_the_one_that_holds(
 @pytest.mark.parametrize(
     ("settings", "told", "way_back"),
     [
-        (Settings(), """--arguments '{"raise": 2}'""", "come back with: foldlog runs stream"),
+        (Settings(), """--arguments '{"raise": 3}'""", "come back with: foldlog runs stream"),
         (Settings(server="memory://"), "nobody can give it", "ends with it"),
     ],
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ApprovalError, ConfigError, Log, RunFailed
+from foldlog.eventlog import ApprovalError, ConfigError, LateOutcome, Log, ModelFailed, RunFailed
 from foldlog.replay import load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 
@@ -194,7 +195,7 @@ async def test_a_budget_that_is_passed_pauses_the_run_until_it_is_raised(
     (approval,) = (await run.state()).pending_approvals
     assert (approval.request.kind, approval.request.arguments) == (
         "budget",
-        {"budget": "max_tokens", "limit": "4"},
+        {"budget": "max_tokens", "limit": "4", "used": "5"},
     )
     with pytest.raises(ApprovalError, match="raise"):
         await run.resolve(approval.request.approval_id, "approved")
@@ -209,6 +210,61 @@ async def test_a_budget_that_is_passed_pauses_the_run_until_it_is_raised(
         "status(resumed)",
         "step(started)",
     ]
+
+
+async def test_an_answer_that_breaks_off_counts_by_estimate_and_budgets_see_it(
+    place: Place, script: Script
+) -> None:
+    broken = {"type": "transient", "times": 2, "after_chunks": 1}
+    long = "word " * 400
+    turn = {**calls(call("search", query="x")), "text": [long, "more"], "error": broken}
+    agent = Agent(
+        "helper",
+        model=script(turn, says("done")),
+        tools=[search],
+        budgets={"step": {"max_tokens": 900}},
+        retry={"base_s": 0.01},
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    await paused(run)
+    trace = await load_trace(place.log, run.run_id)
+    failed = [e for e in trace.events if isinstance(e, ModelFailed)]
+    assert [(e.source, e.usage.output_tokens if e.usage else 0) for e in failed] == [("estimate", 500)] * 2
+    state = await run.state()
+    assert state.usage.output_tokens == 2 * 500 + 2
+    (approval,) = state.pending_approvals
+    used = int(approval.request.arguments["used"])
+    assert (approval.request.arguments["budget"], used > 1000) == ("step.max_tokens", True)
+    await run.resolve(approval.request.approval_id, "approved", arguments={"raise": used}, by="ann")
+    result = await run.result(timeout_s=30)
+    assert (result.output, result.usage) == ("done", (await run.state()).usage)
+
+
+async def test_an_answer_that_is_cancelled_counts_by_estimate(cheap: Place, script: Script) -> None:
+    agent = Agent("helper", model=script({"text": ["word " * 400, "more"], "chunk_delay_ms": 60_000}))
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    async with asyncio.timeout(30):
+        async for event in run.stream():
+            if event.type == "text":
+                await run.cancel()
+    journal = await run._journal()
+    async with asyncio.timeout(30):
+        await journal.follow_until(lambda state: state.usage.output_tokens > 0)
+    assert journal.state.usage.output_tokens == 500
+    (late,) = [
+        e for e in (await load_trace(cheap.log, run.run_id)).events if isinstance(e, LateOutcome) and e.usage
+    ]
+    assert (late.kind, late.outcome, late.source) == ("model", "cancelled", "estimate")
+
+
+async def test_a_request_that_nothing_came_back_of_counts_nothing(cheap: Place, script: Script) -> None:
+    refused = {**says("done"), "error": {"type": "rate_limit", "times": 1}}
+    agent = Agent("helper", model=script(refused), retry={"base_s": 0.01})
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    assert (await run.result(timeout_s=30)).usage.total_tokens == 5
 
 
 async def test_a_budget_that_is_not_raised_ends_the_run(place: Place, script: Script) -> None:

@@ -12,7 +12,7 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
 
-from tests.runtime.conftest import Place, call, calls, says, when
+from tests.runtime.conftest import HeldTool, Place, call, calls, says, when
 
 Script = Callable[..., str]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -68,6 +68,56 @@ async def test_copies_go_only_as_deep_as_they_may(place: Place, script: Script) 
     (refused,) = [e for e in events if isinstance(e, ToolResult) and not e.success]
     assert refused.agent_path == "lead/lead/lead"
     assert "unknown tool 'spawn_self'" in str(refused.error)
+
+
+async def test_a_run_starts_only_so_many_copies_however_often_its_model_asks(
+    place: Place, script: Script
+) -> None:
+    asked = [
+        calls(*(call("spawn_self", f"{step}-{n}", task=f"leaf {step}") for n in range(2)))
+        for step in range(3)
+    ]
+    model = script(*asked, says("done"), scenes=[when("leaf", says("a leaf"))])
+    agent = Agent("lead", model=model, allow_self_spawn=True)
+    await place.open(agent)
+    run = await place.start(agent)
+    assert (await run.result(timeout_s=30)).output == "done"
+    events = await place.events(run)
+    assert sum(isinstance(e, ChildStarted) for e in events) == 4
+    refused = [str(e.error) for e in events if isinstance(e, ToolResult) and not e.success]
+    assert len(refused) == 2
+    assert all("you have started 4 copies of yourself (max_spawn_children)" in each for each in refused)
+
+
+async def test_a_run_and_its_copies_start_only_so_many_in_all_also_after_a_change_of_hands(
+    place: Place, script: Script
+) -> None:
+    """Each copy starts two, down to the third level: fourteen, if nothing bounded them."""
+    held = HeldTool()
+    two = calls(call("spawn_self", "a", task="again"), call("spawn_self", "b", task="again"))
+    model = script(
+        two,
+        calls(call("wait")),
+        two,
+        says("done"),
+        scenes=[when("again", two, says("up")), when("x", says("x"))],
+    )
+    agent = Agent(
+        "lead", model=model, tools=[held.wait], allow_self_spawn=True, max_spawn_children=9, max_spawn_total=7
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    await asyncio.wait_for(held.entered.wait(), 30)
+    await place.hand_over(run)
+    held.let_go.set()
+    assert (await run.result(timeout_s=30)).output == "done"
+    events = await place.events(run)
+    assert sum(isinstance(e, ChildStarted) for e in events) == 7
+    refused = [
+        str(e.error) for e in events if isinstance(e, ToolResult) and "max_spawn_total" in str(e.error)
+    ]
+    assert refused
+    assert {"you and your copies have started 7 copies in all" in each for each in refused} == {True}
 
 
 async def test_jobs_run_at_once_and_each_has_its_own_result(place: Place, script: Script) -> None:

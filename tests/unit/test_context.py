@@ -580,6 +580,24 @@ def test_too_little_raised_asks_again() -> None:
         assert bool(story.state.pending_approvals) == (number == 0)
 
 
+def test_a_raise_by_what_is_used_lets_the_run_go_on() -> None:
+    story = Story({"budgets": {"max_tokens": 2}}).step()
+    (approval,) = story.state.pending_approvals
+    raised = {"raise": approval.request.arguments["used"]}
+    story.tell(Resolve(approval_id=approval.request.approval_id, decision="approved", arguments=raised))
+    story.tell(Claim("w1", 10.0))
+    assert story.types == ["claimed", "step(started)", "model_requested"]
+
+
+def test_whoever_raises_a_ceiling_whose_use_nobody_knows_lets_the_run_go_on_without_it() -> None:
+    story = Story({"budgets": {"max_cost_usd": "1"}}).step()
+    (approval,) = story.state.pending_approvals
+    assert approval.request.arguments == {"budget": "max_cost_usd", "limit": "1", "used": None}
+    story.tell(Resolve(approval_id=approval.request.approval_id, decision="approved", arguments={"raise": 1}))
+    story.tell(Claim("w1", 10.0))
+    assert story.types == ["claimed", "step(started)", "model_requested"]
+
+
 @pytest.mark.parametrize("timed_out", [False, True])
 def test_a_ceiling_that_nobody_raises_ends_the_run(timed_out: bool) -> None:
     story = Story({"budgets": {"max_tokens": 5}}).step()
