@@ -26,6 +26,7 @@ from pydantic import BeforeValidator, Field
 from ..eventlog.clock import Clock, SystemClock
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import TokenUsage
+from ..eventlog.files import read_bounded
 from ..runtime.models import (
     CallDelta,
     Delta,
@@ -228,7 +229,7 @@ class ScriptedProvider:
             version = (stat.st_mtime_ns, stat.st_size)
             known = self._read.get(path)
             if known is None or known[0] != version:
-                known = self._read[path] = (version, _parsed(path, path.read_bytes()))
+                known = self._read[path] = (version, _parsed(path, read_bounded(path)))
         except OSError as error:
             raise ConfigError(
                 f"scripted:{model}: the script {path} cannot be read: {error.strerror}. "

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from ..eventlog.errors import ConfigError
+from ..eventlog.files import read_bounded
 from ..runtime.models import Delta, Finished, InvalidRequest, ModelProvider, ModelRequest
 from ..runtime.registry import Registry
 from .inputs import Inputs, parse_inputs
@@ -67,10 +68,10 @@ def read_script(script: ScriptLike) -> Script:
 
 def _load(path: Path) -> Any:
     try:
-        return msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(read_bounded(path))
     except OSError as error:
         raise ConfigError(f"the script {path} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 

@@ -38,6 +38,7 @@ from ..runtime.knowledge import KnowledgeItem
 from ..runtime.subagents import PARALLEL
 from .inputs import EVERY, Answer, Cancel, Input, Inputs, Message, Pause
 from .parity import ParityReport, check_parity, staged
+from .schema_strategies import fitting
 from .scripts import read_script
 from .simulation.loop import Picks, SimulatedClock, run_simulated
 from .stage import play
@@ -239,22 +240,19 @@ def toolboxes(
 
 def calls(names: Iterable[str]) -> st.SearchStrategy[Turn]:
     """A tool call without its id; some have arguments that are no JSON, or name a tool that does not exist."""
-    fitting = _name(names).flatmap(lambda name: _fitting(name, names))
+    good = _name(names).flatmap(lambda name: _fitting(name, names))
     clumsy = st.builds(lambda name: {"name": name, "arguments": "{no json"}, _name(names))
     unknown = st.builds(lambda text: {"name": "nobody", "arguments": {"text": text}}, words)
-    return _mostly(fitting, clumsy, unknown)
+    return _mostly(good, clumsy, unknown)
 
 
 def _fitting(name: str, names: Iterable[str]) -> st.SearchStrategy[Turn]:
-    """A call whose arguments fit: by the tool's schema if the tools are given (texts only), else a `text`."""
+    """A call whose arguments fit: by the tool's schema if the tools are given, else a `text`."""
     if name in _BUILT_IN:
         return st.builds(lambda arguments: {"name": name, "arguments": arguments}, _BUILT_IN[name])
     known = names.get(name) if isinstance(names, Mapping) else None
-    properties = (
-        known.spec.parameters.get("properties", {}) if known is not None else {"text": {"type": "string"}}
-    )
-    texts_of = {key: words for key, schema in properties.items() if schema.get("type") == "string"}
-    return st.fixed_dictionaries({"name": st.just(name), "arguments": st.fixed_dictionaries(texts_of)})
+    arguments = st.fixed_dictionaries({"text": words}) if known is None else fitting(known.spec.parameters)
+    return st.fixed_dictionaries({"name": st.just(name), "arguments": arguments})
 
 
 def _mostly(usual: st.SearchStrategy[Any], *others: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -392,7 +392,9 @@ def _import(module_name: str) -> Any:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
         raise _import_failed(module_name, error) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a module raises is told in one line
         raise _import_failed(module_name, error) from error
 
 

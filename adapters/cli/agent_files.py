@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ...eventlog.files import read_bounded
 from ...runtime import Agent, Registry
 from ...runtime.agent import with_approved_tools
 from ...runtime.agent_config import config_digest
@@ -100,7 +101,7 @@ def _read(path: str) -> dict[str, Any]:
     if kind not in _FILES:
         raise ConfigError("give a .toml or .json file, or MODULE:NAME of an agent or a registry")
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_bounded(file).decode("utf-8-sig")
         toml = kind == ".toml"
         data = tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_distinct)
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsonlib
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -21,11 +20,14 @@ def json_option(name: str, text: str | None, *, an_object: bool) -> Any:
 
 def messages_option(name: str, path: str | None) -> list[Any]:
     """The messages in a JSON file, none without one. Raises `typer.BadParameter` that names the option."""
+    from ...eventlog.errors import ConfigError
+    from ...eventlog.files import read_bounded
+
     if path is None:
         return []
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bounded(path).decode()
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{name}: {path} cannot be read: {error}") from None
     value = _parsed(name, text)
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
@@ -36,5 +38,5 @@ def messages_option(name: str, path: str | None) -> list[Any]:
 def _parsed(name: str, text: str) -> Any:
     try:
         return jsonlib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{name} is not JSON: {error}") from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -111,9 +109,10 @@ def _source(file: str) -> str:
 def _text(file: str) -> str:
     """What the file holds. Raises `ConfigError` that names it."""
     from ...eventlog.errors import ConfigError
+    from ...eventlog.files import read_bounded
 
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        data = read_bounded(file)
         return data.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 
 def read_servers(path: str) -> dict[str, dict[str, Any]]:
     """The entries of the file. Raises `ConfigError` that names it and what is wrong with it."""
     from ...eventlog.errors import ConfigError
+    from ...eventlog.files import read_bounded
 
     try:
-        data = json.loads(Path(path).read_bytes())
+        data = json.loads(read_bounded(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -83,8 +83,10 @@ def _argument(patch: str) -> str:
 
 
 def _standard_input() -> str:
+    from ...eventlog.files import read_bounded
+
     try:
-        return sys.stdin.buffer.read().decode()
+        return read_bounded("-").decode()
     except UnicodeDecodeError:
         raise _Unreadable(
             "Error: Failed to read PATCH from stdin.\nstream did not contain valid UTF-8"

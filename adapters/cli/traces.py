@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ...replay.structure import Ignored
 
 GOLDEN = "golden:"
+ARCHIVE_BYTES_MAX = 1 << 30
 READ: list[str] = []
 """The files that this process has read archives from."""
 
@@ -28,10 +28,11 @@ def is_file(name: str) -> bool:
 def read_file(name: str) -> Archive:
     """The archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
     from ...eventlog.errors import ArchiveInvalid, ConfigError
+    from ...eventlog.files import read_bounded
     from ...replay.archive import parse_archive
 
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        data = read_bounded(name, ARCHIVE_BYTES_MAX, begins=b"{")
     except OSError as error:
         raise ConfigError(f"{name}: {error.strerror or error}") from None
     try:

@@ -462,6 +462,8 @@ def test_a_path_that_leads_nowhere_is_refused(project: Path, path: str, message:
         ("x = 1\nraise ValueError('no database')", r"app_of_the_test.py, line 2: ValueError: no database"),
         ("x = (", r"app_of_the_test.py, line 1: SyntaxError"),
         ("import sys\n\nsys.exit(3)", r"app_of_the_test.py, line 3: SystemExit: 3"),
+        ("raise GeneratorExit('no')", r"app_of_the_test.py, line 1: GeneratorExit: no"),
+        ("class Odd(BaseException): ...\nraise Odd", r"app_of_the_test.py, line 2: Odd: Odd"),
         ("\nimport nothing_like_it", r"app_of_the_test.py, line 2: ModuleNotFoundError: .*nothing_like_it"),
         ("from foldlog.runtime.agent import Agent\nAgent('a b')", r"line 2: AgentConfigError: agent 'a b'"),
     ],

@@ -1,0 +1,49 @@
+"""What has no end is not read to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from foldlog.adapters.cli import traces
+from foldlog.adapters.cli.json_options import messages_option
+from foldlog.adapters.cli.mcp_files import read_servers
+from foldlog.eventlog.errors import ArchiveInvalid, ConfigError
+from foldlog.eventlog.files import read_bounded
+from foldlog.replay.scripts import read_script
+
+ZERO = "/dev/zero"
+NO_END = "holds more than the [0-9,]+ bytes that are read of such a file, or has no end"
+
+
+def test_a_file_is_read_to_its_bound_and_refused_beyond(tmp_path: Path) -> None:
+    file = tmp_path / "some"
+    file.write_bytes(b"x" * 100)
+    assert read_bounded(file, 100) == b"x" * 100
+    with pytest.raises(ConfigError, match="some holds more than the 99 bytes"):
+        read_bounded(file, 99)
+
+
+def test_messages_scripts_and_servers_without_an_end_are_refused() -> None:
+    with pytest.raises(typer.BadParameter, match=NO_END):
+        messages_option("--messages", ZERO)
+    with pytest.raises(ConfigError, match=NO_END):
+        read_script(ZERO)
+    with pytest.raises(ConfigError, match=NO_END):
+        read_servers(ZERO)
+
+
+def test_of_what_is_no_archive_no_more_is_read_than_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "ARCHIVE_BYTES_MAX", 1 << 60)  # more than there is memory
+    with pytest.raises(ArchiveInvalid, match="/dev/zero: line 1 is not a line of an export"):
+        traces.read_file(ZERO)
+
+
+def test_nesting_without_an_end_is_told_in_one_line(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    with pytest.raises(typer.BadParameter, match="--messages is not JSON"):
+        messages_option("--messages", str(deep))
+    with pytest.raises(ConfigError, match="deep"):
+        read_script(deep)
