@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import contextlib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio.to_thread
 
@@ -18,29 +18,41 @@ INLINE: ContextVar[bool] = ContextVar("INLINE", default=False)
 """True: all of them run on the event loop's thread, for a simulation that must own every interleaving."""
 
 
+class Ended(NamedTuple):
+    """How a function ended: with a value, or with an error."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
 class Threads:
     """The functions of one call that run in threads: nothing can stop them, so they may outlive the call."""
 
     def __init__(self) -> None:
-        self._begun: list[concurrent.futures.Future[Any]] = []
+        self._begun: list[asyncio.Future[Ended]] = []
 
     def watched(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """The function, whose end is seen here; one that no thread has begun is not at work."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Ended] = loop.create_future()
+
+        def tell(end: Ended) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for it
+                loop.call_soon_threadsafe(ended.set_result, end)
 
         def watch() -> Any:
-            ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
             self._begun.append(ended)
             try:
                 value = run()
             except BaseException as error:
-                ended.set_exception(error)
+                tell(Ended(error=error))
                 raise
-            ended.set_result(value)
+            tell(Ended(value))
             return value
 
         return watch
 
-    def at_work(self) -> concurrent.futures.Future[Any] | None:
+    def at_work(self) -> asyncio.Future[Ended] | None:
         """The end of the last one that goes on, if any does."""
         return next((ended for ended in reversed(self._begun) if not ended.done()), None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from ..eventlog.errors import FoldlogError
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Subject
 from .effects import CallTool
+from .functions import Ended
 from .journal import Journal
 from .json_values import NotJson, as_json, bounded, sound
 from .secrets import Veil
@@ -24,7 +24,6 @@ logger = logging.getLogger("foldlog.tool")
 
 UNKNOWN = "unknown"
 """The outcome of a call whose thread goes on."""
-Ended = concurrent.futures.Future[Any]
 
 
 class Late:
@@ -32,12 +31,12 @@ class Late:
 
     def __init__(self, host: Host, subject: Subject) -> None:
         self._host, self._subject = host, subject
-        self._at_work: dict[CallTool, tuple[Ended, Veil]] = {}
+        self._at_work: dict[CallTool, tuple[asyncio.Future[Ended], Veil]] = {}
 
     def __contains__(self, effect: object) -> bool:
         return effect in self._at_work
 
-    def outlives(self, effect: CallTool, ended: Ended | None, veil: Veil) -> None:
+    def outlives(self, effect: CallTool, ended: asyncio.Future[Ended] | None, veil: Veil) -> None:
         """A call is given up; `ended` is the end of its thread, if one goes on."""
         if ended is not None:
             self._at_work[effect] = ended, veil
@@ -49,7 +48,7 @@ class Late:
             self._host.late.add(task)
             task.add_done_callback(self._host.late.discard)
 
-    async def _tell(self, effect: CallTool, ended: Ended, veil: Veil) -> None:
+    async def _tell(self, effect: CallTool, ended: asyncio.Future[Ended], veil: Veil) -> None:
         event = LateOutcome(
             step=effect.step, tool_call_id=effect.call_id, kind="tool", **await _outcome(ended, veil)
         )
@@ -65,15 +64,11 @@ class Late:
             logger.warning("run %s: a late outcome is not stored: %s", self._subject.id, error)
 
 
-async def _outcome(ended: Ended, veil: Veil) -> dict[str, Any]:
-    try:
-        value = await asyncio.wrap_future(ended)
-    except asyncio.CancelledError:
-        raise
-    except ToolFailed as failed:
-        return {"outcome": "error", "error": bounded(veil.hide(str(failed)))}
-    except BaseException as error:  # noqa: BLE001 - of whoever wrote the tool
-        return {"outcome": "error", "error": bounded(veil.hide(in_a_line(error)))}
+async def _outcome(ended: asyncio.Future[Ended], veil: Veil) -> dict[str, Any]:
+    value, error = await ended
+    if error is not None:
+        told = str(error) if isinstance(error, ToolFailed) else in_a_line(error)
+        return {"outcome": "error", "error": bounded(veil.hide(told))}
     try:
         return {"outcome": "success", "result": veil.hide(as_json(value))}
     except NotJson:
