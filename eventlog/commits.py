@@ -133,6 +133,15 @@ def _checked_digest(data: bytes) -> str:
     return whole.hexdigest()
 
 
+def is_intact(data: bytes) -> bool:
+    """Whether the bytes of a commit match its `sum`."""
+    try:
+        _checked_digest(data)
+    except ValueError:
+        return False
+    return True
+
+
 def digest_of_bytes(data: bytes) -> str:
     """SHA-256 (hex)."""
     return hashlib.sha256(data).hexdigest()

@@ -18,6 +18,7 @@ import msgspec
 
 from ...eventlog.embedded import ServerInfo, ensure_server, find_binary, log_directory
 from ...eventlog.errors import ConfigError, FoldlogError
+from ...eventlog.jetstream.audit import audit
 from ...eventlog.jetstream.layout import SHARDS_KEY, Layout
 from ...eventlog.jetstream.opening import check_server, compression_setting, role_setting
 from ...eventlog.jetstream.wire import Refused, Wire
@@ -188,6 +189,11 @@ async def _streams(wire: Wire, namespace: str) -> AsyncIterator[Check]:
     layout = Layout(namespace)
     first = await _stream(wire, layout.shard(0))
     if first is None:
+        left = await _stream(wire, layout.artifacts)
+        if left is not None:
+            async for check in _losses(wire, layout, int(left.get("metadata", {}).get(SHARDS_KEY, 1))):
+                yield check
+            return
         yield Check(
             name="streams", state="ok", told=f"none yet: the first run makes the namespace {namespace!r}"
         )
@@ -207,6 +213,22 @@ async def _streams(wire: Wire, namespace: str) -> AsyncIterator[Check]:
         yield Check(name="streams", state="ok", told=told)
     for fault in faults:
         yield Check(name="streams", state="wrong", told=fault, remedy="set it back with `nats stream edit`")
+    async for check in _losses(wire, layout, int(noted)):
+        yield check
+
+
+async def _losses(wire: Wire, layout: Layout, shards: int) -> AsyncIterator[Check]:
+    """Whether everything that was stored is there. Reads all of it."""
+    found = await audit(wire, layout, shards)
+    if not found.losses:
+        told = f"none: {found.positions} positions are accounted for, {sum(found.sealed)} of them sealed"
+        known = f"; {len(found.accepted)} losses that an operator accepted" if found.accepted else ""
+        yield Check(name="losses", state="ok", told=told + known)
+        return
+    for line in found.lines():
+        yield Check(
+            name="losses", state="wrong", told=line, remedy="restore a copy of the log; the rest can be read"
+        )
 
 
 async def _stream(wire: Wire, name: str) -> Mapping[str, Any] | None:

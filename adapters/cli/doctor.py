@@ -48,14 +48,15 @@ async def _doctor(settings: Settings, *, repair: bool, json: bool) -> int:
         if not json:
             _tell(screen, check)
     healthy = all(check.state != "wrong" for check in found)
-    woken = [run async for run in wake_idle_runs(settings)] if repair and healthy else []
+    blocked = any(check.state == "wrong" and check.name != "losses" for check in found)
+    woken = [run async for run in wake_idle_runs(settings)] if repair and not blocked else []
     if json:
         checks = [dataclasses.asdict(check) for check in found]
         screen.json({"healthy": healthy, "checks": checks, "woken": woken})
     else:
         for run in woken:
             screen.tell(f"woken: run {run}")
-        if repair and not healthy:
+        if repair and blocked:
             screen.say("nothing was repaired: what is wrong above comes first")
     return OK if healthy else NO
 

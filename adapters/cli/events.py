@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,7 +11,9 @@ from .exits import NO, OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from ...eventlog.losses import Audit
     from ...replay import Checked
+    from .terminal import Screen
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Runs as files that keep every byte, and their check."
@@ -67,7 +69,10 @@ def verify(
     every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
     json: Json = False,
 ) -> int:
-    """Check every sum, chain, revision and artifact. Exit 1 if something is missing or was changed."""
+    """Check every sum, chain, revision and artifact. Exit 1 if something is missing or was changed.
+
+    With --all every position of every stream is accounted for, so that also a run that is gone as a whole is missed.
+    """
     from .loops import run_async
 
     if (what is None) != every:
@@ -131,30 +136,82 @@ async def _import(settings: Settings, file: str, *, json: bool) -> int:
 
 
 async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
-    import msgspec
-
-    from ...replay import check, check_log
-    from .opening import opened, run_named
+    from ...eventlog.losses import Audit
+    from ...replay import check
     from .terminal import Screen
     from .traces import is_file, read_file
 
     if what is not None and is_file(what):
-        found = check(read_file(what))
+        verdict = _Verdict(check(read_file(what)), Audit())
     else:
-        async with opened(settings) as runtime:
-            what = await run_named(runtime, what) if what is not None else None
-            found = await check_log(runtime.log, what)
+        verdict = await _verdict(settings, what)
     screen = Screen(settings)
     if json:
-        screen.json({**msgspec.to_builtins(found), "whole": not found.missing})
+        screen.json(verdict.document())
     else:
-        screen.tell(*_summary(found))
-        for digest in found.missing:
-            screen.tell(("missing artifact ", "red"), digest)
-    return NO if found.missing else OK
+        verdict.tell(screen)
+    return OK if verdict.whole else NO
 
 
-def _summary(found: Checked) -> list[tuple[str, str]]:
+async def _verdict(settings: Settings, run: str | None) -> _Verdict:
+    """Of a run's family, or of all. A commit that is damaged is an error unless a loss explains it."""
+    from ...eventlog.errors import LogCorrupted
+    from ...eventlog.losses import Audit, Audited
+    from ...replay import check_log
+    from .opening import opened, run_named
+
+    async with opened(settings) as runtime:
+        log, audit = runtime.log, Audit()
+        run = await run_named(runtime, run) if run is not None else None
+        if run is None and isinstance(log, Audited):
+            audit = await log.audit()
+        try:
+            return _Verdict(await check_log(log, run), audit)
+        except LogCorrupted as error:
+            if not audit.losses:
+                raise
+            return _Verdict(None, audit, str(error))
+
+
+class _Verdict(NamedTuple):
+    """What a check came to. `found` is None if a damaged commit (`damage`) ended it."""
+
+    found: Checked | None
+    audit: Audit
+    damage: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.found is not None and not self.found.missing and not self.audit.losses
+
+    def document(self) -> dict[str, Any]:
+        import msgspec
+
+        return {
+            **(msgspec.to_builtins(self.found) if self.found is not None else {}),
+            "losses": msgspec.to_builtins(self.audit.losses),
+            "accepted_losses": msgspec.to_builtins(self.audit.accepted),
+            "missing_runs": msgspec.to_builtins(self.audit.missing),
+            "damage": self.damage,
+            "whole": self.whole,
+        }
+
+    def tell(self, screen: Screen) -> None:
+        if self.found is not None:
+            screen.tell(*_summary(self.found, whole=self.whole))
+            for digest in self.found.missing:
+                screen.tell(("missing artifact ", "red"), digest)
+        for loss in self.audit.losses:
+            screen.tell(("lost: ", "red"), str(loss))
+        for loss in self.audit.accepted:
+            screen.tell(("lost, and accepted: ", "yellow"), str(loss))
+        for line in self.audit.missing_line():
+            screen.tell((line, "red"))
+        if self.damage is not None:
+            screen.tell(("damaged: ", "red"), self.damage)
+
+
+def _summary(found: Checked, *, whole: bool) -> list[tuple[str, str]]:
     counts = [
         (found.families, "family", "families"),
         (found.runs, "run", "runs"),
@@ -165,5 +222,5 @@ def _summary(found: Checked) -> list[tuple[str, str]]:
     parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
     parts += [f"{len(found.open)} still open"] if found.open else []
     parts += [f"{found.newer} of the events of a newer release"] if found.newer else []
-    word, style = ("incomplete: ", "red") if found.missing else ("whole: ", "green")
+    word, style = ("whole: ", "green") if whole else ("incomplete: ", "red")
     return [(word, style), (", ".join(parts) or "nothing", "")]

@@ -12,6 +12,7 @@ from .settings import Settings, settings_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ...eventlog.losses import Audit
     from ...eventlog.ports import Log, Selector, Stored
     from ...replay import Violation, Watch
     from .terminal import Screen
@@ -29,7 +30,8 @@ def monitor(
 ) -> int:
     """Watch the ordering rules R1 to R11 and R13 as a subscriber of the log, from its beginning on.
 
-    Each violation is a line with the rule and both revisions. Exit 1 (with --once, or of a file) if there is one.
+    Each violation is a line with the rule and both revisions. Exit 1 (with --once, or of a file) if there is one. Of
+    all runs it says first what the log has lost.
     """
     from .loops import run_async
     from .traces import is_file
@@ -54,6 +56,7 @@ def _of_file(settings: Settings, name: str, *, json: bool) -> int:
 
 
 async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool) -> int:
+    from ...eventlog.losses import Audited
     from ...eventlog.ports import Shard
     from ...replay import Watch, find_run
     from ...replay.trace import family_of
@@ -67,6 +70,8 @@ async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool
         if run is not None:
             selectors = [family_of(await find_run(log, run))]
         watches = {selector: Watch() for selector in selectors}
+        if run is None and isinstance(log, Audited):
+            told.tell_losses(await log.audit())
         if once:
             for selector, watch in watches.items():
                 async for stored in log.events.read(selector):
@@ -139,6 +144,15 @@ class _Told:
                 self._screen.tell(
                     (f"{violation.rule:<4}", "bold red"), one_line(str(violation).partition(" ")[2])
                 )
+
+    def tell_losses(self, audit: Audit) -> None:
+        """One line for each."""
+        for line in audit.lines() if audit.losses else ():
+            self.count += 1
+            if self._json:
+                self._screen.json_line({"rule": "loss", "message": line})
+            else:
+                self._screen.tell(("loss ", "bold red"), line)
 
     def end(self, watches: list[Watch]) -> int:
         """The summary; 1 for violations."""

@@ -20,6 +20,7 @@ from .errors import (
     PlatformUnsupported,
     ServerDied,
     ServerNotReady,
+    StoreDamaged,
     StoreLocked,
     TailLost,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "ServerDied",
     "ServerInfo",
     "ServerNotReady",
+    "StoreDamaged",
     "StoreLocked",
     "Sync",
     "TailLost",

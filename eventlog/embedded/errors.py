@@ -9,7 +9,8 @@ LogUnavailable
 ├── StoreLocked             another process uses this store: end it, or choose another directory
 └── DirectoryUnusable       permissions, a full disk, not a directory: the message says which
 FoldlogError
-└── TailLost                the store holds less than was stored in it: restore a copy, or accept the loss
+└── StoreDamaged            the store holds less than was stored in it: restore a copy, or accept the loss
+    └── TailLost            streams end before where they ended
 """
 
 from __future__ import annotations
@@ -76,16 +77,31 @@ class LostTail(Struct, frozen=True, kw_only=True):
         return f"stream {self.stream} was stored up to sequence {self.recorded:,}, {now}"
 
 
-class TailLost(FoldlogError):
-    """Streams end before their recorded high-water mark. Attributes: `directory`, `tails` (of `LostTail`).
+LINES_MAX = 20
 
-    The server reports no such loss itself: it drops what it cannot read and gives the sequence numbers out again.
+
+class StoreDamaged(FoldlogError):
+    """Messages are gone, or are not what was stored. Attributes: `directory`, `found` (a line for each loss).
+
+    The server reports no such loss itself: it drops what it cannot read.
     """
 
-    def __init__(self, directory: Path, tails: tuple[LostTail, ...]) -> None:
+    def __init__(self, directory: Path, found: tuple[str, ...]) -> None:
+        shown = [*found[:LINES_MAX], *([f"and {len(found) - LINES_MAX} more"] if found[LINES_MAX:] else [])]
         super().__init__(
-            f"The log in {directory} has lost what was stored in it: {'; '.join(map(str, tails))}. "
+            f"The log in {directory} has lost what was stored in it: {'; '.join(shown)}. "
             "The disk may be failing, or an older copy was put in its place. Restore a copy of the directory, or, "
             "to go on without what is lost: foldlog log up --accept-loss."
         )
-        self.directory, self.tails = directory, tails
+        self.directory, self.found = directory, found
+
+
+class TailLost(StoreDamaged):
+    """Streams end before their recorded high-water mark. Also `tails` (of `LostTail`).
+
+    The server gives the sequence numbers that were lost out again.
+    """
+
+    def __init__(self, directory: Path, tails: tuple[LostTail, ...], found: tuple[str, ...] = ()) -> None:
+        super().__init__(directory, (*map(str, tails), *found))
+        self.tails = tails

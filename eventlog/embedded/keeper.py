@@ -2,9 +2,10 @@
 
     python -m foldlog.eventlog.embedded.keeper DIRECTORY
 
-Rules: it lets clients in only after every stream has been found to reach its high-water mark; it starts a server
-that died again, on the same port, with the same check; `server.json` is there only while the server may be used;
-the server ends before the keeper, and if the keeper is killed, with it (Linux), holding the lock until it has.
+Rules: it lets clients in only after every stream has been found to reach its high-water mark and, if files were touched
+since the last clean stop, to hold every message; it starts a server that died again, on the same port, and looks at the
+high-water marks again; `server.json` is there only while the server may be used; the server ends before the keeper,
+and if the keeper is killed, with it (Linux), holding the lock until it has.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import msgspec
 from ..errors import FoldlogError
 from .binary import find_binary
 from .config import Sync, idle_setting_s, server_config, sync_setting
-from .errors import DirectoryUnusable, ServerDied, TailLost
+from .damage import damage, is_touched, note_clean_stop
+from .errors import DirectoryUnusable, ServerDied, StoreDamaged, TailLost
 from .high_water import Head, fewer_messages, lost_tails, read_high_water, write_high_water
 from .info import Identity, ServerInfo, write_info
 from .layout import Layout, write_private
@@ -130,19 +132,24 @@ class Keeper:
 
         Clients that wait for the known port to come back would otherwise write over a lost tail and hide it.
         """
-        recorded = read_high_water(self._layout)
-        if not any(head.last_sequence for head in recorded.values()):
+        recorded, touched = read_high_water(self._layout), not self._deaths and is_touched(self._layout)
+        if not touched and not any(head.last_sequence for head in recorded.values()):
             return
         server = await self._run_server(-1)
         found = await heads(server.monitor_port)
-        await server.terminate()
         lost = lost_tails(recorded, found)
         for line in fewer_messages(recorded, found):
             say(line)
+        lines: list[str] = []
+        if touched or lost:
+            lines = await damage(self._url(server), accept_loss=self._accept_loss)
+        await server.terminate()
         if lost and not self._accept_loss:
-            raise TailLost(self._layout.directory, lost)
-        for tail in lost:
-            say(f"loss accepted: {tail}")
+            raise TailLost(self._layout.directory, lost, tuple(lines))
+        if lines and not self._accept_loss:
+            raise StoreDamaged(self._layout.directory, tuple(lines))
+        for line in (*map(str, lost), *lines):
+            say(f"loss accepted: {line}")
         write_high_water(self._layout, found)
         self._accept_loss = False
 
@@ -173,7 +180,7 @@ class Keeper:
 
     def _announce(self, server: ServerProcess) -> None:
         info = ServerInfo(
-            url=f"nats://{self._identity.token}@127.0.0.1:{server.port}",
+            url=self._url(server),
             token=self._identity.token,
             directory=self._layout.directory,
             name=self._identity.name,
@@ -186,6 +193,9 @@ class Keeper:
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         write_info(self._layout, info)
+
+    def _url(self, server: ServerProcess) -> str:
+        return f"nats://{self._identity.token}@127.0.0.1:{server.port}"
 
     # Watching
 
@@ -230,9 +240,13 @@ class Keeper:
             self._layout.info.unlink(missing_ok=True)
         server, self._server = self._server, None
         if server is not None:
-            if ours and self._serving and server.running():
+            serving = ours and self._serving and server.running()
+            if serving:
                 await self._record(server)
             await server.terminate()
+            if serving and not self._deaths:  # what a server that died has left is read at the next start
+                with suppress(OSError):
+                    note_clean_stop(self._layout)
         say("ended")
 
 

@@ -71,6 +71,11 @@ class Layout(Struct, frozen=True):
         return self.directory / "high_water.json"
 
     @property
+    def clean_stop(self) -> Path:
+        """What the files of the store were when the server last ended cleanly; gone while it runs."""
+        return self.directory / "clean_stop.json"
+
+    @property
     def server_log(self) -> Path:
         """What the server says."""
         return self.directory / "server.log"

@@ -11,11 +11,13 @@ from msgspec import Struct
 
 from ..errors import ConfigError, FoldlogError
 from .errors import (
+    LINES_MAX,
     DirectoryUnusable,
     LostTail,
     NatsServerMissing,
     ServerDied,
     ServerNotReady,
+    StoreDamaged,
     TailLost,
 )
 
@@ -31,18 +33,22 @@ class _Failure(Struct, frozen=True, kw_only=True):
     kind: str
     message: str
     tails: tuple[LostTail, ...] = ()
+    found: tuple[str, ...] = ()
 
     def error(self, directory: Path) -> FoldlogError:
         """The error again."""
         if self.kind == TailLost.__name__:
-            return TailLost(directory, self.tails)
+            return TailLost(directory, self.tails, self.found)
+        if self.kind == StoreDamaged.__name__:
+            return StoreDamaged(directory, self.found)
         return _KINDS.get(self.kind, ServerDied)(self.message)
 
 
 def send_failure(descriptor: int, error: FoldlogError) -> None:
     """Write the error for the starter, if it still listens."""
     tails = error.tails if isinstance(error, TailLost) else ()
-    failure = _Failure(kind=type(error).__name__, message=str(error), tails=tails)
+    found = error.found[len(tails) : len(tails) + LINES_MAX] if isinstance(error, StoreDamaged) else ()
+    failure = _Failure(kind=type(error).__name__, message=str(error), tails=tails, found=found)
     with suppress(OSError):
         os.write(descriptor, msgspec.json.encode(failure))
 

@@ -28,8 +28,9 @@ from . import headers
 from .appends import Appends
 from .follower import Follower, Page
 from .layout import Layout
-from .messages import Outgoing, timer_message, wake_message
+from .messages import Outgoing, mark_message, timer_message, wake_message
 from .obituaries import Obituaries
+from .seals import Sealer
 from .streams import Message, WrongPosition, read_last, read_page
 from .wire import Refused, Unanswered, Wire
 from .witness import Witness
@@ -49,6 +50,7 @@ class JetStreamEvents:
         self._shards = shards
         self._witness = Witness(wire, layout, shards)
         self._obituaries = Obituaries(wire, layout)
+        self.sealer = Sealer(wire, layout, shards)
         self._appends = [Appends(wire) for _ in range(shards)]
 
     @property
@@ -76,6 +78,7 @@ class JetStreamEvents:
         except Unanswered as error:
             raise _unsure(error) from error
         self._witness.saw(shard, max(positions))
+        self.sealer.appended(shard, max(positions))
         self._tell_ends(writes, positions)
         return positions
 
@@ -87,14 +90,23 @@ class JetStreamEvents:
                     self._wire.publish(self._layout.over(write.subject), b"%d" % position)
 
     async def _store(self, appends: Appends, writes: tuple[Write, ...]) -> tuple[int, ...]:
-        """Timers go last and apart: a wake-up copies its schedule's batch headers, and the last ones are whole."""
-        if TimerWrite not in map(type, writes):
+        """Timers go last and apart: a wake-up copies its schedule's batch headers, and the last ones are whole.
+
+        A schedule is the only message of a shard that is ever removed. The message before it stays, and says that it
+        was there: a position that is missing elsewhere is a loss (`audit`).
+        """
+        timers = sum(isinstance(write, TimerWrite) for write in writes)
+        if not timers:
             messages, subjects = self._messages(writes)
             first = await appends.store(messages, subjects)
             return tuple(range(first, first + len(writes)))
         order = sorted(range(len(writes)), key=lambda index: isinstance(writes[index], TimerWrite))
         messages, _ = self._messages([writes[index] for index in order])
-        first = await appends.store_apart(messages)
+        lead = () if timers < len(writes) else (mark_message(self._layout, _shard_of(writes[0])),)
+        messages[:0] = lead
+        subject, data, fields = messages[-timers - 1]
+        messages[-timers - 1] = subject, data, (*fields, (headers.TIMERS, b"%d" % timers))
+        first = await appends.store_apart(messages) + len(lead)
         return tuple(first + order.index(index) for index in range(len(writes)))
 
     def _messages(self, writes: Sequence[Write]) -> tuple[list[Outgoing], Collection[bytes]]:

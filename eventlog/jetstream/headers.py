@@ -13,6 +13,8 @@ BATCH_COMMIT = b"Nats-Batch-Commit"
 SCHEDULE = b"Nats-Schedule"
 SCHEDULE_TARGET = b"Nats-Schedule-Target"
 TTL = b"Nats-TTL"
+TIMERS = b"Foldlog-Timers"
+"""How many of the messages right behind this one are schedules, which the server removes when they are due."""
 
 _FIRST_LINE = b"NATS/1.0"
 _STATUS_AT = len(_FIRST_LINE) + 1

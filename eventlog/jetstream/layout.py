@@ -100,6 +100,27 @@ class Layout:
         run = check_name("the run", wakeup.run)
         return f"{self.prefix(wakeup.shard)}.timer.{run}.{digest_of(timer.id)[:32]}".encode()
 
+    def everything(self, shard: int) -> bytes:
+        """Selects all messages of a shard."""
+        return f"{self.prefix(shard)}.>".encode()
+
+    def seal(self, shard: int) -> bytes:
+        """Where the seals of a shard lie."""
+        return f"artifact.{self.namespace}.seal.{shard:02x}".encode()
+
+    def loss(self, stream: str) -> bytes:
+        """Where it is said which positions of a stream are known to be gone."""
+        return f"artifact.{self.namespace}.loss.{stream}".encode()
+
+    @property
+    def all_artifacts(self) -> bytes:
+        """Selects all that lies among the artifacts."""
+        return f"artifact.{self.namespace}.>".encode()
+
+    def mark(self, shard: int) -> bytes:
+        """Where it is said that a schedule follows which was stored alone."""
+        return f"{self.prefix(shard)}.mark".encode()
+
     def lease(self, lease: Lease) -> bytes:
         """Where a lease lies."""
         return self.lease_of(lease.run, lease.worker, lease.epoch)
@@ -168,9 +189,10 @@ class Layout:
             "metadata": {SHARDS_KEY: str(shards)},
         }
 
-    def artifacts_config(self, replicas: int) -> dict[str, Any]:
-        """The stream of the artifacts."""
-        return _bytes_config(self.artifacts, f"artifact.{self.namespace}.>", replicas)
+    def artifacts_config(self, shards: int, replicas: int) -> dict[str, Any]:
+        """The stream of the artifacts. It also says how many shards there are, should they all be gone."""
+        config = _bytes_config(self.artifacts, f"artifact.{self.namespace}.>", replicas)
+        return {**config, "metadata": {SHARDS_KEY: str(shards)}}
 
     def snapshots_config(self, replicas: int) -> dict[str, Any]:
         """The stream of the snapshots. As many replicas as the log, so that it is there whenever the log is."""

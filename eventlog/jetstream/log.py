@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import anyio
 
 from ..clock import Clock, SystemClock
+from ..losses import Audit
 from .artifacts import JetStreamArtifacts
+from .audit import audit
 from .drafts import JetStreamDrafts
 from .events import JetStreamEvents
 from .layout import Layout
@@ -28,7 +30,7 @@ class JetStreamLog:
     def __init__(
         self, wire: Wire, layout: Layout, keeper: Namespace, *, shards: int, clock: Clock, ack_wait_s: float
     ) -> None:
-        self._wire = wire
+        self._wire, self._layout = wire, layout
         self.namespace = layout.namespace
         self.clock = clock
         self.events = JetStreamEvents(wire, layout, shards)
@@ -43,6 +45,10 @@ class JetStreamLog:
     def url(self) -> str:
         """Where it is, without credentials."""
         return self._wire.url
+
+    async def audit(self) -> Audit:
+        """Read every stream of the namespace and account for each position. Raises `LogUnavailable`."""
+        return await audit(self._wire, self._layout, self.events.shards)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -85,9 +91,14 @@ class JetStreamLog:
             keeper = Namespace(wire, layout)
             found = await keeper.settle(shards, connect_timeout_s)
             with keeper.kept():
-                yield cls(
+                log = cls(
                     wire, layout, keeper, shards=found, clock=clock or SystemClock(), ack_wait_s=ack_wait_s
                 )
+                try:
+                    yield log
+                finally:
+                    with anyio.move_on_after(_CLOSE_S, shield=True):
+                        await log.events.sealer.close()
         finally:
             with anyio.move_on_after(_CLOSE_S, shield=True):
                 await wire.close()

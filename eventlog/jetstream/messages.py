@@ -32,6 +32,11 @@ def timer_message(layout: Layout, timer: Timer) -> Outgoing:
     return layout.timer(timer), _ENCODER.encode(timer.wakeup), fields
 
 
+def mark_message(layout: Layout, shard: int) -> Outgoing:
+    """An empty message, to stay before a schedule that is stored with nothing else."""
+    return layout.mark(shard), b"", ()
+
+
 def read_wakeup(data: bytes) -> Wakeup:
     """The wake-up in a message. Raises `msgspec.MsgspecError` for what is none."""
     return _DECODER.decode(data)

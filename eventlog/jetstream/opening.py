@@ -111,12 +111,13 @@ class Namespace:
     async def _settle(self, shards: int | None) -> int:
         found = await self._noted(0)
         if found is None:
+            await self._must_be_new()
             found = await self._found(shards)
         else:
             await asyncio.gather(*(self._must_be(shard) for shard in range(1, found)))
         self._check_number(shards, found)
         await asyncio.gather(
-            self._ensure(self._layout.artifacts_config(self._replicas)),
+            self._ensure(self._layout.artifacts_config(found, self._replicas)),
             self._ensure(self._layout.snapshots_config(self._replicas)),
             self._make_volatile(),
         )
@@ -163,6 +164,12 @@ class Namespace:
                     shards = shard = noted  # and one less, below
             shard -= 1
         return shards
+
+    async def _must_be_new(self) -> None:
+        """A namespace without its first shard: what is made after that must not be there. Raises `LogCorrupted`."""
+        later = (self._layout.artifacts, self._layout.snapshots)
+        if any([await self._info(stream) for stream in later]) and await self._noted(0) is None:
+            await self._must_be(0)
 
     async def _must_be(self, shard: int) -> None:
         """A shard of a namespace that was made whole: one that is gone must not begin anew. Raises `LogCorrupted`."""

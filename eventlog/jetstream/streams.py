@@ -33,11 +33,12 @@ _ACKS = msgspec.json.Decoder(_Ack)
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A stored message."""
+    """A stored message. `timers`: how many schedules follow it, as far as `read_stream` has read it."""
 
     subject: bytes
     position: int
     data: bytes
+    timers: int = 0
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -70,8 +71,7 @@ async def read_page(
     wire: Wire, stream: str, subject: bytes, after: int = 0, count: int = PAGE_MESSAGES
 ) -> Page:
     """The next messages behind position `after` on a subject, which may have wildcards. Raises `LogUnavailable`."""
-    body = {"seq": after + 1, "next_by_subj": subject.decode(), "batch": count, "max_bytes": PAGE_BYTES}
-    replies = await wire.request_many(b"$JS.API.DIRECT.GET." + stream.encode(), msgspec.json.encode(body))
+    replies = await _page(wire, stream, subject, after, count)
     end = replies.pop()
     _check(end)
     messages = [_message(reply) for reply in replies]
@@ -80,6 +80,11 @@ async def read_page(
     if exhausted:  # it skips what it cannot read, but has counted it
         return Page(messages, more=False, unreadable=left)
     return Page(messages, more=left > 0)
+
+
+async def _page(wire: Wire, stream: str, subject: bytes, after: int, count: int) -> list[Reply]:
+    body = {"seq": after + 1, "next_by_subj": subject.decode(), "batch": count, "max_bytes": PAGE_BYTES}
+    return await wire.request_many(b"$JS.API.DIRECT.GET." + stream.encode(), msgspec.json.encode(body))
 
 
 async def read_all(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:
@@ -91,6 +96,23 @@ async def read_all(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Mes
             yield message
             after = message.position
         more = page.more
+
+
+async def read_stream(wire: Wire, stream: str, subject: bytes, after: int = 0) -> AsyncIterator[Message]:
+    """All messages behind `after`, also behind what the server cannot read, with the schedules that they announce.
+
+    Raises `LogUnavailable`.
+    """
+    while True:
+        replies = await _page(wire, stream, subject, after, PAGE_MESSAGES)
+        _check(replies.pop())
+        if not replies:
+            return
+        for header, data in replies:
+            message = _message((header, data))
+            timers = headers.number(header, headers.TIMERS)
+            yield msgspec.structs.replace(message, timers=timers) if timers else message
+            after = message.position
 
 
 async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:

@@ -68,6 +68,7 @@ def test_doctor_finds_a_healthy_project_healthy(own: Project) -> None:
         "JetStream": "ok",
         "sync": "ok",
         "streams": "ok",
+        "losses": "ok",
         "disk": "ok",
     }
     assert "made-up" not in done.out
@@ -100,6 +101,26 @@ async def test_doctor_finds_a_stream_that_drops_events_or_is_not_compressed_as_i
     assert done.code == 1
     assert f"the stream {name} drops events: max_msgs is 10" in done.out
     assert f"the stream {name} has compression 'none', not 's2'" in done.out
+
+
+async def test_a_run_that_is_gone_as_a_whole_is_named_by_verify_doctor_and_monitor(project: Project) -> None:
+    project.run("run", "project_agents:helper", "question")
+    run = project.only_run()
+    assert project.run("events", "verify", "--all", "--json").document["whole"] is True
+    connection = await nats.connect(project.environ["NATS_URL"])
+    layout, shard = Layout(project.environ["FOLDLOG_NAMESPACE"]), shard_in(run) or 0
+    stream = layout.shard(shard)
+    await connection.jetstream().purge_stream(stream, subject=f"{layout.prefix(shard)}.run.>")
+    await connection.close()
+    checked = project.run("events", "verify", "--all", "--json")
+    assert (checked.code, checked.document["whole"], checked.document["runs"]) == (1, False, 0)
+    assert {loss["stream"] for loss in checked.document["losses"]} == {stream}
+    assert [missing["run"] for missing in checked.document["missing_runs"]] == [run]
+    for command in (("events", "verify", "--all"), ("doctor",), ("monitor", "--once")):
+        told = project.run(*command)
+        assert told.code == 1
+        assert f"shard {shard} (stream {stream})" in told.out
+        assert f"{run} (in seal 1 of shard {shard})" in " ".join(told.out.split())
 
 
 async def test_doctor_wakes_a_run_whose_wake_up_was_lost(

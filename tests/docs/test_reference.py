@@ -296,7 +296,7 @@ def test_every_stream_and_subject_prefix_is_described() -> None:
     layout = Layout("NS")
     configs = (
         layout.shard_config(0, 1, 1),
-        layout.artifacts_config(1),
+        layout.artifacts_config(1, 1),
         layout.leases_config(1),
         layout.drafts_config(),
     )

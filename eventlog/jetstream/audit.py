@@ -1,0 +1,314 @@
+"""The audit of a namespace: every position that a stream has given out is there, or is known to have been removed.
+
+NATS drops what it cannot read, and says so in its log at best. What is removed by us are schedules alone, and each is
+announced by the message before it. So a missing position is a loss. What a stream has lost at its end, and given out
+again, is found by the seals of the shard (`seals`), which lie in another stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from ..commits import decode, digest_of_bytes, is_intact
+from ..losses import Audit, Loss, MissingRun
+from ..offload import references
+from .layout import SHARDS_KEY, Layout
+from .seals import Reckoning, Seal, read_seals
+from .streams import Message, read_all, read_stream, store
+from .wire import Refused, Wire
+
+_STREAM_NOT_FOUND = 10059
+_NAMED = re.compile(rb'"run":"([A-Za-z0-9_-]{1,64})"')
+_CHILD = re.compile(rb'"child_run":"([A-Za-z0-9_-]{1,64})"')
+_BEHIND_EVENTS = b',"path":"'
+_REFERENCE = re.compile(rb'"\$artifact":"([0-9a-f]{64})"')
+_COMMITS = {b"run", b"lane", b"key", b"breaker", b"slots"}
+_KNOWN_BY = {
+    b"wake": "a wake-up",
+    b"due": "a wake-up",
+    b"key": "an idempotency key",
+    b"lane": "a session",
+    b"slots": "the slots of its agent",
+}
+LAG_ATTEMPTS, LAG_S = 20, 0.1
+_GONE = "what was stored there is gone"
+
+
+class _State(msgspec.Struct, frozen=True):
+    last_seq: int
+
+
+class _Config(msgspec.Struct, frozen=True):
+    metadata: dict[str, str] = {}
+
+
+class _Info(msgspec.Struct, frozen=True):
+    state: _State
+    config: _Config
+
+
+class _Names(msgspec.Struct, frozen=True):
+    total: int = 0
+    streams: list[str] | None = None
+
+
+class _Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """Positions that are known to be gone, and why."""
+
+    first: int
+    last: int
+    why: str
+
+
+_ENCODER = msgspec.json.Encoder()
+_ACCEPTED = msgspec.json.Decoder(_Accepted)
+ACCEPTED_BY_OPERATOR = "an operator accepted their loss"
+
+
+async def audit(wire: Wire, layout: Layout, shards: int) -> Audit:
+    """Read all that a namespace holds and account for it. Raises `LogUnavailable`."""
+    return await _Auditor(wire, layout, shards).audit()
+
+
+async def accept(wire: Wire, layout: Layout, losses: tuple[Loss, ...]) -> None:
+    """Note in the log that these losses are known. Raises `LogUnavailable`."""
+    for loss in losses:
+        note = _Accepted(first=loss.first, last=loss.last, why=ACCEPTED_BY_OPERATOR)
+        await store(wire, layout.loss(loss.stream), _ENCODER.encode(note))
+
+
+async def namespaces(wire: Wire) -> dict[str, int]:
+    """The namespaces of which the server holds a stream, and how many shards each was made with."""
+    found: dict[str, int] = {}
+    for stream in await _streams(wire):
+        match = re.fullmatch(r"FL_(.+)_(?:[0-9a-f]{2}|artifacts)", stream)
+        if match is not None and match[1] not in found:
+            noted = (await wire.api(f"STREAM.INFO.{stream}", None, _Info)).config.metadata.get(SHARDS_KEY, "")
+            if noted.isdigit():
+                found[match[1]] = int(noted)
+    return found
+
+
+async def _streams(wire: Wire) -> list[str]:
+    names: list[str] = []
+    while True:
+        page = await wire.api("STREAM.NAMES", {"offset": len(names)}, _Names)
+        names += page.streams or []
+        if not page.streams or len(names) >= page.total:
+            return names
+
+
+class _Auditor:
+    def __init__(self, wire: Wire, layout: Layout, shards: int) -> None:
+        self._wire, self._layout, self._shards = wire, layout, shards
+        self._losses: list[Loss] = []
+        self._accepted: list[Loss] = []
+        self._there: set[str] = set()
+        self._named: dict[str, str] = {}
+        self._artifacts: set[str] = set()
+        self._has_artifacts = True
+        self._referring: list[tuple[int, Message]] = []
+        self._positions = 0
+        self._noted: dict[str, list[tuple[int, int]]] = {}
+
+    async def audit(self) -> Audit:
+        await self._audit_artifacts()
+        sealed = [await self._audit_shard(shard) for shard in range(self._shards)]
+        self._check_references()
+        missing = [
+            MissingRun(run=run, known_by=by) for run, by in self._named.items() if run not in self._there
+        ]
+        return Audit(
+            losses=tuple(_joined(self._losses)),
+            accepted=tuple(self._accepted),
+            missing=tuple(missing) if self._losses or self._accepted else (),
+            positions=self._positions,
+            sealed=tuple(sealed),
+        )
+
+    # ---- the artifacts
+
+    async def _audit_artifacts(self) -> None:
+        stream, position = self._layout.artifacts, 0
+        last = await self._last(stream)
+        self._has_artifacts = last is not None
+        if last is None:
+            self._lost(stream, None, 0, 0, "the stream is gone, with all large values and seals")
+            return
+        await self._read_notes()
+        async for message in read_stream(self._wire, stream, self._layout.all_artifacts):
+            if message.position > position + 1:
+                self._lost(stream, None, position + 1, message.position - 1)
+            position = message.position
+            self._artifacts.add(message.subject.split(b".")[2].decode())
+        if position < last:
+            self._lost(stream, None, position + 1, last)
+        self._positions += last
+
+    def _check_references(self) -> None:
+        """Large values that commits refer to are there."""
+        for shard, message in self._referring:
+            subject = self._layout.parse(shard, message.subject)
+            for digest in references(decode(message.data).events):
+                if digest not in self._artifacts:
+                    problem = f"run {subject.id} refers to artifact {digest}, which is gone"
+                    self._lost(self._layout.shard(shard), shard, message.position, message.position, problem)
+
+    # ---- a shard
+
+    async def _audit_shard(self, shard: int) -> int:
+        """Account for the positions of a shard that are given out by now; returns how far it is sealed."""
+        stream = self._layout.shard(shard)
+        seals = [each async for each in self._seals(shard)]
+        last = await self._last(stream)
+        if last is None:
+            self.lost(seals, shard, 0, 0, "the stream is gone")
+            return 0
+        scan = _Scan(self, self._layout, shard, seals)
+        for _ in range(LAG_ATTEMPTS):
+            async for message in read_stream(
+                self._wire, stream, self._layout.everything(shard), scan.read_to
+            ):
+                scan.take(message)
+                self._know(shard, message)
+                if message.position >= last:
+                    break
+            if scan.read_to >= last or not self._wire.clustered:
+                break
+            await asyncio.sleep(LAG_S)  # the replica that answers may be behind
+        scan.end(last)
+        self._positions += last
+        return seals[-1].last if seals else 0
+
+    async def _seals(self, shard: int) -> AsyncIterator[Seal]:
+        number, digest = 0, ""
+        if not self._has_artifacts:
+            return
+        async for message, seal in read_seals(self._wire, self._layout, shard):
+            if seal is None or seal.number != number + 1 or seal.before != digest or seal.shard != shard:
+                problem = f"it is not the seal that follows seal {number} of shard {shard}"
+                self._lost(self._layout.artifacts, None, message.position, message.position, problem)
+            if seal is not None:
+                number, digest = seal.number, digest_of_bytes(message.data)
+                yield seal
+
+    def _know(self, shard: int, message: Message) -> None:
+        """Note which run is there, and which ones are named."""
+        kind, _, rest = message.subject.removeprefix(self._layout.everything(shard)[:-1]).partition(b".")
+        if kind in _COMMITS and not is_intact(message.data):
+            problem = f"the commit of {kind.decode()} {rest.decode()} does not match its checksum"
+            self._lost(self._layout.shard(shard), shard, message.position, message.position, problem)
+        elif kind == b"run":
+            run = rest.rpartition(b".")[2].decode()
+            self._there.add(run)
+            if any(each.decode() not in self._artifacts for each in _REFERENCE.findall(message.data)):
+                self._referring.append((shard, message))
+            for child in _CHILD.findall(message.data):
+                self._named.setdefault(child.decode(), f"its parent {run}")
+        elif kind in {b"wake", b"due"}:
+            self._named.setdefault(rest.rpartition(b".")[2].decode(), _KNOWN_BY[kind])
+        elif kind in _KNOWN_BY:
+            for run in _NAMED.findall(message.data.rpartition(_BEHIND_EVENTS)[0]):
+                self._named.setdefault(run.decode(), _KNOWN_BY[kind])
+
+    def _name_sealed(self, seals: list[Seal], first: int, last: int) -> None:
+        """The runs of all seals that reach into these positions."""
+        for seal in seals:
+            if seal.first <= last and seal.last >= first:
+                for run in seal.runs:
+                    self._named[run] = f"seal {seal.number} of shard {seal.shard}"
+
+    # ---- what is told
+
+    async def _last(self, stream: str) -> int | None:
+        try:
+            return (await self._wire.api(f"STREAM.INFO.{stream}", None, _Info)).state.last_seq
+        except Refused as refused:
+            if refused.err_code == _STREAM_NOT_FOUND:
+                return None
+            raise
+
+    async def _read_notes(self) -> None:
+        """Read which losses are known."""
+        async for message in read_all(self._wire, self._layout.artifacts, self._layout.loss(">")):
+            with contextlib.suppress(msgspec.MsgspecError):
+                note = _ACCEPTED.decode(message.data)
+                self._noted.setdefault(message.subject.split(b".")[3].decode(), []).append(
+                    (note.first, note.last)
+                )
+
+    def is_noted(self, shard: int, first: int, last: int) -> bool:
+        """Whether it is known that something is gone in these positions of a shard."""
+        noted = self._noted.get(self._layout.shard(shard), [])
+        return any(begin <= last and end >= first for begin, end in noted)
+
+    def _lost(self, stream: str, shard: int | None, first: int, last: int, problem: str = _GONE) -> None:
+        loss = Loss(stream=stream, shard=shard, first=first, last=last, problem=problem)
+        known = any(begin <= first and last <= end for begin, end in self._noted.get(stream, []))
+        (self._accepted if known else self._losses).append(loss)
+
+    def lost(self, seals: list[Seal], shard: int, first: int, last: int, problem: str = _GONE) -> None:
+        """Tell a loss in a shard, and name the runs that were there."""
+        self._name_sealed(seals, first, last)
+        self._lost(self._layout.shard(shard), shard, first, last, problem)
+
+
+def _joined(losses: list[Loss]) -> list[Loss]:
+    """Losses of the same kind that follow one another as one."""
+    joined: list[Loss] = []
+    for loss in losses:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and before.last
+            and loss == msgspec.structs.replace(before, first=before.last + 1, last=loss.last)
+        ):
+            joined[-1] = msgspec.structs.replace(before, last=loss.last)
+        else:
+            joined.append(loss)
+    return joined
+
+
+class _Scan:
+    """The positions of one shard in order, compared with its seals."""
+
+    def __init__(self, auditor: _Auditor, layout: Layout, shard: int, seals: list[Seal]) -> None:
+        self._auditor, self._shard, self._seals = auditor, shard, seals
+        self._left = iter(seals)
+        self._seal = next(self._left, None)
+        self._reckoning = Reckoning(layout, shard)
+        self._whole = True
+        self.read_to = 0
+
+    def take(self, message: Message) -> None:
+        """The next message."""
+        while self._seal is not None and message.position > self._seal.last:
+            self._close(self._seal)
+        self._tell(self._reckoning.take(message))
+        self.read_to = message.position
+
+    def end(self, last: int) -> None:
+        """No message follows, and the server has given out positions up to `last`."""
+        while self._seal is not None:
+            self._close(self._seal)
+        self._tell(self._reckoning.gap(last))
+
+    def _tell(self, gap: tuple[int, int] | None) -> None:
+        if gap is not None:
+            self._whole = False
+            self._auditor.lost(self._seals, self._shard, *gap)
+
+    def _close(self, seal: Seal) -> None:
+        """What lies up to the end of a seal was taken: it should be what was sealed."""
+        self._tell(self._reckoning.gap(seal.last))
+        found = self._reckoning.seal(seal.shard, seal.number, seal.before, seal.last)
+        if self._whole and found != seal and not self._auditor.is_noted(self._shard, seal.first, seal.last):
+            problem = f"they do not hold what seal {seal.number} says was there ({seal.messages} messages, "
+            problem += f"{len(seal.runs)} runs); the stream has lost its end and was written anew"
+            self._auditor.lost(self._seals, self._shard, seal.first, seal.last, problem)
+        self._seal, self._whole = next(self._left, None), True
