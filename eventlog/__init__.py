@@ -39,6 +39,7 @@ from .errors import (
     RunFailed,
     RunFinished,
     RunNotFound,
+    RunPurged,
     SessionBusy,
     UnsupportedByExecutor,
 )
@@ -272,6 +273,7 @@ __all__ = [
     "RunFailed",
     "RunFinished",
     "RunNotFound",
+    "RunPurged",
     "Selector",
     "SessionBusy",
     "Shard",

@@ -12,6 +12,7 @@ FoldlogError                    catch this to catch everything of ours
 ├── LogCorrupted                the log is damaged at the named revision; nothing was skipped
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
 ├── RunNotFound                 no run has this id in this namespace
+│   └── RunPurged               the run was there and has been purged; its idempotency key stays taken
 ├── RunConflict                 the id or idempotency key belongs to a run with another input (run_id)
 ├── RunFinished                 the run is over: start a new one
 ├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
@@ -154,6 +155,17 @@ class PayloadTooLarge(FoldlogError):
 
 class RunNotFound(FoldlogError):
     """No run with this id exists in the namespace."""
+
+
+class RunPurged(RunNotFound):
+    """The run that a key belongs to is not in the log any more. Attributes: `run_id`, `key`."""
+
+    def __init__(self, run_id: str, key: str) -> None:
+        super().__init__(
+            f"run {run_id}, which {key!r} belongs to, was purged from the log. It is not started again: "
+            "import it from an archive, or choose another id or key"
+        )
+        self.run_id, self.key = run_id, key
 
 
 class RunConflict(FoldlogError):

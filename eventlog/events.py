@@ -757,21 +757,30 @@ class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
 class LaneUpdated(Event, frozen=True, kw_only=True, tag="lane_updated"):
     """The whole queue of a lane, head first, so that the last commit of a lane tells all.
 
-    `dropped` names runs that are taken out of the history of the lane's session from here on.
+    `dropped` names runs that are taken out of the history of the lane's session from here on, `purged` those that were
+    in the lane and are not in the log any more, `imported` those that come from an archive, where they had ended.
     """
 
     queue: list[LaneEntry]
     dropped: list[str] = []
+    purged: list[str] = []
+    imported: list[str] = []
 
 
 class KeyRecorded(Event, frozen=True, kw_only=True, tag="key_recorded"):
-    """An idempotency key (or a run id chosen by the caller) belongs to this run."""
+    """An idempotency key (or a run id chosen by the caller) belongs to this run of this agent.
+
+    `submission` is what is to be stored if the run is not there; once it is, the key is recorded again as `stored`, so
+    that a run which is missing is known to have been purged.
+    """
 
     key: str
     run: str
     shard: int
     input_digest: str
+    agent_name: str = ""
     submission: Json = None
+    stored: bool = False
 
 
 class BreakerUpdated(Event, frozen=True, kw_only=True, tag="breaker_updated"):

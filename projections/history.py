@@ -51,9 +51,10 @@ class PastTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """The turns of a conversation, oldest first."""
+    """The turns of a conversation, oldest first. `purged`: runs that belong to it and are not in the log any more."""
 
     turns: tuple[PastTurn, ...] = ()
+    purged: tuple[str, ...] = ()
 
     def raw_items(self) -> tuple[Message, ...]:
         """Every message as it was."""
@@ -135,6 +136,11 @@ class TurnState(msgspec.Struct):
     output: str = ""
     """The output, where the log says it apart from what was said: that of a coordinator, or an answer in two parts."""
     calls: dict[str, tuple[CallRequest, ToolResult | None]] = {}
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything of the run was read."""
+        return bool(self.run)
 
     @property
     def over(self) -> bool:

@@ -25,12 +25,14 @@ from ..eventlog.errors import (
     RunConflict,
     RunNotFound,
 )
-from ..eventlog.events import ApprovalRequested, Event, Memoized, ToolResult, Unknown, is_terminal
+from ..eventlog.events import ApprovalRequested, Event, Memoized, Submitted, ToolResult, Unknown, is_terminal
 from ..eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject_token
 from ..eventlog.offload import references, restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
 from ..projections.retrieval import OFFLOADED
 from ..runtime import offloading
+from ..runtime.keys import check_keys, restore_keys
+from ..runtime.sessions import restore_turns
 from .trace import Trace, family_of, find_run, trace_of
 
 T = TypeVar("T")
@@ -332,14 +334,23 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
     """Store the archive's runs in a log, byte for byte.
 
     A run that the log has with the same bytes (or with more behind them) is skipped, one of which it has the beginning
-    is completed. Nobody is woken: what was open when it was exported stays a record until somebody drives it; one of a
-    session stays one, since the lane's queue is no part of the archive.
-    Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise; `ConfigError` for
-    artifacts that neither the archive nor the log has.
+    is completed. Idempotency keys lead to their runs again, and finished runs count among the turns of their sessions.
+    Nobody is woken: what was open when it was exported stays a record until somebody drives it; one of a session stays
+    one, since the lane's queue is no part of the archive.
+    Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise, or whose key belongs to
+    another run here; `ArchiveInvalid`; `ConfigError` for artifacts that neither the archive nor the log has.
     """
     archive.vet()
-    runs = archive.runs
-    known = {subject: await _known(log, subject, commits) for subject, commits in runs.items()}
+    open_runs = set(check(archive).open)
+    runs, roots = archive.runs, _roots(archive)
+    lanes = {root: submitted.lane for root, submitted in roots.items()}
+    known = {
+        subject: await _known(log, subject, commits, lanes.get(subject.root))
+        for subject, commits in runs.items()
+    }
+    targets = {subject.id: target for subject, (target, _there, _position) in known.items()}
+    keyed = [(targets[root], submitted) for root, submitted in roots.items()]
+    await check_keys(log, keyed)
     await _check_artifacts(archive, log)
     for data in archive.artifacts.values():
         await log.artifacts.put(data)
@@ -354,15 +365,35 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
         position = await _append(log, CommitWrite(target, At(position), stored.data))
         known[subject] = target, there, position
         written += 1
+    await restore_keys(log, keyed)
+    for lane in dict.fromkeys(lane for lane in lanes.values() if lane is not None):
+        ended = [root for root in roots if lanes[root] == lane and root not in open_runs]
+        await restore_turns(log, lane, ended)
     added = tuple(subject.id for subject, commits in runs.items() if known[subject][1] < len(commits))
     skipped = tuple(subject.id for subject in runs if subject.id not in added)
     return Imported(runs=added, skipped=skipped, commits=written, artifacts=len(archive.artifacts))
 
 
-async def _known(log: Log, subject: Subject, commits: tuple[Stored, ...]) -> tuple[Subject, int, int]:
+def _roots(archive: Archive) -> dict[str, Submitted]:
+    """How each run that no other run started was submitted, by its id, in the order of the archive."""
+    roots: dict[str, Submitted] = {}
+    for stored in archive.stored:
+        if stored.subject.id == stored.subject.root not in roots:
+            first = decode(stored.data).events[0]
+            if isinstance(first, Submitted):
+                roots[stored.subject.id] = first
+    return roots
+
+
+async def _known(
+    log: Log, subject: Subject, commits: tuple[Stored, ...], lane: str | None
+) -> tuple[Subject, int, int]:
     """Where a run goes, how many of its commits are there, and the position of the last of them."""
     shards = log.events.shards
-    shard = subject.shard if subject.shard < shards else shard_of(subject.root, shards)
+    if lane is not None:  # a lane and its runs share a shard
+        shard = shard_of(lane, shards)
+    else:
+        shard = subject.shard if subject.shard < shards else shard_of(subject.root, shards)
     target = msgspec.structs.replace(subject, shard=shard)
     existing = [stored async for stored in log.events.read(target)]
     elsewhere = await log.events.find(shard, subject.id)

@@ -481,7 +481,7 @@ def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
         case MessageInjected() if event.content != facts.queue[0][0]:
             yield "message_injected is not the message that was queued first", facts.queue[0][1]
         case Status(status="completed") if event.reason != "budget_limit":
-            if facts.queue:
+            if facts.queue and facts.steps < facts.max_steps:
                 yield "the run completes with a queued message", facts.queue[0][1]
             if facts.injected is not None:
                 yield "the run completes without a step for an injected message", facts.injected

@@ -37,6 +37,7 @@ from ..eventlog.events import (
     Usage,
     is_terminal,
 )
+from ..runtime.rules import Rules
 
 CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 """Events that belong to a tool call when they name one; forwarded and child events do so too."""
@@ -99,6 +100,7 @@ class RunFacts:
         self.lapsed_pauses = 0
         self.owes: tuple[str, int] | None = None
         self.queue: list[tuple[str, int]] = []
+        self.max_steps = Rules().max_steps
         self.injected: int | None = None
         self.iteration: int | None = None
         self.iteration_revision = 0
@@ -128,6 +130,8 @@ class RunFacts:
         match event:
             case Submitted():
                 self.kind = event.kind
+                limit = event.config.get("max_steps")
+                self.max_steps = limit if isinstance(limit, int) else Rules().max_steps
             case Claimed():
                 self.epoch, self.claimed = event.epoch, revision
                 self.result_at = None

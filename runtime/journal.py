@@ -6,8 +6,10 @@ approvers, injectors, submitters (protocol.md section A).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -30,7 +32,7 @@ from ..eventlog.events import (
     ToolResult,
     is_terminal,
 )
-from ..eventlog.names import lane_subject
+from ..eventlog.names import lane_subject, run_subject
 from ..eventlog.offload import has_large, has_references, put_aside, restore, spill
 from ..eventlog.ports import (
     COMMIT_BYTES_MAX,
@@ -51,12 +53,15 @@ from . import offloading
 from .register import read_register, register_write
 from .rules import Rules, rules_of_run
 
+logger = logging.getLogger("foldlog.journal")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 OUTAGE_POLL_S = 0.25
 STALE_READ_S = 0.1
 REFUSALS_MAX = 50
 """A read from a replica may be a moment behind the refusal; five seconds behind it is not."""
+PURGED_LOOKS = 7
 DECISIONS_MAX = 64
 """How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
 
@@ -464,6 +469,50 @@ async def _lane_write(
     return register_write(log, subject, head, LaneUpdated(queue=after)), before, after, head.rev + 1
 
 
+async def purged(log: Log, runs: Sequence[Subject]) -> list[Subject]:
+    """Those of these runs, which were stored once, that are not in the log any more.
+
+    A read may be stale, so it takes six seconds to say so of a run.
+    """
+    missing = list(runs)
+    for look in range(PURGED_LOOKS):
+        if look:
+            await log.clock.sleep(STALE_READ_S * 2 ** (look - 1))
+        heads = await asyncio.gather(*(log.events.head(run) for run in missing))
+        missing = [run for run, head in zip(missing, heads, strict=True) if head is None]
+        if not missing:
+            break
+    return missing
+
+
+async def drop_purged_head(log: Log, lane: str) -> bool:
+    """Take the run at the head out of its lane if it was purged, and wake the next; whether the lane has changed.
+
+    A run enters its lane in the batch that stores it, so one that is not there was purged.
+    """
+    subject, head, queue = await read_lane(log, lane)
+    if not queue or not await purged(log, [run_subject(subject.shard, queue[0].run, queue[0].run)]):
+        return False
+    gone, *after = queue
+    event = LaneUpdated(queue=after, purged=[gone.run])
+    wakes = [WakeWrite(_wakeup_of(after[0], subject.shard, head.rev + 1))] if after else []
+    with contextlib.suppress(Conflict, AppendUnsure):  # somebody else has changed it: it is read anew
+        await log.events.append(register_write(log, subject, head, event), *wakes)
+        logger.warning("run %s was purged while it was open: it has left the lane %r", gone.run, lane)
+    return True
+
+
+def _wakeup_of(entry: LaneEntry, shard: int, lane_revision: int) -> Wakeup:
+    return Wakeup(
+        shard=shard,
+        agent=entry.agent,
+        root=entry.run,
+        run=entry.run,
+        cause=entry.revision,
+        lane_cause=lane_revision,
+    )
+
+
 async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
     """The writes that take a run out of its lane and wake the next one, if the run was at its head.
 
@@ -471,21 +520,14 @@ async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
     """
     write, before, after, revision = await _lane_write(log, lane, lambda q: [e for e in q if e.run != run])
     if before and before[0].run == run and after:
-        head = after[0]
-        wakeup = Wakeup(
-            shard=write.subject.shard,
-            agent=head.agent,
-            root=head.run,
-            run=head.run,
-            cause=head.revision,
-            lane_cause=revision,
-        )
-        return [write, WakeWrite(wakeup)]
+        return [write, WakeWrite(_wakeup_of(after[0], write.subject.shard, revision))]
     return [write]
 
 
 async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite, bool, int]:
     """The write that puts a run at the end of its lane; whether it is at the head then, and the lane's revision."""
+    while await drop_purged_head(log, lane):
+        pass
     write, _before, after, revision = await _lane_write(log, lane, lambda q: [*q, entry])
     return write, after[0].run == entry.run, revision
 
@@ -495,4 +537,6 @@ async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> boo
     _subject, head, queue = await read_lane(log, lane)
     if head.rev < lane_cause:
         return None
+    if queue and queue[0].run != run and await drop_purged_head(log, lane):
+        return await at_head_of_lane(log, lane, run, lane_cause)
     return bool(queue) and queue[0].run == run

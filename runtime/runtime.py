@@ -16,7 +16,6 @@ import msgspec
 from ..eventlog.clock import SystemClock
 from ..eventlog.errors import (
     ConfigError,
-    Conflict,
     LogUnavailable,
     RunCancelled,
     RunConflict,
@@ -24,10 +23,9 @@ from ..eventlog.errors import (
     RunFinished,
     RunNotFound,
 )
-from ..eventlog.events import ApprovalResolved, Event, ForkTools, KeyRecorded, Submitted, TokenUsage
+from ..eventlog.events import ApprovalResolved, Event, ForkTools, Submitted, TokenUsage
 from ..eventlog.names import (
     check_name,
-    key_subject,
     new_run_id,
     run_subject,
     shard_in,
@@ -56,14 +54,14 @@ from .fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin,
 from .fork_check import ForkCheck
 from .fork_plan import ForkPlan, plan_of
 from .fork_storage import store as store_fork
-from .journal import DECISIONS_MAX, STALE_READ_S, Journal, following
+from .journal import DECISIONS_MAX, Journal, following
 from .json_values import NotJson, as_stored
+from .keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
 from .local import LocalExecutor
 from .memory import memory_use
 from .opening import open_log, open_run_index
 from .owed import wakeup_for
 from .ralph import RalphLoop
-from .register import read_register, register_write
 from .registry import Registry
 from .resume_tokens import new_token, place_of
 from .rules import rules_of
@@ -225,9 +223,10 @@ class Runtime:
     ) -> RunHandle[OutputT]:
         """Store the run's first commit and get it driven; returns once it is stored.
 
-        The same `run_id` or `idempotency_key` with the same agent and input returns the same run, which is not driven
-        twice, but driven on if its first submitter is gone. Raises `RunConflict`
-        for another input, `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
+        The same `run_id` or `idempotency_key` with the same agent and input returns the same run, whatever the agent's
+        configuration is by now; it is not driven twice, but driven on if its first submitter is gone. Raises
+        `RunConflict` for another agent or input, `RunPurged` for a key whose run is not in the log any more,
+        `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
         asked = {"messages"} if messages else set[str]()
@@ -242,11 +241,15 @@ class Runtime:
             idempotency_key=idempotency_key,
         )
         self._check_memory(submitted, chosen)
-        subject, recorded = await self._place(submitted, run_id)
+        place = await self._place(submitted, run_id)
+        subject = place.subject
+        if place.stored:
+            await check_there(self.log, place)
         await self._be_present(chosen)
-        if not await chosen.submit(subject, recorded, agent):
+        if place.stored or not await chosen.submit(subject, place.submitted, agent):
             await self._same_run(subject, submitted)
             await chosen.drive(subject, agent)  # its first submitter may be gone
+        await note_stored(self.log, place)
         return RunHandle(self, subject.id, agent, subject)
 
     async def plan_fork(
@@ -303,12 +306,15 @@ class Runtime:
         now = self.log.clock.now()
         check = ForkCheck(self.registry, self.log, chosen, given)
         check.check(opening(origin, wish, submitted, "fork", now))
-        subject, recorded = await self._place(submitted, fork_id)
+        place = await self._place(submitted, fork_id)
+        subject = place.subject
+        if place.stored:
+            await check_there(self.log, place)
         shared = opening(origin, wish, submitted, subject.id, now)
         artifacts = archive.artifacts if archive is not None else None
-        if not await store_fork(self.log, subject, shared, self._host.lease_s, artifacts):
+        if place.stored or not await store_fork(self.log, subject, shared, self._host.lease_s, artifacts):
             existing = await self._state_of(subject)
-            if not same_fork(existing.submitted, recorded):
+            if not same_fork(existing.submitted, place.submitted):
                 raise RunConflict(
                     f"the run {subject.id} exists, and is not this fork; choose another id", run_id=subject.id
                 )
@@ -351,10 +357,9 @@ class Runtime:
             require(executor, frozenset({"memory"}))
             self.registry.memory(use.backend, self.log)
 
-    async def _place(self, submitted: Submitted, run_id: str | None) -> tuple[Subject, Submitted]:
-        """Where the run lies, and what is submitted there: that of whoever recorded the key first (rule 26)."""
+    async def _place(self, submitted: Submitted, run_id: str | None) -> Place:
+        """Where the run lies. Raises `RunConflict` for a key that belongs to another agent or input."""
         shards = self.log.events.shards
-        key = submitted.idempotency_key
         if run_id is not None:
             check_name("the run id", run_id)
         carried = shard_in(run_id) if run_id is not None else None
@@ -365,37 +370,9 @@ class Runtime:
         else:
             shard = shard_of(run_id or self.log.clock.new_id(), shards)
         name = run_id or new_run_id(shard, self.log.clock)
-        if key is None and (run_id is None or shards == 1):
-            return run_subject(shard, name, name), submitted
-        return await self._record_key(
-            f"key:{key}" if key is not None else f"run:{name}", shard, name, submitted
-        )
-
-    async def _record_key(
-        self, key: str, shard: int, name: str, submitted: Submitted
-    ) -> tuple[Subject, Submitted]:
-        subject = key_subject(key, self.log.events.shards)
-        for attempt in range(DECISIONS_MAX):
-            if attempt > 1:  # a read may be stale: give it the time to be fresh
-                await self.log.clock.sleep(STALE_READ_S)
-            head, events = await read_register(self.log, subject)
-            if events:
-                record = next(event for event in events if isinstance(event, KeyRecorded))
-                original = msgspec.convert(record.submission, Submitted)
-                _refuse_other(
-                    original, submitted, record.run, f"{key.partition(':')[2]!r} belongs to run {record.run}"
-                )
-                return run_subject(record.shard, record.run, record.run), original
-            event = KeyRecorded(
-                key=key,
-                run=name,
-                shard=shard,
-                input_digest=submitted.input_digest,
-                submission=msgspec.to_builtins(submitted),
-            )
-            with contextlib.suppress(Conflict):
-                await self.log.events.append(register_write(self.log, subject, head, event))
-        raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
+        run = run_subject(shard, name, name)
+        key = key_of(submitted, name, shards, chosen=run_id is not None)
+        return await take_key(self.log, key, run, submitted) if key else Place(run, submitted)
 
     async def _state_of(self, subject: Subject) -> RunState:
         return await Journal(self.log, subject).load()
@@ -403,7 +380,9 @@ class Runtime:
     async def _same_run(self, subject: Subject, submitted: Submitted) -> None:
         state = await self._state_of(subject)
         if state.submitted is not None:
-            _refuse_other(state.submitted, submitted, subject.id, f"the run {subject.id} exists")
+            existing = state.submitted
+            what = f"the run {subject.id} exists"
+            refuse_other(agent_of(existing), existing.input_digest, submitted, subject.id, what)
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
@@ -854,12 +833,3 @@ def _seconds(variable: str, default: float) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(f"{variable} must be a number of seconds, not {text!r}") from None
-
-
-def _refuse_other(existing: Submitted, asked: Submitted, run_id: str, what: str) -> None:
-    if existing.config_digest != asked.config_digest:
-        raise RunConflict(
-            f"{what} with another agent or configuration; choose another id or key", run_id=run_id
-        )
-    if existing.input_digest != asked.input_digest:
-        raise RunConflict(f"{what} with another input; choose another id or key", run_id=run_id)

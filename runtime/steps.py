@@ -119,7 +119,7 @@ def complete(turn: Turn) -> None:
             turn.fail("loop_detected", times, recoverable=False, step=None)
     elif cut == "malformed_call":
         turn.add(OutputRejected(message=CALL_AGAIN, reason="call"))
-    elif not state.queue:
+    elif not state.queue or state.step >= rules.max_steps:
         _answered(turn, cut)
 
 

@@ -47,8 +47,8 @@ def submitted_event(
     extra = _json_object("metadata", {} if metadata is None else metadata)
     run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
     config = runnable.submission_config(run)
-    what = {"config": config, "input": input, "messages": history, "session": session, "metadata": extra}
-    size = len(canonical_json(what))
+    asked = {"input": input, "messages": history, "session": session, "metadata": extra}
+    size = len(canonical_json({"config": config, **asked}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
             "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
@@ -58,7 +58,7 @@ def submitted_event(
         config=config,
         config_digest=sha256_hex(canonical_json(config)),
         input=input,
-        input_digest=sha256_hex(canonical_json(what)),
+        input_digest=sha256_hex(canonical_json({"kind": runnable.kind, "agent": runnable.name, **asked})),
         messages=history,
         session=session,
         metadata=extra,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Sequence
 
 from ..errors import AppendUnsure
 from ..ports import Delivery, Wakeup, WakeWrite
@@ -13,10 +14,13 @@ from .layout import Layout
 from .puller import Puller, Source
 from .wire import Done, Unanswered, Wire
 
+CONSUMERS_AT_ONCE = 16
+_TOLD_EVERY = 100
 _ACK_PREFIX = "$JS.ACK."
 _ACK_ATTEMPTS = 2
 _ACK_WAIT_S = 1.0
 _NS = 1_000_000_000
+_log = logging.getLogger(__name__)
 
 
 class JetStreamWakeups:
@@ -39,7 +43,7 @@ class JetStreamWakeups:
         What was delivered here and not taken goes back when the context is left, and when nobody asks for the next.
         """
         keys = [(shard, agent) for shard in range(self._events.shards) for agent in sorted(agents)]
-        await asyncio.gather(*(self._make_consumer(shard, agent) for shard, agent in keys))
+        await self._make_consumers(keys)
         puller = Puller(
             self._wire, [Source(self._layout.shard(s), s, agent) for s, agent in keys], self._make_consumer
         )
@@ -47,6 +51,23 @@ class JetStreamWakeups:
             yield puller
         finally:
             await puller.aclose()
+
+    async def _make_consumers(self, keys: Sequence[tuple[int, str]]) -> None:
+        """Make so many at once that a server answers each in time; one that it did not answer is made again."""
+        places, made = asyncio.Semaphore(CONSUMERS_AT_ONCE), 0
+
+        async def make(shard: int, agent: str) -> None:
+            nonlocal made
+            async with places:
+                try:
+                    await self._make_consumer(shard, agent)
+                except Unanswered:
+                    await self._make_consumer(shard, agent)
+            made += 1
+            if made % _TOLD_EVERY == 0:
+                _log.info("%d of %d consumers of wake-ups are there", made, len(keys))
+
+        await asyncio.gather(*(make(shard, agent) for shard, agent in keys))
 
     async def _make_consumer(self, shard: int, agent: str) -> None:
         """Make the consumer, or set its `ack_wait`: the last one who says wins."""

@@ -257,6 +257,14 @@ def test_max_steps_is_an_error_behind_the_last_step() -> None:
     assert story.types[-3:] == ["step(completed)", "error", "status(error)"]
 
 
+def test_a_message_that_comes_while_the_last_allowed_step_answers_leaves_the_answer_standing() -> None:
+    story = Story(CLAIM, PREPARED)
+    for step in (1, 2):
+        story.tell(replies("look", step=step), returns(f"{step}-0-look", step=step))
+    story.tell(Inject("and?"), replies(text="done", step=3))
+    assert story.types[-2:] == ["step(completed)", "status(completed)"]
+
+
 def test_a_queued_message_keeps_a_run_from_completing() -> None:
     story = Story(CLAIM, PREPARED, Inject("and?"), replies(text="done"))
     assert story.types == [
