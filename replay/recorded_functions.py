@@ -15,6 +15,7 @@ from ..projections.run_state import RunState
 from ..runtime.agent import Agent
 from ..runtime.coordinate import COORDINATORS
 from ..runtime.effects import Evaluate
+from ..runtime.lacking import functions_asked
 from ..runtime.runnable import Runnable
 
 Values = dict[tuple[str, str, str], list[Evaluated]]
@@ -47,6 +48,11 @@ class RecordedRunnable:
         self.members: Mapping[str, Runnable[Any]] = {
             name: recorded(member, values) for name, member in runnable.members.items()
         }
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """All that its configuration asks for: what is not recorded is named when it is asked."""
+        return functions_asked(self._runnable)
 
     def parse_output(self, value: Any) -> Any:
         """As the runnable does."""

@@ -165,6 +165,11 @@ class Agent(Generic[OutputT]):
         """An agent has none: its sub-agents are started by tool calls."""
         return {}
 
+    @property
+    def functions(self) -> frozenset[str]:
+        """An agent has none: its configuration names no functions."""
+        return frozenset()
+
     def capabilities(self) -> frozenset[str]:
         """What an executor must be able to do for it."""
         return capabilities_needed(self.config)

@@ -22,7 +22,6 @@ from .approving import effective_arguments
 from .arguments import value_problem
 from .kinds import runnable_of
 from .nearest import unknown
-from .ralph.loop import RalphLoop
 from .runnable import Runnable
 from .subagents import PARALLEL
 from .swarm.flow import tests_in
@@ -86,7 +85,7 @@ class _Check:
 
     def _members(self, state: RunState, stored: Runnable[Any], live: Runnable[Any]) -> None:
         """The functions and members of what coordinates others, as far down as it is stored."""
-        for name in sorted(_functions(stored) - _functions(live, here=True)):
+        for name in sorted(functions_asked(stored) - live.functions):
             raise NotRegistered(f"{live.kind} {state.path!r}: there is no function {name!r} in this process")
         for name, member in stored.members.items():
             if name not in live.members:
@@ -166,15 +165,11 @@ def _misfit(state: RunState, call: CallState, stored: ToolSpec, now: ToolSpec) -
     return value_problem(arguments, now.parameters)
 
 
-def _functions(runnable: Runnable[Any], *, here: bool = False) -> frozenset[str]:
-    """The functions that a configuration asks, by name; those that this process can ask, if the runnable is `here`."""
-    if isinstance(runnable, RalphLoop):
-        return runnable.functions
-    if not isinstance(runnable, Swarm):
-        return frozenset()
-    return (
-        frozenset(runnable.predicates) if here else tests_in(runnable.flow) if runnable.flow else frozenset()
-    )
+def functions_asked(runnable: Runnable[Any]) -> frozenset[str]:
+    """Return the names of the functions that a configuration asks for."""
+    if isinstance(runnable, Swarm):
+        return tests_in(runnable.flow) if runnable.flow else frozenset()
+    return runnable.functions
 
 
 def _canonical(value: object) -> bytes:

@@ -33,6 +33,11 @@ class Runnable(Protocol[OutputT_co]):
         ...
 
     @property
+    def functions(self) -> frozenset[str]:
+        """The names of the functions that `evaluate` can call in this process."""
+        ...
+
+    @property
     def output_type(self) -> Any:
         """The type that `parse_output` gives; null: the output is text."""
         ...

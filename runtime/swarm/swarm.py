@@ -109,6 +109,11 @@ class Swarm:
         """Its output is text."""
         return
 
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of the predicates that are functions of this process."""
+        return frozenset(self.predicates)
+
     def parse_output(self, value: Any) -> Any:
         """The output as it is."""
         return value
