@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from .canonical import Boundary, Canonical, canonical, payload_of
-from .comparison import Comparison, compare, differing_fields
+from .canonical import Boundary, Canonical, payload_of
+from .comparison import Comparison, Side, compare, differing_fields, explained, form_of
 from .structure import Ignored
-from .trace import Trace
 
 RowKind = Literal["same", "changed", "left", "right"]
 
@@ -56,11 +55,11 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         return same, max(self.left.size, self.right.size)
 
 
-def diff(left: Trace | Canonical, right: Trace | Canonical, *, ignore: Collection[Ignored] = ()) -> Diff:
+def diff(left: Side, right: Side, *, ignore: Collection[Ignored] = ()) -> Diff:
     """Compare and align two traces. `ignore` as in `compare`."""
-    a = left if isinstance(left, Canonical) else canonical(left, ignore=ignore)
-    b = right if isinstance(right, Canonical) else canonical(right, ignore=ignore)
-    return Diff(left=a, right=b, comparison=compare(a, b), rows=tuple(align(a, b)))
+    a, b = form_of(left, ignore), form_of(right, ignore)
+    comparison = explained(compare(a, b), left, right)
+    return Diff(left=a, right=b, comparison=comparison, rows=tuple(align(a, b)))
 
 
 def align(left: Canonical, right: Canonical) -> list[Row]:

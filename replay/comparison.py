@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
+from ..eventlog.events import Event
 from .canonical import Boundary, Canonical, Level, canonical, payload_of
+from .recording import request_behind
+from .requests import Request, RequestPart, differing_parts, in_words
 from .structure import Ignored
 from .trace import Trace
 
+Side = Trace | Canonical | Sequence[Event]
+"""What is compared: a trace, its events as read, or its form. A form alone cannot tell in what two requests differ."""
 Compared = Literal["content", "shape"]
 """All that `Boundary.key` holds; or type, path, step and call only, for models and tools that are not deterministic."""
 
@@ -19,7 +24,8 @@ Compared = Literal["content", "shape"]
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Where two forms part first: the level (from 0), what only the left and only the right side holds there, and why.
 
-    `rule` is the rule of contract.md that orders or demands the event (R1 to R13).
+    `rule` is the ordering rule that places or demands the event (R1 to R13, `rule_texts`). Where a model was asked
+    something else (R12), `request` has all parts of the request that differ.
     """
 
     level: int
@@ -27,6 +33,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     right: Level
     rule: str
     why: str
+    request: tuple[RequestPart, ...] = ()
 
     @property
     def revisions(self) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
@@ -43,8 +50,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    left: Trace | Canonical,
-    right: Trace | Canonical,
+    left: Side,
+    right: Side,
     *,
     by: Compared = "content",
     ignore: Collection[Ignored] = (),
@@ -53,21 +60,20 @@ def compare(
 
     `ignore` is that of `canonical`, for the sides that are traces: a form is compared as it was made.
     """
-    a, b = _form(left, ignore), _form(right, ignore)
+    a, b = form_of(left, ignore), form_of(right, ignore)
     equal = sum((_keys(x, by) & _keys(y, by)).total() for x, y in zip(a.levels, b.levels, strict=False))
     total = max(a.size, b.size)
     difference = None if equal == total else _first_difference(a, b, by)
-    return Comparison(equal=difference is None, boundaries=(equal, total), first_difference=difference)
+    found = Comparison(equal=difference is None, boundaries=(equal, total), first_difference=difference)
+    return explained(found, left, right)
 
 
-def is_prefix(
-    cancelled: Trace | Canonical, whole: Trace | Canonical, *, ignore: Collection[Ignored] = ()
-) -> Comparison:
+def is_prefix(cancelled: Side, whole: Side, *, ignore: Collection[Ignored] = ()) -> Comparison:
     """Whether a cancelled trace is a prefix of a whole one, closed downwards, and then one cancel for each open run.
 
     `boundaries` counts those of the prefix, and the runs that had to be cancelled. `ignore` as in `compare`.
     """
-    a, b = _form(cancelled, ignore), _form(whole, ignore)
+    a, b = form_of(cancelled, ignore), form_of(whole, ignore)
     body = [x for x in a.boundaries if not _is_cancel(x)]
     causes = {x.cause: x for x in b.boundaries}
     strangers = [x for x in body if x.cause not in causes or _asked_otherwise(x, causes[x.cause])]
@@ -76,28 +82,30 @@ def is_prefix(
     cancelled_well = sum(1 for run in open_runs if cancels[run] == 1)
     difference = _prefix_difference(a, b, strangers, cancels, open_runs)
     n_equal = len(body) - len(strangers) + cancelled_well
-    return Comparison(
+    found = Comparison(
         equal=difference is None,
         boundaries=(n_equal, len(body) + len(open_runs)),
         first_difference=difference,
     )
+    return explained(found, cancelled, whole)
 
 
-def begins_with(whole: Trace | Canonical, recorded: Trace | Canonical) -> Comparison:
+def begins_with(whole: Side, recorded: Side) -> Comparison:
     """Whether a trace holds all that another one of a run that is still going, or was cancelled, has come to.
 
     `boundaries` counts those of the one that is going; its cancels are none of them.
     """
-    a, b = _form(recorded), _form(whole)
+    a, b = form_of(recorded), form_of(whole)
     body = [x for x in a.boundaries if not _is_cancel(x)]
     causes = {x.cause: x for x in b.boundaries}
     strangers = [x for x in body if x.cause not in causes or _asked_otherwise(x, causes[x.cause])]
     difference = _prefix_difference(a, b, strangers, Counter(), set())
-    return Comparison(
+    found = Comparison(
         equal=difference is None,
         boundaries=(len(body) - len(strangers), len(body)),
         first_difference=difference,
     )
+    return explained(found, recorded, whole)
 
 
 def differing_fields(left: Boundary, right: Boundary) -> tuple[str, ...]:
@@ -107,7 +115,23 @@ def differing_fields(left: Boundary, right: Boundary) -> tuple[str, ...]:
     return (*names, "request") if left.request != right.request else tuple(names)
 
 
-def _form(trace: Trace | Canonical, ignore: Collection[Ignored] = ()) -> Canonical:
+def explained(comparison: Comparison, left: Side, right: Side) -> Comparison:
+    """The same, with the parts of the request that differ (R12), where both sides have their events."""
+    found = comparison.first_difference
+    if found is None or found.rule != "R12" or isinstance(left, Canonical) or isinstance(right, Canonical):
+        return comparison
+    x, y = next(pair for pair in _same_place(found.left, found.right) if pair[0].request != pair[1].request)
+    a, b = _request_at(left, x), _request_at(right, y)
+    if a is None or b is None:
+        return comparison
+    parts = differing_parts(a, b)
+    why = f"{found.why}: {in_words(parts, 'on the left', 'on the right')}"
+    first = msgspec.structs.replace(found, why=why, request=parts)
+    return msgspec.structs.replace(comparison, first_difference=first)
+
+
+def form_of(trace: Side, ignore: Collection[Ignored] = ()) -> Canonical:
+    """The canonical form of a side."""
     return trace if isinstance(trace, Canonical) else canonical(trace, ignore=ignore)
 
 
@@ -149,7 +173,7 @@ def _explain(a: Canonical, b: Canonical, left: Level, right: Level, by: Compared
                 f"step {x.step} of {x.run} has no usage in the {side} trace: no reply of the model is stored",
             )
         if fields == ("request",):
-            return "R12", f"step {x.step} of {x.run} sent another request to the model"
+            return "R12", f"step {x.step} of {x.run} asked the model something else"
         return rule_of(x), f"{x.label} of {x.run} says otherwise in {', '.join(fields)}"
     if left and right and left[0].label == right[0].label and left[0].run != right[0].run:
         return rule_of(
@@ -161,6 +185,11 @@ def _explain(a: Canonical, b: Canonical, left: Level, right: Level, by: Compared
     if any(_key(boundary, by) == _key(only, by) for boundary in other.boundaries):
         return rule_of(only), f"{only.label} of {only.run} stands at another place in the order"
     return rule_of(only), f"{only.label} of {only.run} is only in the {side} trace"
+
+
+def _request_at(side: Trace | Sequence[Event], boundary: Boundary) -> Request | None:
+    events = side.events if isinstance(side, Trace) else side
+    return request_behind(events, boundary.run_id, boundary.request)
 
 
 def _explain_place(x: Boundary, y: Boundary, other: Canonical, by: Compared) -> tuple[str, str]:
@@ -193,7 +222,7 @@ _RULES = {
 
 
 def rule_of(boundary: Boundary) -> str:
-    """The rule of contract.md section 3 that gives an event of this family its place."""
+    """The ordering rule that gives an event of this family its place."""
     if boundary.call is not None and boundary.agent_path.count("/") > boundary.run.count("/"):
         return "R7"
     if boundary.type == "status":

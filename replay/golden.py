@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .archive import from_jsonl, to_jsonl
 from .comparison import Comparison, compare
+from .rule_texts import explain
 from .trace import Trace, trace_of
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -22,9 +23,10 @@ class GoldenMismatch(AssertionError):
 
     def __init__(self, path: Path, comparison: Comparison) -> None:
         found = comparison.first_difference
-        where = f"level {found.level}, rule {found.rule}: {found.why}" if found is not None else ""
+        where = f"level {found.level}: {found.why}; {explain(found.rule)}" if found is not None else ""
         super().__init__(
-            f"the trace is not that of {path}: {where}; if the new one is right, update the golden trace"
+            f"the trace (right) is not that of {path} (left): {where}; "
+            "if the new one is right, update the golden trace"
         )
         self.comparison = comparison
 

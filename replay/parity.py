@@ -62,6 +62,7 @@ from .inputs import (
 )
 from .live import told
 from .monitor import check_trace
+from .rule_texts import explain
 from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
 from .stage import Case, ForkOf, Played, hands_to_workers, play
 from .structure import Ignored
@@ -499,6 +500,7 @@ def _lines(report: ParityReport) -> Iterator[str]:
     if report.findings:
         yield "broken rules:"
         yield from (f"  {finding}" for finding in report.findings)
+        yield from (f"  {explain(rule)}" for rule in sorted({each.rule for each in report.findings}))
     if report.faults:
         missed = [fault for fault in report.faults if fault not in report.fired]
         yield f"faults that happened: {', '.join(map(describe, report.fired)) or 'none'}"
@@ -522,6 +524,7 @@ def _pairing_lines(pairing: Pairing) -> Iterator[str]:
         yield f"level {found.level}, rule {found.rule}: {found.why}"
         yield f"  {left:{width}}  {_side(found.left)}"
         yield f"  {right:{width}}  {_side(found.right)}"
+        yield f"  {explain(found.rule)}"
 
 
 def _side(level: Iterable[Boundary]) -> str:

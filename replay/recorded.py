@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +64,7 @@ from .inputs import inputs_of, without_cancels
 from .recorded_functions import recorded
 from .recording import Answered, Called, End, Places, RecordedRun, Recording
 from .replaying import as_decided, check_artifacts
+from .requests import Request, differing_parts, in_words
 from .scripts import Told, run_and_step
 from .stage import LEASE_S, Case, play
 from .trace import Trace, load_trace
@@ -272,58 +272,18 @@ def _said(message: Message) -> tuple[Any, ...]:
 
 
 def _difference(request: ModelRequest, answered: Answered, *, by_name: bool) -> str:
-    """The first difference in words."""
-    for number, (now, then) in enumerate(zip_longest(request.messages, answered.prompt.messages), start=1):
-        if now is None or then is None or _said(now) != _said(then):
-            return f"message {number} is {_shown(now)}, and was {_shown(then)}{_part(now, then)}"
-    found = _tools_differ(request, answered)
-    if found is not None:
-        return found
-    rules = answered.rules
-    for name, now_, then_ in (
-        ("output_schema", request.output_schema, answered.prompt.output_schema),
-        ("temperature", request.temperature, rules.temperature),
-        ("max_tokens", request.max_tokens, rules.max_tokens),
-        ("model", request.model if by_name else None, answered.model if by_name else None),
-    ):
-        if now_ != then_:
-            return f"{name}: {_short(now_)}, and was {_short(then_)}"
-    return "the calls of its messages stand at other places"
-
-
-def _part(now: Message | None, then: Message | None) -> str:
-    """Where two long texts part, if what is shown of them does not tell."""
-    if now is None or then is None or _shown(now) != _shown(then):
-        return ""
-    here = next((n for n, (a, b) in enumerate(zip(now.content, then.content, strict=False)) if a != b), None)
-    if now.content == then.content:
-        return "; they differ in their calls"
-    at = here if here is not None else min(len(now.content), len(then.content))
-    ends = _short(now.content[at : at + SHOWN_MAX]), _short(then.content[at : at + SHOWN_MAX])
-    return f"; from character {at + 1} on {ends[0]}, and {ends[1]}"
-
-
-def _tools_differ(request: ModelRequest, answered: Answered) -> str | None:
-    """The first tool that differs, and in what."""
-    then = {tool.name: tool.schema for tool in answered.tools} if answered.prompt.tools else {}
-    now = {tool.name: tool for tool in request.tools}
-    for name in now.keys() | then.keys():
-        if name not in now or name not in then:
-            return f"tools: {name!r} is {'not there' if name not in now else 'new'}"
-    for name, schema in now.items():
-        for field in ("description", "parameters"):
-            a, b = getattr(schema, field), getattr(then[name], field)
-            if a != b:
-                return f"tools: {name!r}, {field}: {_short(a)}, and was {_short(b)}"
-    return (
-        f"tools: they stand in another order: {_short(list(now))}, and was {_short(list(then))}"
-        if list(now) != list(then)
-        else None
+    """In what a request differs from a recorded one, in words."""
+    now = Request(
+        messages=tuple(request.messages),
+        tools=tuple(request.tools),
+        parameters={
+            "output_schema": request.output_schema,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "model": request.model if by_name else answered.model,
+        },
     )
-
-
-def _shown(message: Message | None) -> str:
-    return "nothing" if message is None else f"{message.role}: {_short(_said(message)[1:])}"
+    return in_words(differing_parts(answered.request, now), "in the recording", "now")
 
 
 def _short(value: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -53,6 +53,7 @@ from ..runtime.rules import Rules, rules_of
 from ..runtime.runnable import Runnable
 from ..runtime.tools import without_injected
 from .recorded_functions import Values, recorded, values_of
+from .requests import Request
 from .trace import Trace
 
 
@@ -76,6 +77,20 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     def round(self) -> int:
         """Which model call of the run, or of its phase, it is."""
         return self.prompt.round
+
+    @property
+    def request(self) -> Request:
+        """All that decided the reply."""
+        return Request(
+            messages=tuple(self.prompt.messages),
+            tools=tuple(tool.schema for tool in self.tools) if self.prompt.tools else (),
+            parameters={
+                "output_schema": self.prompt.output_schema,
+                "temperature": self.rules.temperature,
+                "max_tokens": self.rules.max_tokens,
+                "model": self.model,
+            },
+        )
 
 
 class Called(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +231,12 @@ class Places:
             self._known[run] = found
             self._uses[found.run] += 1
         return self._known[run]
+
+
+def request_behind(events: Iterable[Event], run: str, digest: str) -> Request | None:
+    """The request of a run that has this digest and was answered, told from the family's events as read."""
+    own = [event for event in events if event.run_id == run]
+    return next((each.request for each in _answers(own) if each.digest == digest), None)
 
 
 def _answers(events: list[Event]) -> Iterator[Answered]:

@@ -57,13 +57,12 @@ async def _diff(
 
     from ...replay import diff as diff_of
     from .terminal import Screen
-    from .traces import load_form
+    from .traces import load_side
 
     gc.disable()  # a short process over very many values without a cycle: looking for some takes as long as the work
-    left = await load_form(settings, a, golden, ignore)
-    right = left if a == b else await load_form(settings, b, golden, ignore)
-    forms = (left, right)
-    found, roots = diff_of(*(form for _, form in forms)), (left[0], right[0])
+    left = await load_side(settings, a, golden)
+    right = left if a == b else await load_side(settings, b, golden)
+    found, roots = diff_of(left[1], right[1], ignore=ignore), (left[0], right[0])
     screen = Screen(settings)
     if html is not None:
         _write_page(html, found, (a, b), roots)
@@ -142,12 +141,16 @@ def excerpt(found: Diff) -> list[Any]:
 
 def reasons(found: Diff) -> list[str]:
     """Where the two part first, and why, in lines."""
-    from .escaping import shown
+    from ...replay.rule_texts import explain
+    from .escaping import one_line, shown
 
     first = found.comparison.first_difference
     if first is None:
         return []
-    lines = [f"first difference: level {first.level}, rule {first.rule}: {first.why}"]
+    lines = [
+        f"first difference: level {first.level}, rule {first.rule}: {one_line(first.why)}",
+        f"  {explain(first.rule)}",
+    ]
     for side, level, revisions in zip(
         ("left", "right"), (first.left, first.right), first.revisions, strict=True
     ):
@@ -156,6 +159,8 @@ def reasons(found: Diff) -> list[str]:
     row = next((row for row in found.rows if row.kind == "changed"), None)
     if row is not None and any(row.left is boundary for boundary in first.left):
         for name, (left, right) in row.values.items():
+            if name == "request":  # two digests; what differs is said above
+                continue
             lines.append(f"  {name}: {shown(left, 200)} → {shown(right, 200)}")
     return lines
 
@@ -165,6 +170,8 @@ def reasons(found: Diff) -> list[str]:
 
 def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
     """All of it but the equal rows."""
+    from ...replay.rule_texts import explain
+
     equal, total = found.boundaries
     first = found.comparison.first_difference
     return {
@@ -179,6 +186,10 @@ def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
             "level": first.level,
             "rule": first.rule,
             "why": first.why,
+            "rule_text": explain(first.rule),
+            "request": [
+                {"part": part.name, "left": part.left, "right": part.right} for part in first.request
+            ],
             "left": [_boundary(boundary) for boundary in first.left],
             "right": [_boundary(boundary) for boundary in first.right],
         },

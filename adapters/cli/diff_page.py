@@ -88,11 +88,13 @@ def _lines(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> Itera
 
 
 def _first(found: Diff) -> Iterator[str]:
+    from ...replay.rule_texts import explain
+
     first = found.comparison.first_difference
     if first is None:
         return
     yield f'<div class="first"><strong>First difference</strong>: level {first.level}, rule {text(first.rule)}<br>'
-    yield f"{text(first.why)}"
+    yield f'{text(first.why)}<br><span class="dim">{text(explain(first.rule))}</span>'
     for side, revisions in zip(("left", "right"), first.revisions, strict=True):
         at = ", ".join(f"{run} revision {revision}" for run, revision in revisions) or "nothing at this level"
         yield f'<br><span class="dim">{side}: {text(at)}</span>'

@@ -209,13 +209,13 @@ async def _offer_diff(
     if show:
         from ...replay import diff as diff_of
         from .diff import document, tell
-        from .traces import form_in, form_of
+        from .traces import events_in, events_of
 
         archive = origin.archive
-        left = form_in(archive.trace(origin.run), origin.run) if archive is not None else None
+        left = events_in(archive.trace(origin.run), origin.run) if archive is not None else None
         found = diff_of(
-            left if left is not None else await form_of(runtime.log, origin.run),
-            await form_of(runtime.log, fork_id),
+            left if left is not None else await events_of(runtime.log, origin.run),
+            await events_of(runtime.log, fork_id),
         )
         names = (origin.run, fork_id)
         if json:

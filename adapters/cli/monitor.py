@@ -119,12 +119,14 @@ class _Told:
 
     def __init__(self, screen: Screen, *, json: bool) -> None:
         self._screen, self._json, self.count = screen, json, 0
+        self._rules: set[str] = set()
 
     def begin(self, streams: int) -> None:
         self._screen.say((f"watching {streams} stream(s); Ctrl-C ends it", "dim"))
 
     def tell(self, found: list[Violation]) -> None:
-        """One line for each."""
+        """One line for each, and below the first one of a rule what the rule is."""
+        from ...replay.rule_texts import explain
         from .escaping import one_line
 
         for violation in found:
@@ -136,6 +138,7 @@ class _Told:
                         "rule": violation.rule,
                         "run": violation.run,
                         "message": violation.message,
+                        "rule_text": explain(violation.rule),
                         "earlier_revision": earlier or None,
                         "revision": own,
                     }
@@ -144,6 +147,9 @@ class _Told:
                 self._screen.tell(
                     (f"{violation.rule:<4}", "bold red"), one_line(str(violation).partition(" ")[2])
                 )
+                if violation.rule not in self._rules:
+                    self._rules.add(violation.rule)
+                    self._screen.tell((f"     {explain(violation.rule)}", "dim"))
 
     def tell_losses(self, audit: Audit) -> None:
         """One line for each."""

@@ -131,6 +131,7 @@ def _tell(
     screen: Screen, name: str, recorded: Trace, again: Trace, found: Comparison, *, whole: bool
 ) -> None:
     from ...replay import diff as diff_of
+    from ...replay.rule_texts import explain
     from .diff import tell
     from .escaping import one_line
 
@@ -141,7 +142,8 @@ def _tell(
         return
     equal, total = found.boundaries
     if found.first_difference is not None:
-        screen.tell(found.first_difference.rule, " ", one_line(found.first_difference.why))
+        screen.tell(one_line(found.first_difference.why))
+        screen.tell(f"  {explain(found.first_difference.rule)}")
     word, style = ("equal so far", "green") if found.equal else ("different", "bold red")
     screen.tell((word, style), f" ({equal} of {total} boundaries; the recording has no end)")
 

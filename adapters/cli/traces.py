@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
+    from ...eventlog.events import Event
     from ...eventlog.ports import Log
-    from ...replay import Archive, Canonical, Trace
+    from ...replay import Archive, Trace
     from ...replay.structure import Ignored
 
 GOLDEN = "golden:"
@@ -61,55 +62,50 @@ def ignored(given: str | None) -> list[Ignored]:
     return [word.strip() for word in (given or "").split(",") if word.strip()]  # type: ignore[misc] # checked there
 
 
-async def load_form(
-    settings: Settings, name: str, golden: Path, ignore: Collection[Ignored] = ()
-) -> tuple[str, Canonical]:
-    """The root and the canonical form of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
+async def load_side(settings: Settings, name: str, golden: Path) -> tuple[str, Sequence[Event]]:
+    """The root and the events of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
     from .opening import opened, run_named
 
     if name.startswith(GOLDEN):
-        return _form_in(golden_file(name, golden), ignore)
+        return _events_in(golden_file(name, golden))
     if is_file(name):
-        return _form_in(name, ignore)
+        return _events_in(name)
     async with opened(settings) as runtime:
         name = await run_named(runtime, name)
-        return name, await form_of(runtime.log, name, ignore)
+        return name, await events_of(runtime.log, name)
 
 
-async def form_of(log: Log, run: str, ignore: Collection[Ignored] = ()) -> Canonical:
-    """The canonical form of a run and all below it; of a child as if it had no parent. Raises `RunNotFound`."""
+async def events_of(log: Log, run: str) -> Sequence[Event]:
+    """The events of a run and all below it; of a child as if it had no parent. Raises `RunNotFound`."""
     from ...replay import load_trace
 
-    return form_in(await load_trace(log, run), run, ignore)
+    return events_in(await load_trace(log, run), run)
 
 
-def form_in(trace: Trace, run: str, ignore: Collection[Ignored] = ()) -> Canonical:
+def events_in(trace: Trace, run: str) -> Sequence[Event]:
     """The same, of a run in a trace."""
     import msgspec
 
-    from ...replay import canonical
     from .timeline import below
 
     if run == trace.root:
-        return canonical(trace, ignore=ignore)
+        return trace.events
     events = below(run, trace.events)
     above = events[0].agent_path.rpartition("/")[0] + "/"
-    return canonical(
-        (msgspec.structs.replace(event, agent_path=event.agent_path.removeprefix(above)) for event in events),
-        ignore=ignore,
-    )
+    return [
+        msgspec.structs.replace(event, agent_path=event.agent_path.removeprefix(above)) for event in events
+    ]
 
 
-def _form_in(file: str, ignore: Collection[Ignored]) -> tuple[str, Canonical]:
+def _events_in(file: str) -> tuple[str, Sequence[Event]]:
     from ...eventlog.errors import ConfigError
-    from ...replay import canonical
 
     archive = read_file(file)
     roots = {stored.subject.root for stored in archive.stored}
     if len(roots) != 1:
         raise ConfigError(f"{file} holds {len(roots)} families, and a comparison takes one")
     (root,) = roots
-    return root, canonical(archive.events(root), ignore=ignore)
+    return root, list(archive.events(root))
 
 
 async def load_traces(settings: Settings, name: str) -> list[Trace]:

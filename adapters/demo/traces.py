@@ -9,6 +9,7 @@ from typing import Any
 
 from ...eventlog.events import Claimed, to_json
 from ...replay import Boundary, Canonical, Comparison, Trace, canonical, compare
+from ...replay.rule_texts import explain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Proof:
     def __init__(self, local: Trace, durable: Trace, takeover: Takeover) -> None:
         self.traces, self.takeover = (local, durable), takeover
         self.forms: tuple[Canonical, Canonical] = (canonical(local), canonical(durable))
-        self.comparison: Comparison = compare(*self.forms)
+        self.comparison: Comparison = compare(*self.traces)
 
     @property
     def verdict(self) -> str:
@@ -60,7 +61,7 @@ class Proof:
         if found is None:
             return ""
         left, right = found.revisions
-        return f"level {found.level}, rule {found.rule}: {found.why} (local {left}, durable {right})"
+        return f"level {found.level}: {found.why} (local {left}, durable {right}); {explain(found.rule)}"
 
     def lines(self) -> Iterator[Line]:
         """The table: boundary beside boundary in canonical order, and the takeover where the durable log has it."""

@@ -94,13 +94,28 @@ def test_equal_runs_are_equal_and_another_one_is_shown_with_its_first_difference
     page = project.place / "page.html"
     done = project.run("diff", "first", other, "--html", str(page))
     assert done.code == 1
-    assert '≠  2 text("Final answer")' in done.out
+    assert '≠\t2 text("Final answer")' in done.out
     assert "first difference: level" in done.out
     assert "text: Final answer → Other answer" in done.out
     assert "<title>foldlog diff: different</title>" in page.read_text()
     document = project.run("diff", "first", other, "--json").document
     assert (document["equal"], document["first_difference"]["rule"]) == (False, "R3")
     assert document["rows"][0]["values"] == {"text": ["Final answer", "Other answer"]}
+
+
+def test_runs_that_asked_the_model_something_else_are_shown_with_what_differs_and_the_rule(
+    project: Project, two: tuple[str, str]
+) -> None:
+    assert project.run("run", "project_agents:helper", "question?", "--run-id", "third").code == 0
+    done = project.run("diff", "first", "third")
+    told = '(user) is "question" on the left and "question?" on the right'
+    assert done.code == 1
+    assert told in done.out
+    assert "rule R12: equal runs ask the model the same" in done.out
+    assert "docs/reference/ordering-rules.md#r12" in done.out
+    assert "request: " not in done.out
+    first = project.run("diff", "first", "third", "--json").document["first_difference"]
+    assert (first["request"][0]["left"], first["request"][0]["right"]) == ("question", "question?")
 
 
 def test_a_run_is_compared_with_a_golden_history_by_its_name(project: Project, two: tuple[str, str]) -> None:
