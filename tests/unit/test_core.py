@@ -504,6 +504,8 @@ def _of(info: Any) -> st.SearchStrategy[Any]:  # noqa: C901 - one line each
             return st.one_of([_of(each) for each in info.types])
         case msgspec.inspect.ListType():
             return st.lists(_of(info.item_type), max_size=2)
+        case msgspec.inspect.TupleType():
+            return st.tuples(*(_of(each) for each in info.item_types))
         case msgspec.inspect.DictType():
             return st.dictionaries(IDS, _of(info.value_type), max_size=2)
         case msgspec.inspect.StructType():

@@ -49,6 +49,8 @@ def values_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.one_of(*(values_of(member) for member in types))
         case msgspec.inspect.ListType(item_type=item):
             return st.lists(values_of(item), max_size=2)
+        case msgspec.inspect.TupleType(item_types=items):
+            return st.tuples(*(values_of(item) for item in items))
         case msgspec.inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(values_of(key), values_of(value), max_size=2)
         case msgspec.inspect.StructType(cls=cls):

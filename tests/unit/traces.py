@@ -35,6 +35,13 @@ from foldlog.eventlog.events import (
 )
 from foldlog.eventlog.ports import Stored, Subject
 
+CONFIGS: dict[str, dict[str, Any]] = {
+    "agent": {"name": "agent"},
+    "ralph": {"name": "agent", "runnable": {"kind": "agent", "config": {"name": "inner"}}},
+    "swarm": {"name": "agent", "mode": "handoff", "agents": [{"name": "inner"}]},
+}
+"""What a run of each kind is submitted with: as little as can be."""
+
 
 class Family:
     """A family in the making. Ids (runs, calls, approvals, appends) carry `salt`; a second is added for each commit."""
@@ -94,7 +101,7 @@ class Family:
         self, *, run: str | None = None, path: str = "agent", text: str = "question", kind: str = "agent"
     ) -> None:
         self.commit(
-            Submitted(kind=kind, config={}, config_digest="c", input=text, input_digest="i"),
+            Submitted(kind=kind, config=CONFIGS[kind], config_digest="c", input=text, input_digest="i"),
             Status(status="starting"),
             run=run,
             path=path,
