@@ -199,14 +199,16 @@ class RecordedProvider:
         except LogUnavailable as error:
             raise TransientModelError(str(error)) from None
         found = await answers.find(request, strict=self._strict)
-        if found.failure is not None:
-            failure = found.failure
-            raise model_error(
+        failure = found.failure_at(request.attempt)
+        if failure is not None:
+            failed = model_error(
                 failure.error_type,
                 failure.error,
                 window_tokens=failure.window_tokens,
                 request_tokens=failure.request_tokens,
             )
+            failed.usage, failed.cost_usd = failure.usage, failure.cost_usd
+            raise failed
         for delta in found.reply:
             yield delta
 

@@ -60,7 +60,8 @@ from .trace import Trace
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded model call: its request as R12 sees it, and the reply. `model` is that which was asked.
 
-    `attempt` is the number of the attempt that ended it, counted as the run counts.
+    `attempt` is the number of the attempt that ended it, counted as the run counts. `broken` are the failures before
+    it, from attempt `begin` + 1 on, whose answers broke off: what they took counts.
     """
 
     digest: str
@@ -72,6 +73,17 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...]
     reply: tuple[Delta, ...] = ()
     failure: ModelFailed | None = None
+    broken: tuple[ModelFailed, ...] = ()
+    begin: int = 0
+
+    def failure_at(self, attempt: int) -> ModelFailed | None:
+        """Return the failure that this attempt, counted as the run counts, came to; null for one that was answered."""
+        place = attempt - self.begin - 1
+        if 0 <= place < len(self.broken):
+            return self.broken[place]
+        if self.failure is not None and attempt != self.failure.attempt:  # what it took counts once
+            return msgspec.structs.replace(self.failure, usage=None, cost_usd=None)
+        return self.failure
 
     @property
     def round(self) -> int:
@@ -245,30 +257,45 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
     state = RunState()
     asked: Answered | None = None
     reply: list[Delta] = []
+    broken: list[ModelFailed] = []
+    begin = 0
     for event in events:
         if len(event.agent_path) > len(path):
             continue
         match event:
             case ModelRequested() if state.submitted is not None:
                 asked, reply = _asked(state, rules_of(state.submitted.config), event), []
+                asked = msgspec.structs.replace(asked, broken=tuple(broken), begin=begin)
             case Reasoning():
                 reply.append(ReasoningDelta(event.text))
             case Text() if event.step is not None:
                 reply.append(TextDelta(event.text))
             case ModelFailed(retry_at=None) if asked is not None:  # given up, or a fallback was asked instead
                 yield msgspec.structs.replace(asked, failure=event)
-            case Usage() if asked is not None:
-                calls = [each for each in _asked_in(events, event.step) if each.agent_path == path]
-                reply += _deltas(calls)
-                yield msgspec.structs.replace(asked, reply=(*reply, _end(event, calls)))
-            case SummaryMade() if asked is not None:
-                yield msgspec.structs.replace(asked, reply=(TextDelta(event.text), _end(event, ())))
-            case PlannerReplied() if asked is not None:
-                said = [TextDelta(event.text), *_deltas(_planner_calls(event))]
-                yield msgspec.structs.replace(asked, reply=(*said, _end(event, event.calls)))
+                broken, begin = [], event.attempt
+            case ModelFailed() if event.usage is not None:
+                broken.append(event)
+            case Usage() | SummaryMade() | PlannerReplied() if asked is not None:
+                yield msgspec.structs.replace(asked, reply=_reply(event, reply, events))
+                broken, begin = [], 0
             case _:
                 pass
         apply(state, _own(event), event.at)  # type: ignore[arg-type] # an event as it is stored
+
+
+def _reply(
+    event: Usage | SummaryMade | PlannerReplied, said: list[Delta], events: list[Event]
+) -> tuple[Delta, ...]:
+    """All that a model said in one call, in order: `said` before its calls, if the call was a step's."""
+    match event:
+        case Usage():
+            path = events[0].agent_path
+            calls = [each for each in _asked_in(events, event.step) if each.agent_path == path]
+            return (*said, *_deltas(calls), _end(event, calls))
+        case SummaryMade():
+            return (TextDelta(event.text), _end(event, ()))
+        case PlannerReplied():
+            return (TextDelta(event.text), *_deltas(_planner_calls(event)), _end(event, event.calls))
 
 
 def _asked_in(events: list[Event], step: int | None) -> Iterator[ToolCall]:

@@ -136,7 +136,10 @@ async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFa
     except asyncio.CancelledError:
         driver.broken_off[effect] = _used(driver, answer)
         raise
-    if isinstance(outcome, ModelReplied) or (used := _used(driver, answer)) is None:
+    if isinstance(outcome, ModelReplied) or outcome.usage is not None:
+        return outcome
+    used = _used(driver, answer)
+    if used is None:
         return outcome
     return msgspec.structs.replace(outcome, usage=used.usage, cost_usd=used.cost_usd)
 
@@ -160,14 +163,13 @@ async def _attempt(driver: Driver, effect: CallModel, answer: _Answer) -> ModelR
         request = answer.request = model_request(state, rules, model, effect.phase)
         await _receive(driver, effect, provider.stream(request), answer, patience)
     except ContextOverflow as error:
-        failed = _failed(effect, error.error_type, str(error), error.retry_after_s)
         return msgspec.structs.replace(
-            failed,
+            _model_failed(effect, error),
             window_tokens=_tokens(error.window_tokens),
             request_tokens=_tokens(error.request_tokens),
         )
     except ModelError as error:
-        return _failed(effect, error.error_type, str(error), error.retry_after_s)
+        return _model_failed(effect, error)
     except TimeoutError:
         return _failed(effect, "transient", patience.told(asked))
     except FoldlogError as error:
@@ -207,6 +209,11 @@ def _failed(
         retry_after_s=seconds_of(retry_after_s),
         phase=effect.phase,
     )
+
+
+def _model_failed(effect: CallModel, error: ModelError) -> ModelCallFailed:
+    failed = _failed(effect, error.error_type, str(error), error.retry_after_s)
+    return msgspec.structs.replace(failed, usage=error.usage, cost_usd=error.cost_usd)
 
 
 def _tokens(stated: object) -> int | None:

@@ -122,9 +122,14 @@ class ModelError(FoldlogError):
 
     transient, rate_limit: tried again, not before `retry_after_s` when the server gave one.
     context_overflow: the history has to shrink. quota, auth, content_filter, invalid_request: never tried again.
+
+    A provider that knows what the broken answer took says so in `usage`, and in `cost_usd` (a decimal) what it cost;
+    else what had arrived is counted.
     """
 
     error_type: str = "transient"
+    usage: TokenUsage | None = None
+    cost_usd: str | None = None
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
