@@ -256,6 +256,7 @@ class ChildRuns:
         run, people = journal.subject.id, waits_for_people(journal.state)
         self._resting.add(run)
         self._driver.child_waits()
+        self._driver.guard.ring()
         try:
             if people:
                 self._tell_waiting(call_id, waits=True)
@@ -288,11 +289,16 @@ class ChildRuns:
     def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> Driver:
         driver = type(self._driver)(host, journal)
         driver.guard, driver.above = self._driver.guard, self._driver
+        driver.serves_unsafe = self._driver.serves_unsafe or self._is_of_unsafe_call(call_id)
         driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
         call = self._driver.state.calls.get(call_id or "")
         if call is not None and call.name == SPAWN_SELF:
             driver.children.copies = self.copies
         return driver
+
+    def _is_of_unsafe_call(self, call_id: str | None) -> bool:
+        call = self._driver.state.calls.get(call_id or "")
+        return call is not None and call.started > 0
 
     async def _must_own_parent(self) -> None:
         """Who owns the parent drives its children (rule 19): a fenced driver takes no child, and waits for its end.

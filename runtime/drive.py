@@ -82,6 +82,8 @@ Ending = Literal["over", "parked", "fenced", "released"]
 FOLLOW_AFTER_S = 0.05
 """A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
 STOP_GRACE_S = 10.0
+UNBOUNDED_CALL_S = 60.0
+"""How long a process that leaves waits for an unsafe call that has no time-out."""
 PROOF_S = 0.25
 """How long the log's word holds that a run is ours: who is cut off may lose the run before the lease ends. With each
 look twice as long, for a log may be slow to answer."""
@@ -139,6 +141,10 @@ class Driver:
         self._heard_cancel = False
         self.slots_below = False
         """Whether anything below this run needed a slot."""
+        self.serves_unsafe = False
+        """Whether an unsafe call above waits for this run, which then goes on until that call has ended."""
+        self.family: set[Driver] = {self}
+        """Of a guard: the drivers of its run and of those below it."""
         self.renew: Callable[[], Awaitable[None]] | None = None
         """Sends the lease; there while somebody beats for this driver."""
         self._inbox: list[Posted] = []
@@ -185,9 +191,30 @@ class Driver:
         self.ring()
 
     def release_soon(self, reason: str) -> None:
-        """Give the run back at the next opportunity."""
+        """Give the run back as soon as no unsafe call is at work; what can be repeated is cut off."""
         self._releasing = reason
         self.ring()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the run is to be given back."""
+        return self._releasing is not None
+
+    @property
+    def unsafe_calls_take_s(self) -> float:
+        """How long the unsafe calls at work, here and below, may take: cut off, they are in doubt. 0 without any."""
+        return max((driver._own_unsafe_calls_take_s() for driver in self.family), default=0.0)  # noqa: SLF001 - its own kind
+
+    def _own_unsafe_calls_take_s(self) -> float:
+        longest = 0.0
+        for call in self.state.calls.values():
+            at_work = call.started and call.result is None and not call.orphaned
+            effect = CallTool(step=self.state.step, call_id=call.id, attempt=call.attempt)
+            if at_work and not self.children.waits(effect):
+                spec = tool_of(self.state, call)
+                own = spec.timeout_s if spec is not None else None
+                longest = max(longest, UNBOUNDED_CALL_S if own is None else own)
+        return longest
 
     def renewed(self, since: float) -> None:
         """The log has the lease, which was sent at `since` (monotonic): nobody counts from an earlier time.
@@ -297,6 +324,7 @@ class Driver:
     async def drive(self) -> Ending:
         """Advance the run until it ends, parks, or is no longer ours."""
         self._services.append(asyncio.create_task(self._follow()))
+        self.guard.family.add(self)
         try:
             while (ending := self._ending()) is None:
                 self._snapshots.look()
@@ -308,6 +336,9 @@ class Driver:
                     await self._end_by_bug(error)
         finally:  # who hears of a cancel is soon cancelled by its parent, too, which has heard of it as well
             await to_its_end(self._stop())
+            if self.guard is not self:
+                self.guard.family.discard(self)
+                self.guard.ring()
         return "over" if self.state.over else ending
 
     def _ending(self) -> Ending | None:
@@ -341,12 +372,16 @@ class Driver:
             if self._told_position > self.state.head.position:  # a stale read: there will be a fresher one
                 await self.clock.sleep(STALE_READ_S)
             return
-        if self._releasing is not None:
+        if self._releasing is not None and not self.unsafe_calls_take_s:
             await self._turn([Posted(Release(self._releasing))])
             return
+        if self.guard.is_leaving:
+            self.guard.ring()  # it looks whether it can let go
+        leaving = self.guard.is_leaving and not self.serves_unsafe
         self._slots.sweep()
-        self._launch()
-        starts = [each for each in unsafe_starts(self.state, self.clock.now()) if self._may_take_place(each)]
+        self._launch(leaving=leaving)
+        found = () if leaving else unsafe_starts(self.state, self.clock.now())
+        starts = [each for each in found if self._may_take_place(each)]
         if starts:
             turn = self.turn()
             turn.add(*starts)
@@ -432,12 +467,15 @@ class Driver:
 
     # --- effects ------------------------------------------------------------------------------------------------------
 
-    def _launch(self) -> None:
+    def _launch(self, *, leaving: bool = False) -> None:
+        """Begin what is to be done; `leaving`: only the unsafe calls whose start is stored."""
         ends = timeouts.expiry(self.state, self.journal.rules), approving.expiry(self.state)
         effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
         effects = (*effects, *(end for end in ends if end is not None))
         self._forget_all_but(effects)
         for effect in effects:
+            if leaving and not (isinstance(effect, CallTool) and self._is_unsafe(effect)):
+                continue
             if effect not in self._tasks:
                 self._performing += 1
                 self._tasks[effect] = asyncio.create_task(self._perform(effect))

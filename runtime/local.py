@@ -103,19 +103,27 @@ class LocalExecutor:
         return self._tasks.get(run_id)
 
     async def aclose(self) -> None:
-        """Stop driving and release the claims; nothing is cancelled."""
+        """Stop driving and release the claims; nothing is cancelled.
+
+        Unsafe calls that are at work end first, each within its time-out: cut off, they would be in doubt.
+        """
         self._leaving = True  # a run that rests by itself just now is not waited for
         for driver in self._heart.drivers:
             driver.release_soon("the process that drove it is leaving")
         driving = {driver.state.run for driver in self._heart.drivers}
         tasks = dict(self._tasks)
         leaving = {task for run, task in tasks.items() if run in driving}
-        if leaving:
-            await asyncio.wait(leaving, timeout=RELEASE_GRACE_S)
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
-        await self._heart.aclose()
+        try:
+            if leaving:
+                _, leaving = await asyncio.wait(leaving, timeout=RELEASE_GRACE_S)
+            unsafe_s = max((driver.unsafe_calls_take_s for driver in self._heart.drivers), default=0.0)
+            if leaving and unsafe_s:
+                await asyncio.wait(leaving, timeout=unsafe_s)
+        finally:  # also when the caller gives up waiting, as on Ctrl-C
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await self._heart.aclose()
 
     def _watch(self, journal: Journal) -> TimerWrite:
         """The cover of a claim, in the batch of the claim (rule 18)."""

@@ -1,11 +1,14 @@
 """A process that leaves waits for the claims it releases, and for nothing else."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from foldlog.eventlog import MemoryLog, decode
-from foldlog.runtime import Agent, Registry, Runtime, Worker, durable, local, tool
+from foldlog.eventlog import ApprovalRequested, MemoryLog, ToolResult, decode
+from foldlog.replay import load_trace
+from foldlog.runtime import Agent, Registry, Runtime, Worker, drive, durable, local, tool
 from foldlog.runtime.drive import Host
 
 from tests.runtime.conftest import HeldTool, call, calls, says
@@ -49,3 +52,109 @@ async def test_a_worker_that_has_no_time_to_release_a_run_leaves_it_to_others_at
         assert (await run.result(timeout_s=30)).output == "done"
         coming.stop()
         await serving
+
+
+class Deploy:
+    """An unsafe tool that is at work until it is let go, and a tool beside it that waits for people."""
+
+    def __init__(self) -> None:
+        self.entered, self.let_go = asyncio.Event(), asyncio.Event()
+        self.cut = False
+
+    @property
+    def tools(self) -> list[Any]:
+        @tool(effect="unsafe")
+        async def deploy() -> str:
+            """Deploy."""
+            self.entered.set()
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                self.cut = True
+                raise
+            return "deployed"
+
+        @tool(effect="unsafe")
+        async def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        return [deploy, pay]
+
+    def agent(self, script: Callable[..., str], name: str = "ops") -> Agent[str]:
+        both = calls(call("deploy", "c1"), call("pay", "c2"))
+        return Agent(name, model=script(both, says("done")), tools=self.tools, hitl_tools=["pay"])
+
+
+async def kinds_asked(log: MemoryLog, run_id: str) -> list[str]:
+    trace = await load_trace(log, run_id)
+    return [event.kind for event in trace.events if isinstance(event, ApprovalRequested)]
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["a run", "a child"])
+async def test_a_process_that_leaves_cuts_off_no_unsafe_call(script: Callable[..., str], below: bool) -> None:
+    work, log = Deploy(), MemoryLog()
+    agent = work.agent(script)
+    boss = Agent("boss", model=script(calls(call("ops", input="go")), says("all")), tools=[agent.as_tool()])
+    outer = boss if below else agent
+    async with contextlib.AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(
+            Runtime.open(log=log, registry=Registry(agents=[agent, boss]))
+        )
+        run = await runtime.start(outer, "question")
+        await work.entered.wait()
+        leaving = asyncio.create_task(stack.aclose())
+        for _ in range(20):  # it comes to where it waits
+            await asyncio.sleep(0)
+        assert not leaving.done()
+        work.let_go.set()
+        await leaving
+    assert not work.cut
+    trace = await load_trace(log, run.run_id)
+    assert [e.result for e in trace.events if isinstance(e, ToolResult)] == ["deployed"]
+    assert await kinds_asked(log, run.run_id) == ["tool"]
+    assert [e.type for e in trace.events if e.run_id == run.run_id][-1] == ("released" if below else "parked")
+
+
+async def test_a_worker_that_leaves_stores_the_result_of_an_unsafe_call_before_it_releases_the_run(
+    script: Callable[..., str],
+) -> None:
+    work, log = Deploy(), MemoryLog()
+    agent = work.agent(script)
+    registry = Registry(agents=[agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(agent, "question", executor="durable")
+        worker = Worker(Host(log=log, registry=registry, worker="leaving"), grace_s=10.0)
+        serving = asyncio.create_task(worker.serve())
+        await work.entered.wait()
+        for driver in worker._heart.drivers:  # the end of its grace time, without waiting for it
+            driver.release_soon("its worker is shutting down")
+        for _ in range(20):  # it comes to where it waits
+            await asyncio.sleep(0)
+        assert not work.cut
+        work.let_go.set()
+        worker.stop()
+        await serving
+    trace = await load_trace(log, run.run_id)
+    assert [e.result for e in trace.events if isinstance(e, ToolResult)] == ["deployed"]
+    assert await kinds_asked(log, run.run_id) == ["tool"]
+
+
+async def test_a_process_that_leaves_waits_for_a_tool_without_a_timeout_only_so_long(
+    script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive, "UNBOUNDED_CALL_S", 0.01)
+    monkeypatch.setattr(local, "RELEASE_GRACE_S", 0.01)
+    entered = asyncio.Event()
+
+    @tool(effect="unsafe", timeout_s=None)
+    async def hang() -> str:
+        """Hang."""
+        entered.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = Agent("ops", model=script(calls(call("hang")), says("done")), tools=[hang])
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+        await runtime.start(agent, "question")
+        await entered.wait()
