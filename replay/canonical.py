@@ -228,9 +228,9 @@ def _words(event: Event) -> str:  # noqa: C901 - one line for each family
         case Step():
             return f"{event.step}, {event.status}"
         case Text() | Reasoning():
-            return _quoted(event.text)
+            return label_text(event.text)
         case MessageInjected():
-            return _quoted(event.content)
+            return label_text(event.content)
         case ToolCall():
             return event.tool_name
         case McpProgress():
@@ -249,7 +249,8 @@ def _words(event: Event) -> str:  # noqa: C901 - one line for each family
             return _other_words(event)
 
 
-def _quoted(text: str) -> str:
+def label_text(text: str) -> str:
+    """A text as labels have it: quoted, and cut if it is long."""
     short = text if len(text) <= LABEL_TEXT_MAX else text[: LABEL_TEXT_MAX - 1] + "…"
     return _ENCODER.encode(short).decode()
 

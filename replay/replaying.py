@@ -62,11 +62,13 @@ from ..runtime.decide import advance, pending, take, unsafe_starts
 from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
 from ..runtime.journal import CUT_BEHIND
 from ..runtime.lineage import with_model
+from ..runtime.request import prompt_of
 from ..runtime.rules import Rules, rules_of_run
 from ..runtime.tools import expose
 from ..runtime.turn import Turn
-from .canonical import label_of
+from .canonical import label_of, label_text
 from .commanding import Failed, command_of
+from .rule_texts import explain
 from .trace import Trace
 
 TURN_S_MAX = 0.25
@@ -76,6 +78,8 @@ _TIMES = frozenset(
 )
 _WAITS = frozenset({"expires_at", "retry_at"})
 _TOLERANCE_S = 1e-3
+MESSAGES_SHOWN = 4
+"""Of a request that differs the first message is shown and the last ones, which came in since the one before."""
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
@@ -293,9 +297,32 @@ class _Guided(Turn):
         """Compare each event that the core decides with the next one of the record."""
         for decided in events:
             recorded = self._next(decided)
-            _compare(self.state.run, self._revision, recorded, decided)
+            try:
+                _compare(self.state.run, self._revision, recorded, decided)
+            except _Diverged as found:
+                if isinstance(decided, ModelRequested) and "digest" in found.divergence.fields:
+                    why = f"{found.divergence.why}. {self._asked(decided)}"
+                    raise _Diverged(msgspec.structs.replace(found.divergence, why=why)) from None
+                raise
             apply(self.state, recorded, self._commit.recorded.commit.at)  # type: ignore[arg-type] # a stored event
             self.events.append(recorded)  # type: ignore[arg-type]
+
+    def _asked(self, decided: ModelRequested) -> str:
+        """What the code asks now, of recorded events alone: what of the recorded request is known, and what is left."""
+        prompt = prompt_of(self.state, self.rules, decided.phase)
+        tools = ", ".join(self.state.tools) if prompt.tools else ""
+        messages = list(enumerate(prompt.messages, start=1))
+        ends = messages if len(messages) <= MESSAGES_SHOWN else [messages[0], *messages[1 - MESSAGES_SHOWN :]]
+        told = "; ".join(
+            f"message {number} ({each.role}) {label_text(each.content)}" for number, each in ends
+        )
+        return (
+            "Of the recorded request the log has only the digest. Its instructions, tools, parameters, model and "
+            "messages come from the same recorded events, so the code composes them otherwise (or the "
+            "digest is not theirs). It asks now: "
+            f"model {decided.model or self.rules.model}, temperature {self.rules.temperature}, "
+            f"max_tokens {self.rules.max_tokens}, tools {tools or 'none'}, {len(messages)} messages: {told}"
+        )
 
     def _next(self, decided: Event) -> Event:
         if not self._rest:
@@ -558,7 +585,7 @@ def _shown(value: Any) -> Any:
 
 def _reason(recorded: Event, values: Mapping[str, Any]) -> str:
     if isinstance(recorded, ModelRequested) and "digest" in values:
-        return f"R12: the code asks the model something else in step {recorded.step} (another request digest)"
+        return f"the code asks the model something else in step {recorded.step}; {explain('R12')}"
     if "retry_at" in values:
         return f"{label_of(recorded)}: the code waits differently before it tries again (backoff)"
     return f"{label_of(recorded)}: the code decides another {', '.join(values)}"
