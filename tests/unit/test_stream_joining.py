@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from foldlog.eventlog.events import Event, Status, Step, Text, TokenUsage, Usage
+from typing import Literal
+
+from foldlog.eventlog.events import Event, Reasoning, Status, Step, Text, TextReset, TokenUsage, Usage
 from foldlog.eventlog.ports import DraftPiece
 from foldlog.runtime.stream import Joiner
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def piece(text: str, *, step: int, offset: int = 0) -> DraftPiece:
@@ -43,3 +47,98 @@ def test_nothing_is_shown_behind_the_end_of_a_run_whose_family_goes_on() -> None
         *joiner.draft(piece(" more", step=1, offset=3)),
     ]
     assert [event.type for event in shown] == ["step", "text", "text_reset", "status"]
+
+
+# --- what a reader has on the screen, whatever is lost, late or written anew -----------------------------------------
+
+
+class Screen:
+    """A reader who does what the stream says: adds deltas where they belong, and cuts at resets."""
+
+    def __init__(self) -> None:
+        self.shown: dict[tuple[int | None, str], str] = {}
+        self.resets: list[TextReset] = []
+
+    def see(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, TextReset):
+                key = (event.step, event.channel)
+                assert event.offset < len(self.shown.get(key, "")), "nothing is cut"
+                self.shown[key] = self.shown[key][: event.offset]
+                self.resets.append(event)
+            elif isinstance(event, Text | Reasoning):
+                key = (event.step, event.type)
+                assert event.offset == len(self.shown.get(key, "")), "a gap, or a repetition"
+                self.shown[key] = self.shown.get(key, "") + event.text
+
+
+CHANNELS: tuple[Literal["text", "reasoning"], ...] = ("text", "reasoning")
+ANSWER = st.fixed_dictionaries(
+    dict.fromkeys(CHANNELS, st.lists(st.sampled_from(["a", "b", "ab"]), max_size=3))
+)
+
+
+def pieces_of(
+    answer: dict[Literal["text", "reasoning"], list[str]], *, step: int, attempt: int
+) -> list[DraftPiece]:
+    found = []
+    for channel in CHANNELS:
+        offset = 0
+        for text in answer[channel]:
+            found.append(
+                DraftPiece(
+                    run="r",
+                    step=step,
+                    attempt=attempt,
+                    epoch=attempt,
+                    channel=channel,
+                    offset=offset,
+                    text=text,
+                )
+            )
+            offset += len(text)
+    return found
+
+
+@given(st.data())
+def test_a_reader_has_one_attempt_and_then_what_is_stored_whatever_is_lost_late_or_taken_over(
+    data: st.DataObject,
+) -> None:
+    joiner, screen = Joiner(), Screen()
+    for step in (1, 2):
+        attempts = data.draw(st.lists(ANSWER, min_size=1, max_size=3))
+        every = [
+            piece
+            for number, each in enumerate(attempts, 1)
+            for piece in pieces_of(each, step=step, attempt=number)
+        ]
+        order = data.draw(st.lists(st.sampled_from(every), max_size=12)) if every else []
+        if data.draw(st.booleans()):
+            order = every  # nothing is lost
+        screen.see(joiner.stored(started(step)))
+        newest = 0
+        for each in order:
+            events = joiner.draft(each)
+            assert not (events and each.attempt < newest), "a writer that was replaced is shown again"
+            newest = max(newest, each.attempt)
+            screen.see(events)
+            for channel in CHANNELS:
+                shown = screen.shown.get((step, channel), "")
+                assert any("".join(attempt[channel]).startswith(shown) for attempt in attempts[:newest]), (
+                    "a mixture"
+                )
+        if step == 2 and data.draw(st.booleans()):
+            screen.see(joiner.stored(Status(status="error")))
+            assert not any(screen.shown.get((step, channel)) for channel in CHANNELS)
+            return
+        said = {channel: "".join(attempts[-1][channel]) for channel in CHANNELS}
+        if said["reasoning"]:
+            screen.see(joiner.stored(Reasoning(step=step, text=said["reasoning"])))
+        if said["text"]:
+            screen.see(joiner.stored(Text(step=step, text=said["text"])))
+        screen.see(joiner.stored(Usage(step=step, usage=TokenUsage(), model="m", source="provider")))
+        stored = {(step, channel): said[channel] for channel in CHANNELS}
+        assert {key: screen.shown.get(key, "") for key in stored} == stored
+    before = dict(screen.shown)
+    screen.see(joiner.stored(Status(status="completed")))
+    assert screen.shown == before, "what is stored stays on the screen"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from foldlog.eventlog.events import Error, Parked
+from foldlog.eventlog.events import Claimed, Error, Parked, Status, Step
+from foldlog.projections.fold import apply
 from foldlog.runtime.commands import Claim, Expired, ModelCallFailed, Resolve, TimerDue
 from foldlog.runtime.effects import Expire
 from foldlog.runtime.timeouts import expiry
 
-from .test_core import CLAIM, NOW, PREPARED, RULES, Story, replies, returns
+from .test_core import CLAIM, NOW, PREPARED, RULES, Story, given_events, replies, returns
 
 
 def story(**changes: Any) -> Story:
@@ -81,3 +82,41 @@ def test_a_run_that_waits_longer_than_it_may_is_woken_at_its_end() -> None:
     told.now += 100
     told.tell(TimerDue("timeout-run-1"))
     assert told.types == ["timer_fired", "error", "status(error)"]
+
+
+def test_every_pause_counts_for_the_run_and_those_within_a_step_for_the_step_and_the_budget_of_seconds() -> (
+    None
+):
+    told = story(run_timeout_s=1000.0, step_timeout_s=300.0)
+    for step, pauses in ((1, (5.0, 7.0)), (2, (11.0,))):
+        told.now += 2
+        told.tell(replies(*["deploy"] * len(pauses), step=step))
+        told.now += sum(pauses)
+        for approval in told.state.pending_approvals:
+            told.tell(Resolve(approval_id=approval.request.approval_id, decision="approved"))
+        told.tell(Claim("w1", 10.0))
+        for number in range(len(pauses)):
+            told.tell(returns(f"{step}-{number}-deploy", step=step))
+    assert told.state.elapsed.paused_s == 23.0
+    assert expiry(told.state, told.rules) == Expire(at=NOW + 27 + 300, scope="step", step=3)
+
+
+def test_two_pauses_within_a_step_add_up_and_nothing_of_them_is_time_that_the_run_spent() -> None:
+    state = given_events()
+    for at, event in (
+        (0.0, Claimed(worker="w", epoch=1, lease_s=10.0)),
+        (1.0, Step(step=1, status="started", started_at=NOW + 1)),
+        (2.0, Status(status="paused", reason="approval")),
+        (4.0, Status(status="paused", reason="unverifiable")),
+        (12.0, Status(status="resumed", reason="approval")),
+        (13.0, Status(status="paused", reason="manual")),
+        (33.0, Status(status="resumed", reason="manual")),
+        (35.0, Step(step=1, status="completed", started_at=NOW + 1, completed_at=NOW + 35)),
+        (40.0, Status(status="paused", reason="manual")),
+        (140.0, Status(status="resumed", reason="manual")),
+        (141.0, Step(step=2, status="started", started_at=NOW + 141)),
+        (145.0, Step(step=2, status="completed", started_at=NOW + 141, completed_at=NOW + 145)),
+    ):
+        apply(state, event, NOW + at)
+    assert (state.elapsed.paused_s, state.elapsed.paused_at) == (130.0, None)
+    assert (state.spent.step_seconds, state.spent.seconds) == (4.0, 8.0)
