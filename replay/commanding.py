@@ -55,7 +55,7 @@ from ..eventlog.events import (
 from ..projections.messages import CallRequest, canonical_json
 from ..projections.run_state import CallState, RunState
 from ..runtime.approving import APPROVAL_TIMER
-from ..runtime.calls import call_problem
+from ..runtime.calls import call_problem, unfit
 from ..runtime.commands import (
     BelowReady,
     Cancel,
@@ -89,6 +89,7 @@ from ..runtime.commands import (
 )
 from ..runtime.planning import NOT_AVAILABLE
 from ..runtime.planning import STEP as PLANNER_STEP
+from ..runtime.rules import rules_of_run
 from ..runtime.timeouts import scope_of
 
 EXECUTOR_FAILURES = frozenset(
@@ -429,6 +430,8 @@ def _asked(state: RunState, event: ApprovalRequested) -> ToolAsked:
 def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
     """Whether the call has its result without a run of its tool."""
     if call_problem(state, call) is not None:
+        return True
+    if state.submitted is not None and unfit(state, rules_of_run(state.submitted), call) is not None:
         return True
     approval = state.approvals.get(call.approval_id or "")
     resolution = approval.resolution if approval is not None else None

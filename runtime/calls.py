@@ -31,7 +31,7 @@ from ..projections.messages import CallRequest
 from ..projections.retrieval import OFFLOADED, of_others
 from ..projections.run_state import DISTINCT_IDS, CallState, RunState
 from .approving import UNVERIFIABLE, approval_metadata, awaits_approval, request_approval
-from .arguments import NESTING_MAX, parse_arguments, split_arguments
+from .arguments import NESTING_MAX, parse_arguments, split_arguments, value_problem
 from .asking import is_quota_used_up
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, VerifyCall, WaitUntil
@@ -273,17 +273,35 @@ def approval_needed(
     turn: Turn, call: CallState, settled: Container[str | None] = ()
 ) -> ApprovalNeeded | None:
     """The approval that a call needs before it runs, if any. `settled`: see above."""
-    if not callable_(turn, call) or recorded_result(turn.state, call, settled) is not None:
+    state, rules = turn.state, turn.rules
+    if not callable_(turn, call) or recorded_result(state, call, settled) is not None:
         return None
-    verdict = verdict_on(turn.rules.policy, call.name, call.arguments)
+    return _approval_asked(state, rules, call) if unfit(state, rules, call) is None else None
+
+
+def _approval_asked(state: RunState, rules: Rules, call: CallState) -> ApprovalNeeded | None:
+    verdict = verdict_on(rules.policy, call.name, call.arguments)
     if verdict.action == "deny":
         return None
-    if call.name in turn.rules.hitl_tools:
+    if call.name in rules.hitl_tools:
         return ApprovalNeeded("tool")
     if verdict.action == "require_approval":
         return ApprovalNeeded("policy", verdict.why)
-    asked = _tool(turn.state, call).effect in turn.rules.approved_effects
-    return ApprovalNeeded("policy") if asked else None
+    return ApprovalNeeded("policy") if _tool(state, call).effect in rules.approved_effects else None
+
+
+def unfit(state: RunState, rules: Rules, call: CallState) -> str | None:
+    """What is wrong with the arguments of a call that needs an approval and was not asked about.
+
+    Nobody is asked about a call that could not run: it goes back to the model. A call without an approval is checked by
+    its tool.
+    """
+    if call.approval_id is not None or call.name not in state.tools:
+        return None
+    if _approval_asked(state, rules, call) is None:
+        return None
+    problem = value_problem(call.arguments, _tool(state, call).parameters, formats=True)
+    return None if problem is None else f"invalid arguments: {problem}"
 
 
 def emitted(turn: Turn, emitted: ToolEmitted) -> None:
@@ -494,6 +512,8 @@ def _settle(turn: Turn, call: CallState) -> None:
             error=recorded.error,
             details={"recorded_from": recorded.source, **_deduplicated(turn.state)},
         )
+    elif (misfit := unfit(turn.state, turn.rules, call)) is not None:
+        _result(turn, call, status="error", error=misfit)
     approval = turn.state.approvals.get(call.approval_id or "")
     if approval is None or approval.resolution is None or call.result is not None:
         return

@@ -20,7 +20,7 @@ from ..eventlog.events import (
 )
 from ..projections.fold import apply
 from ..projections.run_state import CallState, RunState
-from .calls import approval_needed, callable_, denied, recorded_result
+from .calls import approval_needed, callable_, denied, recorded_result, unfit
 from .commands import Claim, ToolsResolved
 from .decide import advance, pending, take
 from .effects import Evaluate, RunNode
@@ -313,6 +313,6 @@ def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
 def _fate_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> Fate:
     """Of a call that has no recorded result."""
     turn = Turn(state, rules, now)
-    if not callable_(turn, call) or denied(rules, call) is not None:
+    if not callable_(turn, call) or denied(rules, call) is not None or unfit(state, rules, call) is not None:
         return "answered"
     return "run" if approval_needed(turn, call) is None else "asked"

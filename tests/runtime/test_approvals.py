@@ -188,6 +188,35 @@ async def test_edited_arguments_that_the_tool_does_not_take_are_refused(
     assert deployer.ran == ["web x2"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"replicas": 2}, "service"),
+        ({"service": "web", "replicas": "many"}, "many"),
+        ({"service": "web", "day": "someday"}, "someday"),
+    ],
+    ids=["missing", "type", "format"],
+)
+async def test_arguments_that_do_not_fit_go_back_to_the_model_and_nobody_is_asked_about_them(
+    place: Place, script: Script, arguments: dict[str, Any], problem: str
+) -> None:
+    deployer = Deployer(script, "db")
+    turns = (calls(call("deploy", "bad", **arguments), call("deploy", "good", service="db")), says("done"))
+    agent = Agent(
+        "ops", model=script(*turns), tools=list(deployer.agent.tools.values()), hitl_tools=["deploy"]
+    )
+    await place.open(agent)
+    run = await place.start(agent)
+    (good,) = await asked(run)
+    refused = (await results(place, run))["bad"]
+    assert refused.metadata["status"] == "error"
+    assert refused.error.startswith("invalid arguments: ")
+    assert problem in refused.error
+    await run.resolve(good, "approved")
+    await run.result(timeout_s=30)
+    assert deployer.ran == ["db x1"]
+
+
 async def test_the_same_decision_with_other_arguments_is_another_answer(
     memory: tuple[Runtime, Deployer, ShiftedClock],
 ) -> None:
