@@ -114,7 +114,7 @@ def _folded(head: str, text: str, width: int) -> Iterator[str]:
     from rich.cells import cell_len, chop_cells
 
     room = max(_WIDTH_MIN, width - cell_len(head)) if width else 0
-    if not room or cell_len(text) <= room:
+    if not room or cell_len(_with_end(text)) <= room:
         yield head + _with_end(text)
         return
     rest = " " * (cell_len(head) - len(LINE) if head.endswith(LINE) else cell_len(head)) + FOLDED

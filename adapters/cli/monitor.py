@@ -45,12 +45,18 @@ def monitor(
 
 
 def _of_file(settings: Settings, name: str, *, json: bool) -> int:
-    from ...replay import Watch
+    from ...eventlog.errors import LogCorrupted
+    from ...replay import Violation, Watch
     from .terminal import Screen
     from .traces import read_file
 
     told, watch = _Told(Screen(settings), json=json), Watch()
-    for stored in read_file(name).stored:
+    try:
+        archive = read_file(name)
+    except LogCorrupted as error:  # what the monitor is there to tell
+        told.tell([Violation("R11", str(error), error.run, (0, error.revision))])
+        return told.end([watch])
+    for stored in archive.stored:
         told.tell(watch.feed(stored))
     return told.end([watch])
 

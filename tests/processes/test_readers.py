@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from foldlog.eventlog import (
     OBSERVABLE,
@@ -47,7 +48,9 @@ def joined(events: Sequence[Event]) -> tuple[Shown, dict[tuple[str, int | None, 
 async def as_stored(
     place: Place, run: RunHandle[str]
 ) -> tuple[Shown, dict[tuple[str, int | None, str], str]]:
-    return joined([event for event in (await place.trace(run)).events if isinstance(event, OBSERVABLE)])
+    """What the log says; its last event is marked as the end, as a stream of the run marks it."""
+    *events, end = [event for event in (await place.trace(run)).events if isinstance(event, OBSERVABLE)]
+    return joined([*events, msgspec.structs.replace(end, is_end=True)])
 
 
 def from_json(lines: str) -> list[dict[str, Any]]:
@@ -150,8 +153,11 @@ async def test_a_stream_shows_what_was_asked_for(place: Place):
         assert 0 < len(own) < len(events)
         assert await observed(run, detailed=detailed, family=False) == own
     child = next(event.run_id for event in everything if event.agent == "teller")
-    inner = await observed(place.runtime.get_run(child), detailed=True)
-    assert inner == [event for event in everything if event.run_id == child]
+    *inner, end = await observed(place.runtime.get_run(child), detailed=True)
+    assert end.is_end
+    assert [*inner, msgspec.structs.replace(end, is_end=False)] == [
+        event for event in everything if event.run_id == child
+    ]
 
 
 def is_starting(event: Event) -> bool:

@@ -54,7 +54,10 @@ WAIT_S = 30.0
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model says at one step; so many attempts (`fails`) end with `error` first."""
+    """What the model says at one step; so many attempts (`fails`) end with `error` first.
+
+    `breaks`: these have said the text by then. `hangs`: nothing comes after the text.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -62,6 +65,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     fails: int = 0
     error: str = "transient"
     finish: str = "stop"
+    breaks: bool = False
+    hangs: bool = False
 
 
 def says(text: str, **fields: Any) -> Reply:
@@ -93,6 +98,8 @@ class Model:
         step = request.round - 1
         reply = says("They ask.") if request.phase in SUMMARIES else self.scripts[request.model][step]
         if request.attempt <= reply.fails:
+            if reply.breaks:
+                yield TextDelta(reply.text)
             if reply.error == "rate_limit":
                 raise RateLimited("slow down", retry_after_s=60.0)
             raise FAILURES[reply.error]("cut off")
@@ -100,6 +107,8 @@ class Model:
             yield ReasoningDelta(reply.reasoning)
         if reply.text:
             yield TextDelta(reply.text)
+        if reply.hangs:
+            await asyncio.Event().wait()
         for index, (name, arguments) in enumerate(reply.calls):
             written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
             yield CallDelta(index=index, id=f"call-{step}-{index}", name=name, arguments=written)
@@ -273,6 +282,21 @@ async def failures(world: World) -> None:
     await played(world, world.agent("looping", *same))
     others = [calls(("alone", {"n": n})) for n in range(4)]
     await played(world, world.agent("endless", *others, max_steps=2))
+
+
+async def broken_off(world: World) -> None:
+    agent = world.agent("torn", says("half an answer", fails=1, breaks=True), retry={"base_s": 0.01})
+    await played(world, agent)
+    hanging = world.agent("hanging", says("half an answer", hangs=True))
+    async with world.runtime() as rt:
+        run = await rt.start(hanging, "question")
+        async with contextlib.aclosing(run.stream()) as events:
+            async for event in events:
+                if isinstance(event, Text):
+                    break
+        await run.cancel("enough")
+        await end(run)
+        await stored(world, run, "late_outcome")
 
 
 async def output_schema(world: World) -> None:
@@ -710,6 +734,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         bad_calls,
         retries,
         failures,
+        broken_off,
         output_schema,
         approvals,
         waiting,

@@ -88,7 +88,7 @@ def test_an_agent_that_changed_is_not_its_golden_self_until_the_golden_trace_is_
     result = run(project, *WHOEVER)
     result.assert_outcomes(failed=3, deselected=3)
     result.stdout.fnmatch_lines(
-        ["*the trace is not that of*tool_result(success) of orders says otherwise in result*"]
+        ["*the trace (right) is not that of*tool_result(success) of orders says otherwise in result*"]
     )
     assert goldens(project) == before
     run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)

@@ -26,6 +26,7 @@ class Relay:
 
     def __init__(self, *members: Agent[Any]) -> None:
         self.name, self.kind, self.output_type = "relay", "relay", None
+        self.functions = frozenset({"shout"})
         self.members: Mapping[str, Runnable[Any]] = {member.name: member for member in members}
 
     def parse_output(self, value: Any) -> Any:

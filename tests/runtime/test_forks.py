@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.adapters.cli.traces import form_of
+from foldlog.adapters.cli.traces import events_of
 from foldlog.eventlog import (
     ApprovalRequested,
     ConfigError,
@@ -289,7 +289,7 @@ async def test_a_child_run_is_forked_as_a_root_of_its_own(cheap: Place, script: 
     assert (await fork.result(timeout_s=30)).output == "inner done"
     state = await fork.state()
     assert (state.root, state.path, len(effects.ran)) == (fork.run_id, "inner", 3)
-    assert compare(await form_of(cheap.log, child), await form_of(cheap.log, fork.run_id)).equal
+    assert compare(await events_of(cheap.log, child), await events_of(cheap.log, fork.run_id)).equal
     above = await cheap.fork(parent, at=(await parent.state()).head.rev)
     assert (await above.result(timeout_s=30)).output == "outer done"
     assert len(effects.ran) == 3
