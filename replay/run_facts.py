@@ -54,6 +54,8 @@ class Call:
         self.begun: int | None = None
         self.started: int | None = None
         """Of an unsafe attempt of which nobody has said yet what became of it."""
+        self.asks = False
+        """Whether it has asked people. An attempt that ends with a question of before stores nothing of its end."""
         self.result: int | None = None
 
 
@@ -191,8 +193,10 @@ class RunFacts:
             return
         match event:
             case ToolStarted():
-                call.started = revision
-            case ToolAttemptFailed() | ToolResult() | ApprovalRequested(kind="elicitation"):
+                call.started = None if call.asks else revision
+            case ApprovalRequested(kind="elicitation"):
+                call.started, call.asks = None, True
+            case ToolAttemptFailed() | ToolResult():
                 call.started = None
             case ApprovalResolved(outcome="retry"):
                 call.started = None

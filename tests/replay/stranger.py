@@ -12,6 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 Json = dict[str, Any]
+COUNTED = ("usage", "planner_replied", "summary_made")
+BROKEN = ("model_failed", "late_outcome")
 USAGE = ("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "reasoning_tokens")
 ENDS = ("completed", "error", "cancelled")
 
@@ -176,8 +178,8 @@ class Reader:
                 state["cancel_reason"] = event.get("reason", "")
             case "error":
                 state["error"] = {"error_type": event["error_type"], "error": event["error"]}
-        if event["type"] in ("usage", "planner_replied", "summary_made"):
-            add(state["usage"], event.get("usage", {}))
+        if event["type"] in COUNTED or event["type"] in BROKEN:
+            add(state["usage"], event.get("usage") or {})
         if event["type"] in ("submitted", "knowledge_found", "plan_made"):
             say_system(state, mine)
 
@@ -215,7 +217,9 @@ class Reader:
                 row |= {"status": event["status"], "reason": event.get("reason", ""), "waiting_for": None}
             case "step" if event["status"] == "completed":
                 row["steps"] += 1
-            case "usage" | "planner_replied" | "summary_made":
+            case "model_failed" | "late_outcome" if event.get("usage") is None:
+                pass
+            case "usage" | "planner_replied" | "summary_made" | "model_failed" | "late_outcome":
                 add(row["usage"], event.get("usage", {}))
                 cost = event.get("cost_usd")
                 known = row["cost_usd"] is not None and cost is not None
