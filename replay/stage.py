@@ -35,6 +35,7 @@ from ..runtime.drive import Host
 from ..runtime.executors import ExecutorFactory
 from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
+from ..runtime.postconditions import problem
 from ..runtime.runnable import Runnable
 from ..runtime.turn import Turn
 from .casts import Attended, Cast, Starts
@@ -407,8 +408,9 @@ def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
     """What is said of a call of unknown outcome that the inputs say nothing of.
 
     One that a dead worker left is run again; one that ended in doubt by itself would do so again, and counts as failed.
+    The reason of the second says more than what its postcondition, if it has one, came to.
     """
-    by_itself = bool(asked.reason) and not asked.postcondition
+    by_itself = asked.reason not in ("", problem(asked.postcondition))
     outcome: Literal["retry", "failed"] = "failed" if by_itself else "retry"
     return Answer(call=where.call, kind=asked.kind, outcome=outcome, note=asked.reason if by_itself else "")
 

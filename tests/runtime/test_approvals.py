@@ -208,13 +208,13 @@ async def test_arguments_that_do_not_fit_go_back_to_the_model_and_nobody_is_aske
     await place.open(agent)
     run = await place.start(agent)
     (good,) = await asked(run)
+    await run.resolve(good, "approved")
+    await run.result(timeout_s=30)
+    assert deployer.ran == ["db x1"]
     refused = (await results(place, run))["bad"]
     assert refused.metadata["status"] == "error"
     assert refused.error.startswith("invalid arguments: ")
     assert problem in refused.error
-    await run.resolve(good, "approved")
-    await run.result(timeout_s=30)
-    assert deployer.ran == ["db x1"]
 
 
 async def test_the_same_decision_with_other_arguments_is_another_answer(

@@ -30,8 +30,8 @@ async def test_a_driver_lets_go_of_what_earlier_steps_left(
     kept = list[int]()
     real = Driver._launch
 
-    def launch(self: Driver) -> None:
-        real(self)
+    def launch(self: Driver, *, leaving: bool = False) -> None:
+        real(self, leaving=leaving)
         kept.append(len(self._tasks))
 
     monkeypatch.setattr(Driver, "_launch", launch)
