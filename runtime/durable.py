@@ -172,7 +172,10 @@ class Worker:
         self._stopping.set()
 
     async def serve(self) -> None:
-        """Work until `stop` is called and the drain is done. Survives outages of the log."""
+        """Work until `stop` is called and the drain is done. Survives outages of the log.
+
+        Cancelled, it drains nothing: its runs go back as they are, and their calls are cut off.
+        """
         agents = frozenset(self._host.registry.agents)
         async with self._log.leases.presence(self._host.worker), self._log.leases.deaths() as deaths:
             mourner = asyncio.create_task(self._mourn(deaths))
@@ -181,8 +184,10 @@ class Worker:
                     await self._receive(deliveries)
                     await self._drain()
             finally:
-                mourner.cancel()
-                await asyncio.gather(mourner, *self._handling, return_exceptions=True)
+                left = [mourner, *self._handling]
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
                 await self._heart.aclose()
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
@@ -216,8 +221,6 @@ class Worker:
         for driver in self._heart.drivers:
             driver.release_soon("its worker is shutting down")
         await self._handled(release_s)
-        for task in list(self._handling):
-            task.cancel()
 
     async def _handled(self, timeout_s: float) -> None:
         if self._handling:
@@ -241,9 +244,8 @@ class Worker:
         except LogUnavailable as error:
             logger.warning("wake-up of run %s: %s; it will be delivered again", delivery.wakeup.run, error)
         except asyncio.CancelledError:
-            if self._stopping.is_set():  # out of grace time: no silence has to tell the others
-                with contextlib.suppress(LogUnavailable):
-                    await self._log.wakeups.nak(delivery.token)
+            with contextlib.suppress(LogUnavailable):  # no silence has to tell the others
+                await self._log.wakeups.nak(delivery.token)
             raise
         except Exception:
             logger.exception(

@@ -173,6 +173,16 @@ class Place:
             await self.runtime.aclose()
             await self.runtime.drive(run.run_id)
 
+    async def cut_off(self, run: RunHandle[Any]) -> None:
+        """Whoever drives the run is gone at once, with its calls; another goes on when its lease has lapsed."""
+        if self.executor == "durable":
+            await self.add_worker("worker-1")
+            self.workers[0][1].cancel()
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.runtime.aclose(), 0.01)  # whoever leaves does not wait for them
+            await self.runtime.drive(run.run_id)
+
     def _leave(self, worker: Worker) -> None:
         """Stop it, and do not wait for what its runs do at the moment."""
         worker.stop()
@@ -181,7 +191,8 @@ class Place:
 
     async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:
         self._leave(worker)
-        await asyncio.wait_for(task, 30)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait_for(task, 30)
 
     async def start(self, agent: Runnable[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
         """Start a run on this place's executor."""

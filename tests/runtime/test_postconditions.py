@@ -343,10 +343,10 @@ async def lost(place: Place, script: Script, bank: Bank, **options: Any) -> RunH
     """A run whose unsafe call was started and is gone on with by somebody else."""
     bank.gate.clear()
     agent = payer(script, bank.tool(**options))
-    await place.open(agent)
+    await place.open(agent, lease_s=1.0)
     run = await place.start(agent)
     await bank.arrived.wait()
-    await place.hand_over(run)
+    await place.cut_off(run)
     return run
 
 
@@ -413,10 +413,10 @@ async def test_a_lost_call_without_a_probe_waits_for_people_with_a_report_of_wha
         return "ok"
 
     agent = payer(script, pay)
-    await cheap.open(agent)
+    await cheap.open(agent, lease_s=1.0)
     run = await cheap.start(agent)
     await arrived.wait()
-    await cheap.hand_over(run)
+    await cheap.cut_off(run)
     request = await asked(cheap, run)
     assert [(finding["code"], finding["observed"]) for finding in request.postcondition] == [
         ("evidence_missing", "text")
@@ -441,11 +441,11 @@ async def test_of_several_lost_calls_each_is_settled_by_what_is_seen_of_it(
 
     model = script(calls(call("pay", invoice="7"), call("note", "c2", text="x")), says("done"))
     agent = Agent("payer", model=model, tools=[bank.tool(), note])
-    await cheap.open(agent)
+    await cheap.open(agent, lease_s=1.0)
     run = await cheap.start(agent)
     await bank.arrived.wait()
     await waiting.wait()
-    await cheap.hand_over(run)
+    await cheap.cut_off(run)
     request = await asked(cheap, run)
     assert request.tool_name == "note"
     async for event in run.stream(detailed=True):
