@@ -176,7 +176,11 @@ async def assert_undisturbed(place: Place, run: RunHandle[str], whole: Canonical
     assert diary.count("pay") == 1
 
 
-@pytest.mark.parametrize("point", BOUNDARIES[-2:])
+LAST_IN_SESSION = APPENDS + 1
+"""A run of a session reads its history before it is prepared, so its claim and its preparation are two appends."""
+
+
+@pytest.mark.parametrize("point", [f"{side} append {LAST_IN_SESSION}" for side in ("before", "after")])
 async def test_the_next_run_of_a_session_follows_when_the_owner_dies_at_the_hand_over(
     place: Place, whole: Canonical, point: str
 ):

@@ -481,6 +481,8 @@ async def verified(world: World) -> None:
         (approval,) = (await run.state()).pending_approvals
         await run.resolve(approval.request.approval_id, "approved", outcome="succeeded", by="ann")
         await world.entered.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(rt.aclose(), 0.01)  # whoever leaves does not wait for the call
     async with world.runtime() as second:
         await second.drive(run.run_id)
         await end(second.get_run(run.run_id))

@@ -249,7 +249,7 @@ async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(
     script: Script, mcp_server: dict[str, Any]
 ) -> None:
     """Its rounds run in tasks of their own, so that they can be stored; the end of time reaches them all the same."""
-    entry = {**mcp_server, "timeout_s": 1.0}
+    entry = {**mcp_server, "timeout_s": 1.0, "effects": {"slow": "idempotent"}}
     turns = [
         calls(call("mcp__srv__slow", "a")),
         calls(call("mcp__srv__wait_until_slow_is_cancelled", "b")),
