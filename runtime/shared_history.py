@@ -54,8 +54,10 @@ from ..eventlog.events import (
     TimerFired,
     TokenIssued,
     TokenRevoked,
+    ToolAttemptFailed,
     ToolCall,
     ToolResult,
+    ToolStarted,
     Unknown,
     Usage,
 )
@@ -206,6 +208,10 @@ class _Copy:
         cut = isinstance(behind, ToolCall) and not behind.agent_path
         replied = any(isinstance(e, Usage) and e.step == self._open_step for e in own) and not cut
         self._finished = {event.tool_call_id for event in own if isinstance(event, ToolResult)}
+        self._last_starts = {event.tool_call_id: event for event in own if isinstance(event, ToolStarted)}
+        self._failed_attempts = {
+            (event.tool_call_id, event.attempt) for event in own if isinstance(event, ToolAttemptFailed)
+        }
         self._calls_of = {
             event.child_run: event.tool_call_id for event in own if isinstance(event, ChildStarted)
         }
@@ -231,6 +237,10 @@ class _Copy:
             finished = self._calls_of.get(event.child_run) in self._finished
             shared = event.child_run in self._home.children or isinstance(event, ChildReturned)
             return finished and shared
+        if isinstance(event, ToolStarted) and event is not self._last_starts[event.tool_call_id]:
+            # What people said of an attempt is not shared: nor is one of which nothing else says how it ended.
+            if (event.tool_call_id, event.attempt) not in self._failed_attempts:
+                return False
         if isinstance(event, ApprovalResolved):
             request = self._requests.get(event.tool_call_id)
             same = request is not None and request.approval_id == event.approval_id

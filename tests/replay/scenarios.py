@@ -488,6 +488,29 @@ async def verified(world: World) -> None:
         await end(second.get_run(run.run_id))
 
 
+async def started_again(world: World) -> None:
+    """An unsafe call asks twice, ends in doubt, and is started again because somebody says so."""
+    failures = iter(["the line went dead"])
+
+    @tool
+    async def ship(ctx: ToolContext) -> str:
+        """Ship what people say."""
+        what = await ctx.ask("What?", name="what")
+        where = await ctx.ask("Where to?", name="where")
+        for failure in failures:
+            raise RuntimeError(failure)
+        return f"{what.action} and {where.action}"
+
+    agent = world.agent("shipper", calls(("ship", {})), says("done"), more=(ship,))
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        async for event in run.stream(detailed=True):
+            if isinstance(event, ApprovalRequested):
+                outcome = "retry" if event.kind == "unverifiable" else None
+                await run.resolve(event.approval_id, "approved", outcome=outcome, by="ann")
+        await end(run)
+
+
 async def released(world: World) -> None:
     """A process leaves in the middle of a pure call; the next one runs it again."""
     agent = world.agent("helper", calls(("wait", {})), says("done"))
@@ -748,6 +771,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         injected,
         takeover,
         verified,
+        started_again,
         released,
         emitted,
         planned,
