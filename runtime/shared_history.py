@@ -237,10 +237,8 @@ class _Copy:
             finished = self._calls_of.get(event.child_run) in self._finished
             shared = event.child_run in self._home.children or isinstance(event, ChildReturned)
             return finished and shared
-        if isinstance(event, ToolStarted) and event is not self._last_starts[event.tool_call_id]:
-            # What people said of an attempt is not shared: nor is one of which nothing else says how it ended.
-            if (event.tool_call_id, event.attempt) not in self._failed_attempts:
-                return False
+        if isinstance(event, ToolStarted) and not self._is_accounted_for(event):
+            return False
         if isinstance(event, ApprovalResolved):
             request = self._requests.get(event.tool_call_id)
             same = request is not None and request.approval_id == event.approval_id
@@ -254,6 +252,11 @@ class _Copy:
             return getattr(event, "phase", "") != ""
         called = event.tool_call_id is None or isinstance(event, ToolCall)
         return called or event.tool_call_id in self._finished
+
+    def _is_accounted_for(self, start: ToolStarted) -> bool:
+        """Whether the copy tells how this attempt ended: what people said of one is not shared."""
+        is_last = start is self._last_starts[start.tool_call_id]
+        return is_last or (start.tool_call_id, start.attempt) in self._failed_attempts
 
     def fill(self, turn: Turn) -> None:
         """Take over what is kept, with the approvals and the pauses that belong to it."""
