@@ -10,6 +10,7 @@ behind the seal that it has read, under a condition, so of many writers one succ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -26,6 +27,8 @@ from .wire import Wire
 
 SEAL_EVERY = 4096
 """How many positions a seal covers at most, and about how many a writer lets pass without one."""
+TRIES = 10
+"""How often a log that is closed seals again behind others that sealed at the same moment."""
 
 _log = logging.getLogger(__name__)
 _ENCODER = msgspec.json.Encoder()
@@ -129,15 +132,20 @@ class Sealer:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if self._wire.is_up:
             await asyncio.gather(
-                *(self._seal(shard, 1) for shard, newest in enumerate(self._newest) if newest)
+                *(self._seal(shard, 1, tries=TRIES) for shard, newest in enumerate(self._newest) if newest)
             )
 
-    async def _seal(self, shard: int, positions_min: int) -> None:
-        """Seal the shard if so many positions are not sealed yet. A seal that cannot be written is written later."""
+    async def _seal(self, shard: int, positions_min: int, tries: int = 1) -> None:
+        """Seal the shard if so many positions are not sealed yet. A seal that cannot be written is written later.
+
+        Where a seal came in between, of another process or on its way when its task was cancelled, it may not reach as
+        far: with more tries what it left out is sealed behind it.
+        """
         try:
-            await seal_shard(self._wire, self._layout, shard, self._newest[shard], positions_min)
-        except WrongPosition:
-            pass  # another process seals it
+            for _ in range(tries):
+                with contextlib.suppress(WrongPosition):
+                    await seal_shard(self._wire, self._layout, shard, self._newest[shard], positions_min)
+                    return
         except (LogUnavailable, ValueError) as error:
             _log.info("shard %d is not sealed: %s", shard, error)
 

@@ -328,13 +328,15 @@ async def test_a_store_is_whole_after_kills_of_server_and_writers(
     assert audit.sealed[0] > 0
 
 
-async def test_many_writers_seal_one_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_many_writers_seal_one_chain_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(seals, "SEAL_EVERY", 8)
+    all_have_written = asyncio.Barrier(4)
 
     async def write(url: str, number: int) -> None:
         async with JetStreamLog.open(url) as log:
             for family in range(number * 10, number * 10 + 10):
                 await store_family(log, family)
+            await all_have_written.wait()
 
     async with EphemeralServer(tmp_path / "log") as server:
         async with JetStreamLog.open(server.url, shards=1):
@@ -343,7 +345,10 @@ async def test_many_writers_seal_one_chain(tmp_path: Path, monkeypatch: pytest.M
         async with JetStreamLog.open(server.url) as log:
             audit = await log.audit()
             chain = [seal async for _, seal in seals.read_seals(log._wire, Layout("default"), 0)]
+            written = [stored.position async for stored in log.events.read(Shard(0), 0)]
     assert audit.losses == ()
+    assert chain[-1] is not None
+    assert chain[-1].last >= written[-1]
     assert len(chain) > 10
     assert [seal.number for seal in chain if seal is not None] == list(range(1, len(chain) + 1))
 
