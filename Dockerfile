@@ -4,6 +4,7 @@ RUN python -m venv /opt/foldlog
 COPY deploy/requirements.lock ./
 RUN /opt/foldlog/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
+COPY package/ package/
 COPY eventlog/ eventlog/
 COPY projections/ projections/
 COPY runtime/ runtime/

@@ -7,7 +7,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-FOLDERS := eventlog projections runtime adapters replay
+FOLDERS := package eventlog projections runtime adapters replay
 ARGS :=
 # More than there are cores, since tests wait for other processes half of their time; who has none left takes another's.
 PARALLEL := -n 4 --dist worksteal
@@ -43,7 +43,7 @@ sim: $(VENV)/installed
 check: $(VENV)/installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@cd $(VENV) && bin/mypy --config-file ../pyproject.toml --cache-dir ../.cache/mypy $(FOLDERS:%=-p foldlog.%)
+	@cd $(VENV) && bin/mypy --config-file ../pyproject.toml --cache-dir ../.cache/mypy -p foldlog
 
 bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks $(ARGS)

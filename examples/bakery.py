@@ -3,7 +3,7 @@
 foldlog run examples.bakery:agent "A cake for ten people"
 """
 
-from foldlog.runtime import Agent, Custom, Registry, ToolContext, tool
+from foldlog import Agent, Custom, Registry, ToolContext, tool
 
 decorator = Agent(
     "decorator", model="scripted:examples/bakery/decorator.json", instructions="Write on the cake."

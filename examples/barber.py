@@ -4,7 +4,7 @@ foldlog run examples.barber:agent "Short at the sides, please" --metadata '{"mem
 foldlog run examples.barber:agent "The usual, please" --metadata '{"memory": {"scope": {"user_id": "ada"}}}'
 """
 
-from foldlog.runtime import Agent, Registry
+from foldlog import Agent, Registry
 
 agent = Agent(
     "barber",

@@ -4,7 +4,7 @@ foldlog run examples.booking:agent "A room in Bergen, please" --run-id trip
 foldlog fork trip examples.booking:registry --at 10 --model scripted:examples/thrifty.json
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 PRICES_EUR = {"Grand": 240, "Harbour": 120}
 

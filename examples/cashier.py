@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from foldlog.runtime import Agent, Evidence, Registry, ToolContext, postcondition, tool
+from foldlog import Agent, Evidence, Registry, ToolContext, postcondition, tool
 
 BANK, CLOSED = Path("bank.json"), Path("bank.closed")
 PAID = {"json_path": {"path": "$['${invoice}'].amount_eur", "equals": "${amount_eur}"}}

@@ -4,7 +4,7 @@ foldlog worker examples.concierge:registry
 foldlog run examples.concierge:agent "Book a table at Da Enzo" --executor durable
 """
 
-from foldlog.runtime import Agent, Registry, ToolContext, tool
+from foldlog import Agent, Registry, ToolContext, tool
 
 FORM = {
     "type": "object",

@@ -3,7 +3,7 @@
 foldlog run examples.courier:agent "How far is it?"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

@@ -3,7 +3,7 @@
 foldlog run examples.dispatcher:agent "A van is late"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

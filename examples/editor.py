@@ -5,8 +5,8 @@ foldlog run examples.editor:agent "Let greet.py greet by name"
 
 from pathlib import Path
 
+from foldlog import Agent, Registry
 from foldlog.adapters.builtin import builtin_tools
-from foldlog.runtime import Agent, Registry
 
 agent = Agent(
     "editor",

@@ -3,8 +3,8 @@
 foldlog run examples.guarded:registry "A van is late"
 """
 
+from foldlog import Agent, Registry, tool
 from foldlog.adapters.scripted import ScriptedProvider
-from foldlog.runtime import Agent, Registry, tool
 
 
 @tool(effect="pure")

@@ -4,8 +4,8 @@ foldlog knowledge add examples/handbook.txt
 foldlog run examples.handbook:agent "When may I deploy?"
 """
 
+from foldlog import Agent, Registry, tool
 from foldlog.adapters.knowledge import SqliteKnowledge
-from foldlog.runtime import Agent, Registry, tool
 
 
 @tool(effect="pure")

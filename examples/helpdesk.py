@@ -3,7 +3,7 @@
 foldlog run examples.helpdesk:swarm "The shop fails when I pay"
 """
 
-from foldlog.runtime import Agent, Registry, Swarm
+from foldlog import Agent, Registry, Swarm
 
 
 def member(name: str, instructions: str) -> Agent:

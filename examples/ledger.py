@@ -3,7 +3,7 @@
 foldlog run examples.ledger:agent "What did invoice 1207 come to?"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

@@ -3,7 +3,7 @@
 foldlog run examples.mover:agent "I move to Oslo in May"
 """
 
-from foldlog.runtime import Agent, Registry
+from foldlog import Agent, Registry
 
 agent = Agent(
     "mover",

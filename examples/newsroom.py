@@ -7,7 +7,7 @@ foldlog run examples.newsroom:swarm "The ferry is back"
 import tomllib
 from pathlib import Path
 
-from foldlog.runtime import Registry, Swarm
+from foldlog import Registry, Swarm
 
 swarm = Swarm.from_config(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")))
 registry = Registry(agents=[swarm])

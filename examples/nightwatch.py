@@ -9,7 +9,7 @@ touch morning
 import time
 from pathlib import Path
 
-from foldlog.runtime import Agent, Registry, ToolContext, tool
+from foldlog import Agent, Registry, ToolContext, tool
 
 
 @tool(effect="pure", timeout_s=None)

@@ -5,9 +5,9 @@ foldlog run examples.operator:agent "How many lines of Python are there?"
 
 from pathlib import Path
 
+from foldlog import Agent, Registry
 from foldlog.adapters.builtin import Workspace, builtin_tools
 from foldlog.adapters.runners import Limits, SubprocessRunner
-from foldlog.runtime import Agent, Registry
 
 workspace = Workspace(Path.cwd())
 runner = SubprocessRunner(workspace, limits=Limits(cpu_s=20, memory_bytes=512_000_000, processes=32))

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

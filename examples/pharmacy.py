@@ -3,7 +3,7 @@
 foldlog run examples.pharmacy:agent "Something against the headache"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="idempotent")

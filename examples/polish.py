@@ -3,7 +3,7 @@
 foldlog run examples.polish:loop "A headline about the harbour"
 """
 
-from foldlog.runtime import Agent, Registry
+from foldlog import Agent, Registry
 from foldlog.runtime.ralph import RalphLoop, Scored, Stop
 
 

@@ -3,7 +3,7 @@
 foldlog run examples.printer:registry "Label parcel 7"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="idempotent")

@@ -3,7 +3,7 @@
 foldlog run examples.report:agent "Write about tides"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

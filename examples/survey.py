@@ -3,7 +3,7 @@
 foldlog run examples.survey:agent "Which pages mention tides?"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

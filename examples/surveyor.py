@@ -3,7 +3,7 @@
 foldlog run examples.surveyor:agent "Survey the harbour"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 
 @tool(effect="pure")

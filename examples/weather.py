@@ -3,7 +3,7 @@
 foldlog run examples.weather:agent "How warm is it in Oslo?"
 """
 
-from foldlog.runtime import Agent, Registry, tool
+from foldlog import Agent, Registry, tool
 
 TEMPERATURES_C = {"Bergen": 9, "Oslo": 4}
 

@@ -1,6 +1,6 @@
 """An agent that refunds orders, if somebody approves."""
 
-from foldlog.runtime import Agent, ToolContext, tool
+from foldlog import Agent, ToolContext, tool
 
 
 @tool(effect="pure")

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
+from foldlog import Agent, Registry, Runtime
 from foldlog.replay.inputs import Answer, Cancel
 from foldlog.replay.parity import check_parity
 from foldlog.replay.strategies import approvals, faults, scripts
-from foldlog.runtime import Agent, Registry, Runtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orders import AGENT

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import JSONResponse
+from foldlog import Runtime
 from foldlog.eventlog import (
     ApprovalError,
     ConfigError,
@@ -23,7 +24,6 @@ from foldlog.eventlog import (
     RunNotFound,
     to_json,
 )
-from foldlog.runtime import Runtime
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse, ServerSentEvent
 

@@ -1,4 +1,4 @@
-"""The distribution holds only the namespace `foldlog`, and the root folders cannot stand in for it."""
+"""The distribution holds only the package `foldlog`, and the root folders cannot stand in for it."""
 
 import importlib
 import importlib.metadata
@@ -23,7 +23,7 @@ ENTRY_POINT_GROUPS = (
     "foldlog.tokens",
     "foldlog.toolsources",
 )
-BUILD_INPUTS = (*FOLDERS, "LICENSE", "README.md", "pyproject.toml", "setup.py")
+BUILD_INPUTS = (*FOLDERS, "package", "LICENSE", "README.md", "pyproject.toml", "setup.py")
 
 
 def copy_source(target: Path) -> None:
@@ -47,22 +47,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(zipfile.ZipFile(path).namelist())
 
 
-def test_the_wheel_holds_only_the_namespace_foldlog_and_its_metadata(wheel: set[str]) -> None:
+def test_the_wheel_holds_only_the_package_foldlog_and_its_metadata(wheel: set[str]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert {name.split("/")[0] for name in wheel} == {"foldlog", f"foldlog-{version}.dist-info"}
-    assert {name.split("/")[1] for name in wheel if name.startswith("foldlog/")} == set(FOLDERS)
+    own = {"__init__.py", "py.typed"}
+    assert {name.split("/")[1] for name in wheel if name.startswith("foldlog/")} == {*FOLDERS, *own}
 
 
 def test_every_module_of_the_five_folders_is_in_the_wheel(wheel: set[str]) -> None:
     modules = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
-    assert {f"foldlog/{path.relative_to(ROOT).as_posix()}" for path in modules} == {
-        name for name in wheel if name.endswith(".py")
-    }
+    named = {f"foldlog/{path.relative_to(ROOT).as_posix()}" for path in modules}
+    assert {*named, "foldlog/__init__.py"} == {name for name in wheel if name.endswith(".py")}
 
 
-def test_the_wheel_marks_each_of_the_five_packages_as_typed(wheel: set[str]) -> None:
+def test_the_wheel_marks_each_package_as_typed(wheel: set[str]) -> None:
     assert {name for name in wheel if name.endswith("py.typed")} == {
-        f"foldlog/{folder}/py.typed" for folder in FOLDERS
+        "foldlog/py.typed",
+        *(f"foldlog/{folder}/py.typed" for folder in FOLDERS),
     }
 
 
@@ -77,8 +78,33 @@ def test_the_folders_at_the_root_cannot_be_imported_as_top_level_packages(folder
     assert importlib.util.find_spec(f"foldlog.{folder}") is not None
 
 
-def test_foldlog_is_a_namespace_that_other_distributions_may_join() -> None:
-    assert getattr(importlib.import_module("foldlog"), "__file__", None) is None
+def test_importing_foldlog_loads_nothing_else() -> None:
+    script = "import sys; before = set(sys.modules); import foldlog; print(*(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert set(loaded.split()) - {"__future__"} == {"foldlog"}
+
+
+def test_an_editable_installation_has_the_package_and_its_five_folders(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    copy_source(source)
+    script = f"from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("foldlog-*.whl")
+    zipfile.ZipFile(wheel).extractall(target)
+    script = (
+        f"import site, sys; site.addsitedir({str(target)!r})\n"
+        "sys.meta_path.insert(0, sys.meta_path.pop())  # before the path, where the tests' own foldlog is\n"
+        "import foldlog, foldlog.replay; from foldlog import Agent, Runtime, Registry, tool, __version__\n"
+        "print(foldlog.__file__); print(foldlog.replay.__file__)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert found == [str(source / "package" / "__init__.py"), str(source / "replay" / "__init__.py")]
 
 
 @pytest.mark.parametrize("group", ENTRY_POINT_GROUPS)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,26 @@ def test_every_public_class_and_function_says_what_it_is(folder: str) -> None:
 @pytest.mark.parametrize(("folder", "names"), PROMISED.items(), ids=PROMISED)
 def test_the_promised_names_are_public(folder: str, names: set[str]) -> None:
     assert names <= set(importlib.import_module(f"foldlog.{folder}").__all__)
+
+
+def test_the_names_of_the_package_itself_are_those_of_the_runtime_and_its_version() -> None:
+    foldlog, runtime = importlib.import_module("foldlog"), importlib.import_module("foldlog.runtime")
+    assert set(foldlog.__all__) - set(runtime.__all__) == {"__version__"}
+    assert all(
+        getattr(foldlog, name) is getattr(runtime, name) for name in foldlog.__all__ if name != "__version__"
+    )
+    assert foldlog.__version__ == importlib.metadata.version("foldlog")
+    assert set(foldlog.__all__) <= set(dir(foldlog))
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = foldlog.Nothing
+
+
+def test_what_type_checkers_see_of_the_package_is_what_it_gives() -> None:
+    tree = ast.parse((ROOT / "package" / "__init__.py").read_text())
+    seen = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level and node.module == "runtime"
+        for alias in node.names
+    }
+    assert {*seen, "__version__"} == set(importlib.import_module("foldlog").__all__)

@@ -15,17 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("eventlog", "projections", "runtime", "replay", "adapters")
-
 
 def copied(directory: Path) -> Path:
     """The installed source, copied below the directory; the copy is imported from now on."""
     package = directory / "foldlog"
-    for name in PACKAGES:
-        spec = importlib.util.find_spec(f"foldlog.{name}")
-        assert spec is not None
-        assert spec.origin is not None
-        shutil.copytree(Path(spec.origin).parent, package / name)
+    spec = importlib.util.find_spec("foldlog")
+    assert spec is not None
+    assert spec.origin is not None
+    shutil.copytree(Path(spec.origin).parent, package)
     sys.path.insert(0, str(directory))
     sys.dont_write_bytecode = True
     _forget()
