@@ -100,7 +100,12 @@ def undisturbed(scenario: Scenario) -> dict[str, Canonical]:
             raise ConfigError(f"{scenario.name} breaks by itself, with nothing going wrong: {found[0]}")
         return forms(world)
 
-    return run_simulated(play)
+    try:
+        return run_simulated(play)
+    except (Stuck, TooLong) as error:
+        raise ConfigError(
+            f"{scenario.name} does not end by itself, with nothing going wrong: {error}"
+        ) from error
 
 
 def play(scenario: Scenario, schedule: Schedule, expected: Forms, *, tells: bool = False) -> Played:

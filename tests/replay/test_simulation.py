@@ -229,6 +229,21 @@ def test_a_scenario_that_breaks_by_itself_is_named() -> None:
         Simulation({"endless": Scenario("endless", endless)}).draw("endless", 1)
 
 
+def test_a_scenario_that_goes_round_in_circles_by_itself_is_named() -> None:
+    async def circle() -> None:
+        while True:  # noqa: ASYNC110 - that is what it does
+            await asyncio.sleep(0)
+
+    def endless(world: World) -> list[Job]:
+        world.outside(circle())
+        return [Job(an_agent(world, "endless", says("done", fails=1, retry_after_s=60.0)), "question")]
+
+    with pytest.raises(
+        ConfigError, match=r"endless does not end by itself, with nothing going wrong: .* steps"
+    ):
+        Simulation({"endless": Scenario("endless", endless)}).draw("endless", 1)
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
