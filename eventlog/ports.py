@@ -238,8 +238,17 @@ class Leases(Protocol):
         """Whether this holder vouches for this run and epoch now."""
         ...
 
-    def presence(self, worker: str) -> AbstractAsyncContextManager[None]:
-        """While open, the worker counts as there; when its connection ends, its leases become news in `deaths`."""
+    def presence(
+        self, worker: str, agents: frozenset[str] = frozenset()
+    ) -> AbstractAsyncContextManager[None]:
+        """While open, the worker counts as there; when its connection ends, its leases become news in `deaths`.
+
+        `agents` are those whose wake-ups it takes.
+        """
+        ...
+
+    async def served(self) -> frozenset[str]:
+        """Return the agents whose wake-ups are taken by workers that are there now."""
         ...
 
     def deaths(self) -> AbstractAsyncContextManager[AsyncIterator[Lease]]:

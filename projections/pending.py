@@ -62,6 +62,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of its session that come before it, the one whose turn it is first."""
     unclaimed: bool = False
     """Nothing keeps it from being driven, and nobody drives it: a worker that serves its agent is wanted."""
+    unserved: bool = False
+    """It is unclaimed, and no worker that is there now serves its agent."""
     left: tuple[str, ...] = ()
     """What workers lack that were offered the run: which agent or tool, and how it has changed; the latest first."""
 

@@ -177,7 +177,8 @@ class Worker:
         Cancelled, it drains nothing: its runs go back as they are, and their calls are cut off.
         """
         agents = frozenset(self._host.registry.agents)
-        async with self._log.leases.presence(self._host.worker), self._log.leases.deaths() as deaths:
+        leases = self._log.leases
+        async with leases.presence(self._host.worker, agents), leases.deaths() as deaths:
             mourner = asyncio.create_task(self._mourn(deaths))
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:

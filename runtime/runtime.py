@@ -628,7 +628,10 @@ class RunHandle(Generic[OutputT]):
         )
         slot, behind = await waiting_for(log, state), await runs_before(log, state)
         unclaimed = state.runnable and state.owner is None and slot is None and not behind
-        return msgspec.structs.replace(found, calls=calls, slot=slot, behind=behind, unclaimed=unclaimed)
+        unserved = unclaimed and await _unserved(log, state)
+        return msgspec.structs.replace(
+            found, calls=calls, slot=slot, behind=behind, unclaimed=unclaimed, unserved=unserved
+        )
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
@@ -801,6 +804,12 @@ class RunHandle(Generic[OutputT]):
     def _finished(self, state: RunState) -> RunFinished:
         how = f"over ({state.status})" if state.over else "being cancelled"
         return RunFinished(f"run {self.run_id} is {how}: start a new one")
+
+
+async def _unserved(log: Log, state: RunState) -> bool:
+    """Whether the run waits for workers, and none that is there serves its agent."""
+    durable = state.submitted is not None and state.submitted.executor == DurableExecutor.name
+    return durable and state.agent not in await log.leases.served()
 
 
 async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:

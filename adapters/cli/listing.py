@@ -191,6 +191,33 @@ def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: 
     return Listed(row, depth, name, totals)
 
 
+async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
+    """The same; runs that wait for a worker, and for nothing else, say so where none that is there serves them."""
+    if not any(_wants_worker(line.row) for line in lines):
+        return list(lines)
+    served = await runtime.log.leases.served()
+    return [
+        line._replace(row=_unserved(line.row))
+        if _wants_worker(line.row) and line.row.agent not in served
+        else line
+        for line in lines
+    ]
+
+
+def _wants_worker(row: RunRow) -> bool:
+    """Whether the log says of no other reason why nothing happens."""
+    return row.executor == "durable" and row.status in {"queued", "running"} and row.waiting_for is None
+
+
+def _unserved(row: RunRow) -> RunRow:
+    import msgspec
+
+    from ...projections.run_list import WORKER
+
+    reason = f"no worker that is there serves {row.agent!r}"
+    return msgspec.structs.replace(row, waiting_for=WORKER, reason=reason)
+
+
 async def tell_runs(screen: Screen, index: RunIndex, lines: Sequence[Listed]) -> None:
     """The table."""
     from .tables import Column

@@ -255,7 +255,8 @@ async def _list(
     screen = Screen(settings)
     async with opened(settings) as runtime:
         index = await runtime.index()
-        found = await listing.listed(index, await filters.query(runtime), limit, children=children)
+        meant = await listing.listed(index, await filters.query(runtime), limit, children=children)
+        found = await listing.with_unserved(runtime, meant)
         if json:
             screen.json([listing.document(line) for line in found])
         elif found:
@@ -473,7 +474,8 @@ def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case 
     if found.behind:
         rows.append(["turn", found.behind[0], f"{len(found.behind) + 1}. of its session"])
     if found.unclaimed:
-        rows.append(["worker", "", "nobody drives it"])
+        unserved = ": no worker that is there serves its agent" if found.unserved else ""
+        rows.append(["worker", "", f"nobody drives it{unserved}"])
     rows += [["worker", "left to others", one_line(reason)] for reason in found.left]
     if found.paused is not None:
         rows.append(["pause", found.paused, ""])

@@ -106,8 +106,9 @@ class JsonView:
         """Nothing: the events tell it."""
 
     def show(self, event: Event) -> None:
-        """One line."""
-        self._screen.json_line(to_json(event))
+        """One line; the executors' bookkeeping is none of a program's business."""
+        if not isinstance(event, ENGINE):
+            self._screen.json_line(to_json(event))
 
     def end(self, state: RunState) -> None:
         """Nothing: the last event tells it."""

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from ...eventlog.errors import ConfigError, RunCancelled, RunFailed
-from ...eventlog.events import Event, Status
+from ...eventlog.events import Claimed, Event, LeftToOthers, Parked, Released, Status
 from ...projections.run_state import RunState
 from ...runtime.stream import stream_run
+from .escaping import one_line
 from .exits import INTERRUPTED, NO, OK, PAUSED, TERMINATED, TIMED_OUT, say_error
 from .loops import Interruption
 from .settings import Settings
@@ -21,7 +22,8 @@ from .views import ASK, DIM, JsonView, ReadableView, View
 if TYPE_CHECKING:
     from ...runtime import RunHandle, Runtime
 
-UNCLAIMED_AFTER_S = 1.0
+SILENCE_S = 1.0
+"""After how long without an event it is looked why nothing happens."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class Watcher:
         self._runtime, self._run, self._how = runtime, run, how
         self._screen, self._settings = screen, settings
         self._view = view_for(screen, settings, how)
+        self._news, self._driven = asyncio.Event(), False
 
     async def watch(self, interrupted: Interruption) -> int:
         """Until the run is over, paused (without `wait`), too late, or the user has seen enough."""
@@ -80,17 +83,27 @@ class Watcher:
             await self._runtime.locate(self._run.run_id),
             detailed=detailed,
             after=self._how.after,
-            engine=not self._how.json,
+            engine=True,
         )
         try:
             async with asyncio.timeout(self._how.timeout_s), contextlib.aclosing(events):
                 async for event in events:
+                    self._see(event)
                     self._view.show(event)
                     if not self._how.wait and await self._is_paused(event):
                         return PAUSED
         except TimeoutError:
             return TIMED_OUT
         return None
+
+    def _see(self, event: Event) -> None:
+        """Note whether the run is driven, as far as the log tells."""
+        if event.run_id == self._run.run_id:
+            if isinstance(event, Claimed):
+                self._driven = True
+            elif isinstance(event, Parked | Released | LeftToOthers):
+                self._driven = False
+        self._news.set()
 
     async def _is_paused(self, event: Event) -> bool:
         """Whether the event tells of a pause that still holds, of the run or of one below it."""
@@ -162,7 +175,7 @@ class Watcher:
     async def _helpers(self) -> AsyncIterator[asyncio.Task[None]]:
         """What has an eye on the run meanwhile; the task yielded ends with the error of this process' own driver."""
         failed = asyncio.create_task(self._driver_failed())
-        waiting = asyncio.create_task(self._unclaimed())
+        waiting = asyncio.create_task(self._silences())
         try:
             yield failed
         finally:
@@ -176,17 +189,33 @@ class Watcher:
             await self._runtime.get_run(self._run.run_id).result()
         await asyncio.Event().wait()
 
-    async def _unclaimed(self) -> None:
-        """Say why the run is not driven: it stands in line, behind a turn of its session, or nobody serves it."""
-        await asyncio.sleep(UNCLAIMED_AFTER_S)
-        state = await self._run.state()
-        if state.epoch or state.over:
-            return
+    async def _silences(self) -> None:
+        """Say in each silence why the run is not driven, unless the one before said the same."""
+        told = None
+        while True:
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), SILENCE_S)
+            except TimeoutError:
+                why = None if self._driven else await self._why_undriven()
+                if why is not None and why != told:
+                    self._screen.say((f"waiting for {why}", ASK), important=True)
+                told = why or told
+                await self._news.wait()
+
+    async def _why_undriven(self) -> str | None:
+        """It stands in line, behind a turn of its session, or no worker takes it."""
         found = await self._run.pending()
         if (slot := found.slot) is not None:
             line = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
-            self._screen.say((f"waiting for a slot of {slot.agent} ({line})", ASK), important=True)
-        elif found.behind:
-            self._screen.say((f"waiting for run {found.behind[0]} of its session", ASK), important=True)
-        elif self._how.drives is None:
-            self._screen.say((f"waiting for a worker serving {state.agent}", ASK), important=True)
+            return f"a slot of {slot.agent} ({line})"
+        if found.behind:
+            return f"run {found.behind[0]} of its session"
+        if not found.unclaimed or self._how.drives is not None:
+            return None
+        agent = (await self._run.state()).agent
+        if found.left:
+            told_already = not self._how.json and not self._screen.quiet
+            return None if told_already else f"another worker: {one_line(found.left[0])}"
+        none = "; none that is there does" if found.unserved else ""
+        return f"a worker serving {agent}{none}"

@@ -112,6 +112,25 @@ class LeasesSuite(Suite):
         expected = [set(held)] * 2 if self.hears_deaths else []
         assert [set(leases) for leases in told] == expected
 
+    async def test_an_agent_is_served_while_a_worker_that_takes_its_wakeups_is_there(self, log: Log) -> None:
+        worker, vanished, shared, own = (new_name(kind) for kind in ("worker", "worker", "agent", "agent"))
+
+        async def served() -> set[str]:
+            return {shared, own} & await log.leases.served()
+
+        assert await served() == set()
+        async with (
+            log.leases.presence(worker, frozenset({shared})),
+            self.mortal(log, vanished) as (mine, kill),
+            mine.leases.presence(vanished, frozenset({shared, own})),
+        ):
+            assert await served() == {shared, own}
+            await kill()
+            with fail_after(self.patience_s):
+                while await served() != {shared}:
+                    await log.clock.sleep(0.05)
+        assert await served() == set()
+
     async def test_a_worker_that_leaves_orderly_ends_its_leases_and_is_no_news(self, log: Log) -> None:
         orderly, vanished = new_name("worker"), new_name("worker")
         quiet, news = self.lease(worker=orderly), self.lease(worker=vanished)

@@ -87,8 +87,11 @@ class _NoLeases:
         return False
 
     @asynccontextmanager
-    async def presence(self, worker: str) -> AsyncIterator[None]:
+    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
         yield
+
+    async def served(self) -> frozenset[str]:
+        return frozenset()
 
     @asynccontextmanager
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:

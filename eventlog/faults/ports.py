@@ -150,9 +150,9 @@ class FaultyLeases:
         return await self._core.call("leases.live", lambda: self._inner.live(run, worker, epoch))
 
     @contextlib.asynccontextmanager
-    async def presence(self, worker: str) -> AsyncIterator[None]:
+    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
         self._core.check_alive()
-        context = self._inner.presence(worker)
+        context = self._inner.presence(worker, agents)
         await context.__aenter__()
         try:
             yield
@@ -161,6 +161,9 @@ class FaultyLeases:
                 self._core.abandoned.append(context)
             else:
                 await context.__aexit__(None, None, None)
+
+    async def served(self) -> frozenset[str]:
+        return await self._core.call("leases.served", self._inner.served)
 
     def deaths(self) -> AbstractAsyncContextManager[AsyncIterator[Lease]]:
         return _entered(self._core, "leases.deaths", self._inner.deaths())

@@ -130,8 +130,13 @@ class Layout:
         return f"{self.leases_prefix(worker)}.run.{check_name('the run', run)}.{epoch}".encode()
 
     def present(self, worker: str) -> bytes:
-        """Where it stands that a worker is there and has not said goodbye."""
+        """Where it says which agents a worker serves that is there and has not said goodbye."""
         return f"{self.leases_prefix(worker)}.here".encode()
+
+    @property
+    def everybody_present(self) -> bytes:
+        """The same of all workers."""
+        return f"lease.{self.namespace}.*.here".encode()
 
     def leases_prefix(self, worker: str) -> str:
         """What everything about a worker begins with."""

@@ -47,6 +47,7 @@ _TTL_S_MIN = 1.0
 _TOMBSTONE = (headers.TTL, b"1s")
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Lease)
+_SERVES = msgspec.json.Decoder(list[str])
 
 
 class _Client(msgspec.Struct, frozen=True):
@@ -101,15 +102,15 @@ class JetStreamLeases:
             return await attempt()
 
     @contextlib.asynccontextmanager
-    async def presence(self, worker: str) -> AsyncIterator[None]:
+    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
         """While open, the worker counts as there; leaving it ends its leases without news.
 
         A name may be present once at a time. Raises `LogUnavailable` when entered without a log.
         """
-        appearing = _Repeated(self._wire, lambda: self._appear(worker))
+        appearing = _Repeated(self._wire, lambda: self._appear(worker, agents))
         sid = await self._wire.subscribe(self._layout.alive(worker), self._answer)
         try:
-            await self._appear(worker)
+            await self._appear(worker, agents)
             with appearing:
                 yield
         finally:
@@ -122,8 +123,34 @@ class JetStreamLeases:
         if reply:
             self._wire.publish(reply)
 
-    async def _appear(self, worker: str) -> None:
-        await self._insist(lambda: store(self._wire, self._layout.present(worker), b"here"))
+    async def served(self) -> frozenset[str]:
+        """Return the agents whose wake-ups are taken by workers that are there now. Raises `LogUnavailable`.
+
+        A worker that said that it is there is asked whether it still is; where that is not allowed, it counts as there.
+        """
+        present = await self._insist(self._present)
+        answers = await asyncio.gather(*(self._still_there(worker) for worker in present))
+        alive = (present[worker] for worker, answer in zip(present, answers, strict=True) if answer)
+        return frozenset().union(*alive)
+
+    async def _present(self) -> dict[str, list[str]]:
+        """What each worker that has not said goodbye serves."""
+        messages = read_all(self._wire, self._layout.leases, self._layout.everybody_present)
+        return {
+            message.subject.split(b".")[2].decode(): _SERVES.decode(message.data)
+            async for message in messages
+            if message.data
+        }
+
+    async def _still_there(self, worker: str) -> bool:
+        try:
+            return await _answers(self._wire, self._layout, worker)
+        except ConfigError:
+            return True
+
+    async def _appear(self, worker: str, agents: frozenset[str]) -> None:
+        serves = _ENCODER.encode(sorted(agents))
+        await self._insist(lambda: store(self._wire, self._layout.present(worker), serves))
         config = self._layout.presence_config(worker, GONE_AFTER_S)
         body = {"stream_name": self._layout.leases, "config": config}
         await self._wire.api(f"CONSUMER.CREATE.{self._layout.leases}.{worker}", body, Done)
@@ -159,6 +186,15 @@ class JetStreamLeases:
             stack.enter_context(scanning)
             scanning.start()
             yield coroner
+
+
+async def _answers(wire: Wire, layout: Layout, worker: str) -> bool:
+    """Whether the worker's connection lives. Raises `LogUnavailable`, `ConfigError` (denied)."""
+    try:
+        await wire.request(layout.alive(worker))
+    except NoResponders:
+        return False
+    return True
 
 
 class _Repeated:
@@ -237,8 +273,7 @@ class Coroner:
 
     async def scan(self) -> None:
         """Look at every worker that has not said goodbye."""
-        everybody = f"lease.{self._layout.namespace}.*.here".encode()
-        async for message in read_all(self._wire, self._layout.leases, everybody):
+        async for message in read_all(self._wire, self._layout.leases, self._layout.everybody_present):
             self._inquire(message.subject.split(b".")[2].decode())
 
     def _be_patient(self) -> None:
@@ -261,7 +296,7 @@ class Coroner:
         began_at, slowest_s = loop.time(), 0.0
         while True:
             asked_at = loop.time()
-            if await self._answers(worker):
+            if await _answers(self._wire, self._layout, worker):
                 return False
             now = loop.time()
             slowest_s = max(slowest_s, now - asked_at)
@@ -270,13 +305,6 @@ class Coroner:
             if left_s <= 0:
                 return True
             await asyncio.sleep(min(left_s, _RECHECK_S))
-
-    async def _answers(self, worker: str) -> bool:
-        try:
-            await self._wire.request(self._layout.alive(worker))
-        except NoResponders:
-            return False
-        return True
 
     async def _bury(self, worker: str) -> None:
         everything = f"{self._layout.leases_prefix(worker)}.>".encode()

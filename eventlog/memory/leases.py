@@ -18,6 +18,7 @@ class MemoryLeases:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: dict[tuple[str, str, int], tuple[Lease, float]] = {}
+        self._present: dict[str, frozenset[str]] = {}
         self._listeners: list[Mailbox[Lease]] = []
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
@@ -37,12 +38,19 @@ class MemoryLeases:
         return held is not None and self._clock.monotonic() < held[1]
 
     @contextlib.asynccontextmanager
-    async def presence(self, worker: str) -> AsyncIterator[None]:
+    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
         """While open, the worker counts as there; leaving it ends its leases without news."""
+        self._present[worker] = agents
         try:
             yield
         finally:
+            self._present.pop(worker, None)
             self._take_all(worker)
+
+    async def served(self) -> frozenset[str]:
+        """Return the agents whose wake-ups are taken by workers that are there now."""
+        await checkpoint()
+        return frozenset().union(*self._present.values())
 
     @contextlib.asynccontextmanager
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
@@ -56,6 +64,7 @@ class MemoryLeases:
 
     def bury(self, worker: str) -> None:
         """Tell all listeners of the worker's leases and end them; with no listener they end by themselves."""
+        self._present.pop(worker, None)
         if self._listeners:
             leases = self._take_all(worker)
             for mailbox in self._listeners:

@@ -99,9 +99,15 @@ def test_runs_of_the_old_version_wait_for_a_worker_of_it_and_nothing_they_did_is
     runs = {row["agent"]: row["run_id"] for row in project.run("runs", "list", "--json").document}
     old.interrupt(signal.SIGTERM)
     assert old.end().code == 0
-    new = worker(start, "new_version", "new")
     for row in project.run("approvals", "list", "--json").document:
         assert project.run("approvals", "approve", row["approval_id"]).code == 0
+    assert {row["reason"] for row in project.run("runs", "list", "--json").document} == {
+        f"no worker that is there serves {agent!r}" for agent in LACKS
+    }
+    watching = start("runs", "stream", runs["removes"], "--json")
+    watching.until("waiting for a worker serving removes; none that is there does")
+    new = worker(start, "new_version", "new")
+    watching.until(f"waiting for another worker: agent 'removes': {LACKS['removes']}")
     for agent, lacks in LACKS.items():
         assert lacks in new.until(f"run {runs[agent]} waits for another worker")
         assert lacks in project.run("runs", "pending", runs[agent]).out

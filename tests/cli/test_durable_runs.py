@@ -40,7 +40,7 @@ def test_a_durable_run_is_shown_while_a_worker_drives_it(project: Project, start
 
 def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: Project, start: Start) -> None:
     running = start("run", "project_agents:unserved", "question", "--executor", "durable")
-    running.until("waiting for a worker serving unserved")
+    running.until("waiting for a worker serving unserved; none that is there does")
     running.interrupt()
     ended = running.end()
     assert ended.code == 130
@@ -48,7 +48,12 @@ def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: P
     assert ended.err.splitlines()[-1].endswith(f"runs stream {run}")
     assert project.run("runs", "show", run, "--json").document["status"] == "queued"
     waits = project.run("runs", "pending", run)
-    assert (waits.code, waits.out.splitlines()[-1].split()) == (0, ["worker", "nobody", "drives", "it"])
+    assert waits.code == 0
+    assert (
+        waits.out.splitlines()[-1] == "worker\t\tnobody drives it: no worker that is there serves its agent"
+    )
+    (row,) = project.run("runs", "list", "--json").document
+    assert (row["waiting_for"], row["reason"]) == ("worker", "no worker that is there serves 'unserved'")
 
 
 def test_whoever_comes_back_sees_the_whole_run(project: Project, start: Start) -> None:

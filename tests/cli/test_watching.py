@@ -183,7 +183,7 @@ async def test_a_run_that_stands_in_line_says_for_what(
     turn = {"tool_calls": [{"id": "c", "name": "dig", "arguments": {"metres": 1}}]}
     (tmp_path / "one.json").write_text(json.dumps({"turns": [turn]}))
     agent = Agent("one", model=f"scripted:{tmp_path / 'one.json'}", tools=[dig], hitl_tools=["dig"])
-    monkeypatch.setattr("foldlog.adapters.cli.watching.UNCLAIMED_AFTER_S", 0.0)
+    monkeypatch.setattr("foldlog.adapters.cli.watching.SILENCE_S", 0.0)
     async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
         first = await runtime.start(agent, "Dig", session="s")
         await question(first, 1)
