@@ -1,9 +1,9 @@
 """What an agent's `mcp_servers` table says: one frozen value per server, checked without connecting.
 
 The shape is the usual one, `{command, args, env, cwd}` or `{url, headers}`, with an optional `type` (or `transport`).
-Ours are `oauth`, `effects`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and `connect_timeout_s`. `${VAR}` in
-any string of the usual part and of `oauth` stands for an environment variable of the process that connects, at the time
-it connects.
+Ours are `oauth`, `effects`, `postconditions`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and
+`connect_timeout_s`. `${VAR}` in any string of the usual part and of `oauth` stands for an environment variable of the
+process that connects, at the time it connects; in a postcondition `${name}` is an argument of the call.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import msgspec
 from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ..eventlog.events import Effect
 from .nearest import near, nearest
+from .postconditions import Postcondition
 
 logger = logging.getLogger(__name__)
 
@@ -27,17 +28,33 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
+class ToolProbe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call of another tool of the server that only looks; `arguments` may hold `${name}` of the call looked at."""
+
+    tool: Text
+    arguments: dict[str, Any] = {}
+
+
+class ToolPostcondition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What must hold after a call of a tool, judged by what its probe answers, else by its own result."""
+
+    assertions: list[dict[str, dict[str, Any]]]
+    probe: ToolProbe | None = None
+
+
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every server's entry may say, however the server is reached.
 
     `effects` declares what a second run of a tool would do, also of tools that the server does not offer yet; a tool
     that it does not name is what its annotations say if `trust_annotations` is set (readOnlyHint: pure, idempotentHint:
-    idempotent), else unsafe. `tools` lists the tools to
-    offer (null: all), by the server's names or those that a model sees; `exclude` those of them not to offer.
-    `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are listed.
+    idempotent), else unsafe. `postconditions` says what must hold after a call of a tool, likewise by the server's own
+    names. `tools` lists the tools to offer (null: all), by the server's names or those that a model sees; `exclude`
+    those of them not to offer. `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are
+    listed.
     """
 
     effects: dict[str, Effect] = {}
+    postconditions: dict[str, ToolPostcondition] = {}
     trust_annotations: bool = False
     tools: list[str] | None = None
     exclude: list[str] = []
@@ -190,6 +207,7 @@ def _parse(name: str, entry: Any) -> ServerConfig:
         message, _, where = str(invalid).partition(" - at `$")
         _refuse(f"{path}{where.rstrip('`')}", message)
     _map_strings(config, lambda key, text: _checked(f"{path}.{key}", text))
+    _check_postconditions(f"{path}.postconditions", config.postconditions)
     if isinstance(config, HttpServer) and config.oauth is not None:
         _check_oauth(f"{path}.oauth", config.oauth)
     return config
@@ -232,6 +250,19 @@ def _check_effects(path: str, effects: object) -> None:
             _refuse(f"{path}.{tool}", f"{effect!r} is no effect; known are {', '.join(get_args(Effect))}")
 
 
+def _check_postconditions(path: str, postconditions: Mapping[str, ToolPostcondition]) -> None:
+    """As far as it shows before the tools, and so their parameters, are known."""
+    for tool, written in postconditions.items():
+        try:
+            condition = Postcondition(tool, written.assertions)
+        except ConfigError as error:
+            _refuse(f"{path}.{tool}", str(error))
+        if condition.reads_files:
+            _refuse(
+                f"{path}.{tool}", "an assertion about files needs a workspace, and a server's tool has none"
+            )
+
+
 def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
     """Whether the entry is of a process or of a URL."""
     if ("command" in entry) == ("url" in entry):
@@ -263,17 +294,32 @@ def check_named_tools(name: str, config: ServerConfig, offered: list[str], shown
     """Raise `ConfigError` if `tools` or `exclude` names a tool that the server does not offer.
 
     Silence would leave an agent without the tool, or with one that it should not have. `shown` are the names that a
-    model sees, without the prefix that they share. `effects` goes by the server's own names and may name a tool that
-    the server offers later; a name that looks like a misspelt one is logged.
+    model sees, without the prefix that they share. `effects` and `postconditions` go by the server's own names and may
+    name a tool that the server offers later; a name that looks like a misspelt one is logged. The tool of a probe has
+    to be there when the tool is that it looks after.
     """
     for key, named in (("tools", config.tools or []), ("exclude", config.exclude)):
         for tool in named:
             if tool not in offered and tool not in shown:
-                nearest = difflib.get_close_matches(tool, offered, n=1, cutoff=0.0)
-                hint = f"; the nearest is {nearest[0]!r}" if nearest else "; it offers none"
-                raise ConfigError(f"mcp_servers.{name}.{key}: the server offers no tool {tool!r}{hint}")
-    for tool in config.effects:
-        if tool not in offered and (meant := difflib.get_close_matches(tool, offered, n=1, cutoff=0.8)):
-            logger.warning(
-                "mcp_servers.%s.effects: the server offers no tool %r; did you mean %r?", name, tool, meant[0]
+                raise _not_offered(f"mcp_servers.{name}.{key}", tool, offered)
+    for tool, condition in config.postconditions.items():
+        if tool in offered and condition.probe is not None and condition.probe.tool not in offered:
+            raise _not_offered(
+                f"mcp_servers.{name}.postconditions.{tool}.probe", condition.probe.tool, offered
             )
+    for key, later in (("effects", config.effects), ("postconditions", config.postconditions)):
+        for tool in later:
+            if tool not in offered and (meant := difflib.get_close_matches(tool, offered, n=1, cutoff=0.8)):
+                logger.warning(
+                    "mcp_servers.%s.%s: the server offers no tool %r; did you mean %r?",
+                    name,
+                    key,
+                    tool,
+                    meant[0],
+                )
+
+
+def _not_offered(path: str, tool: str, offered: list[str]) -> ConfigError:
+    nearest = difflib.get_close_matches(tool, offered, n=1, cutoff=0.0)
+    hint = f"; the nearest is {nearest[0]!r}" if nearest else "; it offers none"
+    return ConfigError(f"{path}: the server offers no tool {tool!r}{hint}")

@@ -90,7 +90,13 @@ def unjudged(assertions: Sequence[Written], code: str, why: str) -> list[dict[st
 
 def filled(written: Written, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The assertion as it is about a call with these arguments."""
-    return {name: _filled(dict(given), arguments) for name, given in written.items()}
+    return {name: with_arguments(given, arguments) for name, given in written.items()}
+
+
+def with_arguments(written: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What was written about a tool's calls, as it is about a call with these arguments."""
+    filled: dict[str, Any] = _filled(dict(written), arguments)
+    return filled
 
 
 class Bound(NamedTuple):
@@ -144,10 +150,12 @@ class Postcondition:
     """The assertions of a tool, checked when they are written.
 
     Raises `ConfigError` that names the tool, for an assertion that there is not, wrong arguments, and a `${name}` that
-    is none of the tool's `parameters`.
+    is none of the tool's `parameters`, where those are known.
     """
 
-    def __init__(self, tool: str, assertions: Sequence[Written], parameters: Collection[str]) -> None:
+    def __init__(
+        self, tool: str, assertions: Sequence[Written], parameters: Collection[str] | None = None
+    ) -> None:
         if not assertions:
             raise ConfigError(f"tool {tool!r}: a postcondition needs at least one assertion")
         self.written: list[dict[str, Any]] = []
@@ -159,14 +167,11 @@ class Postcondition:
             except FoldlogError as error:
                 raise ConfigError(f"tool {tool!r}, postcondition: {error}") from None
 
-    def _add(self, each: Written, parameters: Collection[str]) -> None:
+    def _add(self, each: Written, parameters: Collection[str] | None) -> None:
         name, arguments = _taken_apart(each)
-        named = set(_references(arguments))
-        unknown = sorted(named - set(parameters))
-        if unknown:
-            known = ", ".join(parameters) or "none"
-            raise ConfigError(f"{name}: ${{{unknown[0]}}} is no parameter of the tool (parameters: {known})")
-        self._refers = self._refers or bool(named)
+        if parameters is not None:
+            check_references(name, arguments, parameters)
+        self._refers = self._refers or any(_references(arguments))
         self.written.append({name: arguments})
         self._bound.append(Bound({name: _filled(arguments, {})}, assertion(name, _filled(arguments, {}))))
 
@@ -218,6 +223,13 @@ def _references(value: Any) -> Iterator[str]:
                 yield from _references(item)
         case _:
             pass
+
+
+def check_references(where: str, written: Mapping[str, Any], parameters: Collection[str]) -> None:
+    """Raises `ConfigError` for a `${name}` in `written` that is none of the tool's parameters."""
+    if unknown := sorted(set(_references(written)) - set(parameters)):
+        known = ", ".join(parameters) or "none"
+        raise ConfigError(f"{where}: ${{{unknown[0]}}} is no parameter of the tool (parameters: {known})")
 
 
 def _filled(value: Any, arguments: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ async def pay(invoice: str) -> str:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -20,7 +20,10 @@ from .evidence import Evidence, FileSeen, sound_evidence
 from .functions import call_function
 from .postconditions import Bound, Postcondition, Report, Written, judge
 from .toolport import Tool, ToolContextPort, ToolFailed
-from .tools import PythonTool, tool
+from .tools import tool
+
+Probe = Callable[[Mapping[str, Any], ToolContextPort], Awaitable[Evidence]]
+"""Looks at the world after a call with these arguments. Raises whatever keeps it from looking."""
 
 
 class Files(Protocol):
@@ -56,14 +59,10 @@ class Verifiable(Protocol):
 
 
 class VerifiedTool:
-    """A tool and its postcondition. Made by `postcondition`."""
+    """A tool and its postcondition. Made by `postcondition`, and of the entry of an MCP server."""
 
     def __init__(
-        self,
-        inner: Tool,
-        condition: Postcondition,
-        probe: PythonTool[Any, Any] | None,
-        workspace: Files | None,
+        self, inner: Tool, condition: Postcondition, probe: Probe | None, workspace: Files | None
     ) -> None:
         functools.update_wrapper(cast("Any", self), cast("Any", inner), updated=())
         self.inner = inner
@@ -88,20 +87,9 @@ class VerifiedTool:
         """See `Verifiable`."""
         arguments = with_defaults(self.inner.spec, arguments)
         bound = self._condition.bound(arguments)
-        seen = own if self._probe is None else await self._probed(self._probe, arguments, context)
+        seen = own if self._probe is None else await self._probe(arguments, context)
         seen = msgspec.structs.replace(seen or Evidence(), files=await self._files(bound))
         return Verification(report=judge(bound, seen), seen=seen)
-
-    async def _probed(
-        self, probe: PythonTool[Any, Any], arguments: Mapping[str, Any], context: ToolContextPort
-    ) -> Evidence:
-        wanted = probe.spec.parameters.get("properties", {})
-        seen = await probe.value({name: arguments[name] for name in wanted if name in arguments}, context)
-        if not isinstance(seen, Evidence):
-            if seen is None:
-                return Evidence()
-            raise ToolFailed(f"a probe returns Evidence, or None for nothing, not {seen!r:.60}")
-        return sound_evidence(seen)
 
     async def _files(self, bound: list[Bound]) -> dict[str, FileSeen]:
         wanted: dict[str, bool] = {}
@@ -119,6 +107,27 @@ class VerifiedTool:
         except ToolFailed as error:
             return FileSeen(problem=str(error))
         return FileSeen(kind=kind, content=content)
+
+
+def _python_probe(tool_name: str, probe: Callable[..., Any], parameters: Collection[str]) -> Probe:
+    """The function as a probe. Raises `ConfigError` if it has parameters that the tool has not."""
+    function = tool(name=tool_name, description="", timeout_s=None)(probe)
+    wanted = function.spec.parameters.get("properties", {})
+    if unknown := sorted(set(wanted) - set(parameters)):
+        known = ", ".join(parameters) or "none"
+        raise ConfigError(
+            f"tool {tool_name!r}: its probe has a parameter {unknown[0]!r} that the tool has not (it has: {known})"
+        )
+
+    async def look(arguments: Mapping[str, Any], context: ToolContextPort) -> Evidence:
+        seen = await function.value({name: arguments[name] for name in wanted if name in arguments}, context)
+        if seen is None:
+            return Evidence()
+        if not isinstance(seen, Evidence):
+            raise ToolFailed(f"a probe returns Evidence, or None for nothing, not {seen!r:.60}")
+        return sound_evidence(seen)
+
+    return look
 
 
 def with_defaults(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,13 +161,7 @@ def postcondition(
         condition = Postcondition(spec.name, assertions, parameters)
         if condition.reads_files and workspace is None:
             raise ConfigError(f"tool {spec.name!r}, postcondition: an assertion about files needs workspace=")
-        look = None if probe is None else tool(name=spec.name, description="", timeout_s=None)(probe)
-        unknown = sorted(set(look.spec.parameters.get("properties", {})) - set(parameters)) if look else []
-        if unknown:
-            known = ", ".join(parameters) or "none"
-            raise ConfigError(
-                f"tool {spec.name!r}: its probe has a parameter {unknown[0]!r} that the tool has not (it has: {known})"
-            )
+        look = None if probe is None else _python_probe(spec.name, probe, parameters)
         return VerifiedTool(inner, condition, look, workspace)
 
     return decorate

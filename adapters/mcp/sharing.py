@@ -1,8 +1,8 @@
 """Servers shared by whoever configures them equally, and kept for a while after their last use.
 
 Starting a server takes up to a second; a run that follows another should not pay for it again. Servers are shared
-within one event loop, where name, entry and the values of its variables are equal. Which of its tools an entry offers
-is no matter of the server.
+within one event loop, where name, entry and the values of its variables are equal. Which of its tools an entry offers,
+and what must hold after their calls, is no matter of the server.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ServerPool:
         """Use the server of this resolved entry; it connects when it is asked for something."""
         loop = asyncio.get_running_loop()
         self._shared = {key: shared for key, shared in self._shared.items() if not key[0].is_closed()}
-        config = msgspec.structs.replace(config, tools=None, exclude=[])
+        config = msgspec.structs.replace(config, tools=None, exclude=[], postconditions={})
         entry = msgspec.json.encode([name, type(config).__name__, config], order="sorted")
         key = (loop, hashlib.sha256(entry).hexdigest())
         if key not in self._shared:

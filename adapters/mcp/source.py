@@ -72,7 +72,7 @@ class McpToolSource:
         leases = {name: self._pool.lease(name, resolved[name], configs[name].address) for name in configs}
         try:
             offered = await _list_all(leases)
-            return McpTools(_tools(_selected(configs, offered), leases), list(leases.values()))
+            return McpTools(_tools(configs, offered, leases), list(leases.values()))
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await asyncio.gather(*(lease.release(at_once=True) for lease in leases.values()))
@@ -121,9 +121,20 @@ def _selected(
 
 
 def _tools(
-    selected: Mapping[tuple[str, str], mcp_types.Tool], leases: Mapping[str, Lease]
+    configs: Mapping[str, ServerConfig],
+    offered: Mapping[str, list[mcp_types.Tool]],
+    leases: Mapping[str, Lease],
 ) -> dict[str, Tool]:
+    """The tools to offer by full name, those with a postcondition with it. Raises as `McpToolSource.open`."""
     from .tool import McpTool
+    from .verified import verified
 
+    selected = _selected(configs, offered)
     names = tool_names(selected)
-    return {names[key]: McpTool(names[key], tool, leases[key[0]].server) for key, tool in selected.items()}
+    tools: dict[str, Tool] = {}
+    for (server, name), tool in selected.items():
+        made = McpTool(names[server, name], tool, leases[server].server)
+        written = configs[server].postconditions.get(name)
+        path = f"mcp_servers.{server}.postconditions.{name}"
+        tools[made.spec.name] = made if written is None else verified(path, made, written, offered[server])
+    return tools

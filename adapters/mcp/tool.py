@@ -24,8 +24,8 @@ class McpTool:
 
     def __init__(self, name: str, tool: Tool, server: Server) -> None:
         self.spec = _spec(name, tool, server)
+        self.server = server
         self._tool = tool
-        self._server = server
         self._timeout_s = server.config.timeout_s
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
@@ -38,7 +38,7 @@ class McpTool:
             with anyio.move_on_after(self._timeout_s):
                 return outcome(self._tool, await self._answer(arguments, context))
         except asyncio.CancelledError:
-            self._server.interrupted = True
+            self.server.interrupted = True
             raise
         raise ToolTimedOut(self._timeout_s)
 
@@ -46,9 +46,9 @@ class McpTool:
         again = self.spec.effect != "unsafe"
 
         async def send(given: Given) -> CallToolResult | InputRequiredResult:
-            asked = Interruption(context, self._server, again=again)
+            asked = Interruption(context, self.server, again=again)
             return await asked.over(
-                self._server.call(
+                self.server.call(
                     self._tool.name, arguments, context.progress, given=given, elicit=asked.elicit
                 )
             )
@@ -60,7 +60,7 @@ class McpTool:
         except ToolSourceUnavailable as unavailable:
             raise self._lost(f"{unavailable}; the call was not sent") from None
         except ConnectionLost as lost:
-            about = f"MCP server {self._server.name!r}: {lost}"
+            about = f"MCP server {self.server.name!r}: {lost}"
             if not lost.sent:
                 raise self._lost(f"{about}; the call was not sent") from None
             raise self._lost(
@@ -74,7 +74,7 @@ class McpTool:
             ) from None
         except Exception as error:
             raise ToolFailed(
-                f"MCP server {self._server.name!r} broke the protocol: {error}", in_doubt=True
+                f"MCP server {self.server.name!r} broke the protocol: {error}", in_doubt=True
             ) from error
 
     def _lost(self, message: str, *, in_doubt: bool = False) -> ToolFailed:

@@ -176,6 +176,22 @@ def test_a_right_entry_passes_the_check_without_its_variables_being_set(entry: d
         ({"command": ""}, "mcp_servers.srv.command: Expected `str` of length >= 1"),
         ({"url": "http://x", "timeout_s": 0}, "mcp_servers.srv.timeout_s: Expected `float` > 0"),
         ({"url": "http://x", "effects": {"a": "safe"}}, "mcp_servers.srv.effects.*'safe'"),
+        (
+            {
+                "url": "http://x",
+                "postconditions": {"pay": {"assertions": [{"http_statuss": {"equals": 200}}]}},
+            },
+            r"srv.postconditions.pay: .*no assertion 'http_statuss'; did you mean 'http_status'\?",
+        ),
+        ({"url": "http://x", "postconditions": {"pay": {"assertions": []}}}, "at least one assertion"),
+        (
+            {"url": "http://x", "postconditions": {"pay": {"assertions": [{"file_exists": {"path": "a"}}]}}},
+            "srv.postconditions.pay: an assertion about files needs a workspace",
+        ),
+        (
+            {"url": "http://x", "postconditions": {"pay": {"probe": {"tool": "look"}}}},
+            "missing required field `assertions`",
+        ),
         ({"url": "http://x", "type": "sse"}, "mcp_servers.srv.type: 'sse' is not supported"),
         ({"url": "http://x", "type": "stdio"}, "mcp_servers.srv.type: 'stdio' contradicts `url`"),
         ({"url": "http://${}/"}, "mcp_servers.srv.url: a variable is written"),
@@ -223,17 +239,27 @@ async def test_a_tool_named_in_the_configuration_has_to_be_offered(
         await factory.open({"srv": mcp_server | {key: ["serch"]}})
 
 
-async def test_effects_may_name_a_tool_that_the_server_offers_later_and_a_misspelt_one_is_logged(
-    fresh: McpToolSource, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("key", "pure", "idempotent"),
+    [
+        ("effects", "pure", "idempotent"),
+        ("postconditions", *({"assertions": [{"text_contains": {"text": each}}]} for each in "ab")),
+    ],
+)
+async def test_effects_and_postconditions_may_name_a_tool_that_the_server_offers_later_and_a_misspelt_one_is_logged(
+    fresh: McpToolSource, caplog: pytest.LogCaptureFixture, key: str, pure: Any, idempotent: Any
 ):
-    effects = {"late": "pure", "refund": "idempotent", "stay": "pure"}
-    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "late,stray"}, effects=effects)) as source:
-        assert source.tools["mcp__srv__late"].spec.effect == "pure"
+    def told(spec: ToolSpec) -> Any:
+        return spec.effect if key == "effects" else {"assertions": spec.postcondition}
+
+    said = {key: {"late": pure, "refund": idempotent, "stay": pure}}
+    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "late,stray"}, **said)) as source:
+        assert told(source.tools["mcp__srv__late"].spec) == pure
     assert [record.getMessage() for record in caplog.records] == [
-        "mcp_servers.srv.effects: the server offers no tool 'stay'; did you mean 'stray'?"
+        f"mcp_servers.srv.{key}: the server offers no tool 'stay'; did you mean 'stray'?"
     ]
-    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "refund"}, effects=effects)) as source:
-        assert source.tools["mcp__srv__refund"].spec.effect == "idempotent"
+    async with opened(fresh, raw(env={"FAKE_MCP_TOOLS": "refund"}, **said)) as source:
+        assert told(source.tools["mcp__srv__refund"].spec) == idempotent
 
 
 # --- names and specifications -----------------------------------------------------------------------------------------

@@ -73,6 +73,13 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "mcp_servers.s.effects.find: 'safe' is no effect; known are pure, idempotent, unsafe",
         ),
         (
+            {
+                "a_toml": 'name = "a"\n[mcp_servers.s]\nurl = "http://x"\n'
+                "[[mcp_servers.s.postconditions.pay.assertions]]\nhttp_statuss = {equals = 200}"
+            },
+            "s.postconditions.pay: tool 'pay', postcondition: there is no assertion 'http_statuss'; did you mean",
+        ),
+        (
             {"a_TOML": 'name = "a"\nhitl_tools = ["deploy"]'},
             "a.TOML: hitl_tools: 'deploy' is no tool of the agent; list it in tools, too",
         ),

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -149,6 +150,31 @@ def tools_that_act(server: MCPServer) -> None:
         os._exit(7)
 
 
+def tools_that_pay(server: MCPServer) -> None:
+    """The invoices are files of the directory FAKE_MCP_BANK, so that they outlive the server."""
+    bank = Path(os.environ.get("FAKE_MCP_BANK", "."))
+
+    @server.tool()
+    async def pay(invoice: str, ctx: Context, becomes: str = "paid", then: str = "return") -> str:
+        """Pay an invoice; `then` says what follows: "return", "wait" for ever, or "die" with the server."""
+        with (bank / "payments").open("a") as payments:
+            payments.write(f"{invoice}\n")
+        (bank / invoice).write_text(becomes)
+        if then == "die":
+            os._exit(7)
+        if then == "wait":
+            await ctx.report_progress(1)
+            await anyio.sleep_forever()
+        return f"paid {invoice}"
+
+    @server.tool()
+    async def look_up(number: str) -> dict[str, str]:
+        """What has become of an invoice."""
+        if not (bank / number).exists():
+            raise ToolError(f"nobody knows invoice {number}")
+        return {"number": number, "state": (bank / number).read_text()}
+
+
 def sdk_server() -> MCPServer:
     key = os.environ.get("FAKE_MCP_KEY")  # without one, no other process knows the state of a question
     security = RequestStateSecurity(keys=[key.encode()], ttl=3600) if key else None
@@ -157,6 +183,7 @@ def sdk_server() -> MCPServer:
     tools_that_answer(server)
     tools_that_ask(server)
     tools_that_act(server)
+    tools_that_pay(server)
     return server
 
 

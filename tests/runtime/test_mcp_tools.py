@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -135,3 +136,150 @@ async def test_the_lock_of_a_server_is_shared_by_pure_tools_and_unsafe_is_what_n
         "mcp__srv__search": ("pure", "server:srv", False),
         "mcp__srv__burst": ("unsafe", "server:srv", True),
     }
+
+
+# --- postconditions ---------------------------------------------------------------------------------------------------
+
+PAID = {"json_path": {"path": "$.state", "equals": "paid"}}
+LOOK_UP = {"tool": "look_up", "arguments": {"number": "${invoice}"}}
+
+
+class Bank:
+    """What is outside, a file for each invoice, and a server of its own over stdio that pays them."""
+
+    def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
+        self.folder = folder
+        self.entry = {**entry, "env": {"FAKE_MCP_BANK": str(folder)}, "tools": ["pay"]}
+
+    @property
+    def payments(self) -> list[str]:
+        return (self.folder / "payments").read_text().split()
+
+
+@pytest.fixture
+def bank(tmp_path: Path, mcp_server: dict[str, Any]) -> Bank:
+    folder = tmp_path / "bank"
+    folder.mkdir()
+    return Bank(folder, mcp_server)
+
+
+def payer(script: Script, bank: Bank, condition: Any, **arguments: Any) -> Agent[str]:
+    """An agent that pays invoice 7; the model does not see the tool that looks."""
+    entry = {**bank.entry, "postconditions": {"pay": condition}}
+    asks = calls(call("mcp__srv__pay", "a", invoice="7", **arguments))
+    return Agent("payer", model=script(asks, says("done")), mcp_servers={"srv": entry})
+
+
+async def paid(place: Place, agent: Agent[str]) -> ToolResult:
+    """What became of its one call."""
+    await place.open(agent)
+    run = await place.start(agent)
+    assert (await run.result(timeout_s=30)).output == "done"
+    assert [name for name in (await run.state()).tools if name.startswith("mcp__")] == ["mcp__srv__pay"]
+    (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("becomes", "error"),
+    [
+        ("paid", None),
+        ("refused", 'json_path {"equals":"paid","path":"$.state"}: not_equal, observed "refused"'),
+    ],
+)
+async def test_a_call_of_a_servers_tool_is_judged_by_what_another_tool_of_it_sees(
+    cheap: Place, script: Script, bank: Bank, becomes: str, error: str | None
+) -> None:
+    result = await paid(cheap, payer(script, bank, {"assertions": [PAID], "probe": LOOK_UP}, becomes=becomes))
+    assert result.result == "paid 7"
+    assert result.error == (error and f"the postcondition does not hold: {error}")
+    assert [finding["assertion"] for finding in result.metadata["postcondition"]] == [PAID]
+    (evidence,) = result.metadata["evidence"]
+    seen = json.loads(await cheap.log.artifacts.get(evidence["id"]))
+    assert seen == {"data": {"number": "7", "state": becomes}}
+
+
+async def test_without_a_probe_the_answer_of_a_servers_tool_is_its_evidence(
+    cheap: Place, script: Script, bank: Bank
+) -> None:
+    condition = {"assertions": [{"text_contains": {"text": "paid ${invoice}"}}]}
+    result = await paid(cheap, payer(script, bank, condition))
+    (finding,) = result.metadata["postcondition"]
+    assert finding == {"assertion": {"text_contains": {"text": "paid 7"}}, "status": "passed"}
+
+
+@pytest.mark.parametrize(("becomes", "success"), [("paid", True), ("refused", False)])
+async def test_an_unsafe_call_whose_server_died_is_looked_at_and_not_made_again(
+    cheap: Place, script: Script, bank: Bank, becomes: str, success: bool
+) -> None:
+    condition = {"assertions": [PAID], "probe": LOOK_UP}
+    result = await paid(cheap, payer(script, bank, condition, becomes=becomes, then="die"))
+    assert result.success is success
+    assert "postcondition" in result.metadata
+    assert bank.payments == ["7"]
+
+
+async def test_a_call_in_doubt_that_the_servers_probe_cannot_see_waits_for_people(
+    cheap: Place, script: Script, bank: Bank
+) -> None:
+    probe = {"tool": "look_up", "arguments": {"number": "not ${invoice}"}}
+    agent = payer(script, bank, {"assertions": [PAID], "probe": probe}, then="die")
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    async for event in run.stream():
+        if isinstance(event, ApprovalRequested):
+            assert event.kind == "unverifiable"
+            (finding,) = event.postcondition
+            assert finding["code"] == "probe_failed"
+            assert "nobody knows invoice not 7" in finding["observed"]
+            await run.resolve(event.approval_id, "approved", outcome="succeeded", result="paid")
+    assert (await run.result(timeout_s=30)).output == "done"
+    assert bank.payments == ["7"]
+
+
+async def test_a_dead_workers_call_of_a_servers_tool_is_looked_at_by_whoever_takes_over(
+    cheap: Place, script: Script, bank: Bank
+) -> None:
+    agent = payer(script, bank, {"assertions": [PAID], "probe": LOOK_UP}, then="wait")
+    await cheap.open(agent, lease_s=1.0)
+    run = await cheap.start(agent)
+    async for event in run.stream(detailed=True):
+        if isinstance(event, McpProgress):
+            break
+    await cheap.cut_off(run)
+    if cheap.executor == "local":
+        await cheap.runtime.drive(run.run_id)
+    assert (await run.result(timeout_s=30)).output == "done"
+    (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
+    assert result.success
+    assert result.result.startswith("The call was interrupted, and what it was to do is done.")
+    assert bank.payments == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        (
+            {"assertions": [{"text_contains": {"text": "${invoce}"}}]},
+            r"text_contains: \$\{invoce\} is no parameter of the tool \(parameters: invoice, becomes, then\)",
+        ),
+        (
+            {"assertions": [PAID], "probe": {"tool": "look_up", "arguments": {"number": "${id}"}}},
+            r"mcp_servers\.srv\.postconditions\.pay\.probe\.arguments: \$\{id\} is no parameter of the tool",
+        ),
+        (
+            {"assertions": [PAID], "probe": {"tool": "lookup"}},
+            r"srv\.postconditions\.pay\.probe: the server offers no tool 'lookup'; the nearest is 'look_up'",
+        ),
+    ],
+    ids=["assertion", "arguments", "tool"],
+)
+async def test_a_postcondition_that_does_not_fit_the_servers_tools_fails_the_preparation_and_says_why(
+    cheap: Place, script: Script, bank: Bank, condition: Any, told: str
+) -> None:
+    agent = payer(script, bank, condition)
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    with pytest.raises(RunFailed, match=told) as failed:
+        await run.result(timeout_s=30)
+    assert failed.value.error_type == "config_error"
