@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import signal
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from .views import ASK, DIM, JsonView, ReadableView, View
 if TYPE_CHECKING:
     from ...runtime import RunHandle, Runtime
 
+TELL_AFTER_S = 0.5
+"""After how long whoever wants to leave is told why it takes a while."""
 SILENCE_S = 1.0
 """After how long without an event it is looked why nothing happens."""
 
@@ -69,7 +72,7 @@ class Watcher:
                     failed.result()
                 if not showing.done():
                     return await self._interrupted(interrupted, showing)
-                return await self._ended(showing.result())
+                return await self._ended(showing.result(), interrupted)
             finally:
                 for task in (showing, stopping):
                     task.cancel()
@@ -121,17 +124,19 @@ class Watcher:
             return True  # an executor that this process does not know
         return "detailed_events" in executor.capabilities
 
-    async def _ended(self, left_with: int | None) -> int:
+    async def _ended(self, left_with: int | None, interrupted: Interruption) -> int:
         state = await self._run.state()
-        if left_with == TIMED_OUT and not state.over:
-            self._view.end(state)
+        if left_with is None or state.over:
+            return self._tell_end(state)
+        let_go = await self._let_go(interrupted)
+        self._view.end(await self._run.state())
+        if not let_go:
+            return self._tell_left(interrupted)
+        if left_with == TIMED_OUT:
             say_error(f"run {state.run} is not over after {self._how.timeout_s:g} s; {self._way_back()}")
-            return TIMED_OUT
-        if left_with == PAUSED and not state.over:
-            self._view.end(state)
+        else:
             self._screen.say((self._way_back(), DIM), important=True)
-            return PAUSED
-        return self._tell_end(state)
+        return left_with
 
     def _tell_end(self, state: RunState) -> int:
         self._view.end(state)
@@ -143,9 +148,7 @@ class Watcher:
         return NO
 
     async def _interrupted(self, interrupted: Interruption, showing: asyncio.Task[int | None]) -> int:
-        import signal
-
-        code = TERMINATED if interrupted.signal == signal.SIGTERM else INTERRUPTED
+        code = _code_of(interrupted)
         if self._how.cancels and code == INTERRUPTED:
             self._screen.say(("cancelling (once more to end at once)", ASK))
             await self._run.cancel("interrupted", by="foldlog run")
@@ -155,8 +158,35 @@ class Watcher:
         showing.cancel()
         await asyncio.gather(showing, return_exceptions=True)
         self._screen.end_line()  # the log is asked for nothing: it may be away, and the user has seen enough
+        await self._let_go()
+        return self._tell_left(interrupted)
+
+    def _tell_left(self, interrupted: Interruption) -> int:
         self._screen.say((f"run {self._run.run_id} is left alone; {self._way_back()}", ASK), important=True)
-        return code
+        return _code_of(interrupted)
+
+    async def _let_go(self, interrupted: Interruption | None = None) -> bool:
+        """Drive the run no more, which waits for unsafe calls at work; false if the user did not want to wait.
+
+        Without an interruption to wait for, the user has interrupted before, and the next signal ends the process.
+        """
+        if self._how.drives is None:
+            return True
+        closing = asyncio.create_task(self._runtime.aclose())
+        stopping = asyncio.create_task(
+            interrupted.wait() if interrupted is not None else asyncio.Event().wait()
+        )
+        try:
+            await asyncio.wait({closing}, timeout=TELL_AFTER_S)
+            if not closing.done():
+                how = "Ctrl-C cuts them off" if interrupted is not None else "once more to cut them off"
+                self._screen.say((f"calls at work end first ({how}, and leaves what they did in doubt)", ASK))
+            await asyncio.wait({closing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return closing.done()
+        finally:
+            for task in (closing, stopping):
+                task.cancel()
+            await asyncio.gather(closing, stopping, return_exceptions=True)
 
     def _way_back(self) -> str:
         """How to come back to a run that is left."""
@@ -219,3 +249,7 @@ class Watcher:
             return None if told_already else f"another worker: {one_line(found.left[0])}"
         none = "; none that is there does" if found.unserved else ""
         return f"a worker serving {agent}{none}"
+
+
+def _code_of(interrupted: Interruption) -> int:
+    return TERMINATED if interrupted.signal == signal.SIGTERM else INTERRUPTED

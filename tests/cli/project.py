@@ -5,6 +5,7 @@ from pathlib import Path
 
 MODULE = '''
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def shell(command: str, title: str) -> str:
     return "done"
 
 
+@tool(effect="unsafe")
+async def weigh(ctx: ToolContext) -> str:
+    """Weigh until the file that SCALE names is there."""
+    ctx.progress(1, 2, "weighing")
+    while not Path(os.environ["SCALE"]).exists():
+        await asyncio.sleep(0.02)
+    return "weighed"
+
+
 def agent_of(name, *tools, script=None, **fields):
     return Agent(name, model=f"scripted:{script or name}.json", tools=list(tools), **fields)
 
@@ -59,6 +69,7 @@ hanging = agent_of("hanging", hang)
 clogged = agent_of("clogged", clog)
 reckless = agent_of("reckless", perilous)
 slow = agent_of("slow")
+weighing = agent_of("weighing", weigh, lookup, hitl_tools=["lookup"])
 sharp = agent_of("sharp", shell, hitl_tools=["shell"])
 evil = agent_of("evil")
 clumsy = agent_of("clumsy", lookup)
@@ -108,6 +119,16 @@ SCRIPTS: dict[str, object] = {
     "hanging": [call("hang", {}), {"text": "not reached"}],
     "clogged": [call("clog", {}), {"text": "not reached"}],
     "reckless": [call("perilous", {}), {"text": "It is done", "usage": USAGE}],
+    "weighing": [
+        {
+            "tool_calls": [
+                {"id": "call-1", "name": "weigh", "arguments": {}},
+                {"id": "call-2", "name": "lookup", "arguments": {"q": "answer"}},
+            ],
+            "usage": USAGE,
+        },
+        {"text": "Weighed", "usage": USAGE},
+    ],
     "stutter": [
         {
             "text": ["One ", "two"],

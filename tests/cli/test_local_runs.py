@@ -169,6 +169,41 @@ def test_a_paused_run_exits_5_without_waiting(project: Project) -> None:
     assert project.run("runs", "list", "--status", "paused", "--json").document
 
 
+def test_no_wait_leaves_when_no_unsafe_call_is_at_work_any_more(project: Project, start: Start) -> None:
+    scale = project.place / "scale"
+    running = start("run", "project_agents:weighing", "q", "--no-wait", SCALE=str(scale))
+    running.until("calls at work end first")
+    scale.touch()
+    ended = running.end()
+    assert ended.code == 5
+    assert "nobody drives it now" in ended.err.partition("calls at work end first")[2]
+    assert "nobody drives it now" not in ended.err.partition("calls at work end first")[0]
+    run = project.only_run()
+    timeline = project.run("runs", "show", run, "--json").document["timeline"]
+    assert [row["detail"] for row in timeline if row["what"] == "← weigh"] == ["weighed"]
+    (approval,) = project.run("approvals", "list", "--json").document
+    assert (approval["kind"], approval["tool_name"]) == ("tool", "lookup")
+    assert project.run("approvals", "approve", approval["approval_id"]).code == 0
+    assert project.run("runs", "drive", run, "project_agents:weighing").out == "Weighed\n"
+
+
+def test_ctrl_c_while_a_call_is_at_work_leaves_at_once_and_the_call_in_doubt(
+    project: Project, start: Start
+) -> None:
+    running = start("run", "project_agents:weighing", "q", "--no-wait", SCALE="/nowhere")
+    running.until("calls at work end first")
+    running.interrupt()
+    ended = running.end()
+    assert ended.code == 130
+    assert "is left alone; nobody drives it now" in ended.err.splitlines()[-1]
+    run = project.only_run()
+    assert project.run("runs", "show", run, "--json").document["status"] == "paused"
+    driving = start("runs", "drive", run, "project_agents:weighing", SCALE="/nowhere")
+    driving.until("? weigh")
+    kinds = {row["tool_name"]: row["kind"] for row in project.run("approvals", "list", "--json").document}
+    assert kinds == {"weigh": "unverifiable", "lookup": "tool"}
+
+
 def test_a_paused_run_waits_and_an_answer_of_another_process_lets_it_go_on(
     project: Project, start: Start
 ) -> None:
