@@ -19,10 +19,10 @@ BUSY = 4.0
 HEAD = """\
 # Figures
 
-Measured by `python -m benchmarks --into docs/figures`, which writes the JSON files of this directory and renders this
-page and its plots from them; [speed](../speed.md) says what is measured and how to do it on another machine.
-A figure is the median of the rounds, with the lowest and the highest of them; ratios are taken round by round, within
-one run on one machine.
+Measured by `python -m benchmarks --into docs/maintainers/figures`, which writes the JSON files of this directory and
+renders this page and its plots from them; [speed](../../speed.md) says what is measured and how to do it on another
+machine. A figure is the median of the rounds, with the lowest and the highest of them; ratios are taken round by round,
+within one run on one machine.
 """
 
 

@@ -288,7 +288,7 @@ def head_of(recorded: Recorded) -> Head:
 
 
 def as_read(recorded: Recorded) -> Iterator[Event]:
-    """The commit's events with all that a reader is promised (contract.md section 2)."""
+    """The commit's events with all that a reader is promised (R17)."""
     commit = recorded.commit
     agent = commit.path.rpartition("/")[2]
     for index, event in enumerate(commit.events):

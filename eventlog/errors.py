@@ -121,7 +121,7 @@ class LogUnavailable(FoldlogError):
 
 
 class AppendUnsure(LogUnavailable):
-    """An append got no answer: it may be stored, or may still be. Read before deciding again (protocol rule 2)."""
+    """An append got no answer: it may be stored, or may still be. Read before deciding again (W2)."""
 
 
 class Conflict(FoldlogError):

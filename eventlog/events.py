@@ -192,7 +192,7 @@ class McpProgress(Event, frozen=True, kw_only=True, tag="mcp_progress"):
 
 
 class ToolResult(Event, frozen=True, kw_only=True, tag="tool_result"):
-    """A tool call ended. `metadata` (agent.md section 7) is the canonical record; the other fields mirror it."""
+    """A tool call ended. `metadata` (docs/reference/events.md) is the canonical record; the other fields mirror it."""
 
     tool_name: str
     success: bool

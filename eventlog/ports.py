@@ -65,7 +65,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An obligation to look at a run, never data.
 
     `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, `slots_cause` of its
-    agent's slots, that a reader must have seen to judge it (protocol.md section C). `kind`: wake, timer (`ref` is the
+    agent's slots, that a reader must have seen to judge it (W10). `kind`: wake, timer (`ref` is the
     timer id), child (`ref` is the child run).
     """
 
@@ -178,7 +178,7 @@ class Wakeups(Protocol):
     """Obligations, delivered to one consumer at a time, again and again until one acknowledges."""
 
     async def send(self, wakeup: Wakeup) -> None:
-        """Store a wake-up. Never deduplicated (protocol.md rule 9)."""
+        """Store a wake-up. Never deduplicated (W9)."""
         ...
 
     def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
@@ -186,7 +186,7 @@ class Wakeups(Protocol):
         ...
 
     async def ack(self, token: str) -> None:
-        """Done with it for ever. A stale token is accepted silently (protocol.md rule 15 makes that harmless)."""
+        """Done with it for ever. A stale token is accepted silently (W15 makes that harmless)."""
         ...
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
@@ -224,7 +224,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leases(Protocol):
-    """Hints only: a wrong one costs a fenced executor, never correctness (protocol.md rule 17)."""
+    """Hints only: a wrong one costs a fenced executor, never correctness (W17)."""
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
         """Say, or say again, that the lease holds for the next `ttl_s` seconds (at least 1)."""

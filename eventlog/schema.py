@@ -43,7 +43,7 @@ VOLATILE = frozenset(
         "worker",
     }
 )
-"""Fields, of events and in a tool result's `metadata`, in which two equal runs may differ (contract.md section 7)."""
+"""Fields, of events and in a tool result's `metadata`, in which two equal runs may differ (R23)."""
 
 _METADATA = (
     "started_at",

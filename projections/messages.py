@@ -1,4 +1,4 @@
-"""The messages of a conversation, neutral of any provider, and the hash chain over them (contract.md R12).
+"""The messages of a conversation, neutral of any provider, and the hash chain over them (R12).
 
 The chain is h(0) = "" and h(n) = SHA-256(h(n-1) + canonical JSON of message n), in hex, so that its cost does
 not grow with

@@ -76,7 +76,7 @@ class CallState(msgspec.Struct):
     started: int = 0
     """The attempt of a stored `tool_started` whose outcome is not stored; 0 for none."""
     orphaned: bool = False
-    """Started by an owner that was replaced: only a decision may settle it (protocol rule 20)."""
+    """Started by an owner that was replaced: only a decision may settle it (W20)."""
     failures: int = 0
     asks: int = 0
     """Attempts that ended with a question."""
@@ -86,7 +86,7 @@ class CallState(msgspec.Struct):
     """Which answer cleared it, 1, 2, ...; 0 for a call that waited for none. Calls take their locks in this order."""
     retry_at: float | None = None
     emitted: int = 0
-    """How many events of the call are stored; a re-run skips as many (contract.md section 6)."""
+    """How many events of the call are stored; a re-run skips as many (R21)."""
     marks: dict[str, tuple[int, int]] = {}
     """How many events and children there were when a part was done, or a question asked: a re-run that finds it done is
     so far."""

@@ -1,4 +1,4 @@
-"""The canonical form of a family's trace: the Foata normal form of its events (contract.md section 7).
+"""The canonical form of a family's trace: the Foata normal form of its events (R23).
 
 Two events of one run are dependent unless both belong to calls of one step and the calls differ, or to nodes that the
 flow of a swarm runs in parallel; events of two runs only if one of them starts or ends the other's run. Level n holds
@@ -216,7 +216,7 @@ def _boundary(item: Placed, payload: bytes) -> Boundary:
 
 
 def label_of(event: Event) -> str:
-    """The event in a few words, as contract.md writes the canonical trace: `step(1, started)`."""
+    """The event in a few words, as the contract writes the canonical trace: `step(1, started)`."""
     words = _words(event)
     return f"{event.type}({words})" if words else event.type
 

@@ -4,7 +4,7 @@
     inputs = parse_inputs([{"type": "message", "step": 2, "content": "faster"}], "script.json")
 
 `run` is the place of a run in its family as the canonical form names it; empty for the root run. A cancel has no
-place: where it falls among the events is free (contract.md section 7).
+place: where it falls among the events is free (R24).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def without_cancels(inputs: Iterable[Input]) -> Inputs:
 
 
 def features_of(inputs: Iterable[Input]) -> frozenset[str]:
-    """The capabilities that an executor needs for them (contract.md section 5)."""
+    """The capabilities that an executor needs for them (R20)."""
     names = {Message: "inject", Pause: "pause", Answer: "approvals"}
     return frozenset(names[type(item)] for item in inputs if type(item) in names)
 

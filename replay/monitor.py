@@ -1,4 +1,4 @@
-"""The ordering rules R1 to R11 and R13 of contract.md, and P20 about unsafe calls, over single events, live or stored.
+"""The ordering rules R1 to R11 and R13, and P20 about unsafe calls, over single events, live or stored.
 
 Each rule is a function over the facts before an event and the event itself, and yields what is wrong with it. Events
 are fed as read and in log order, engine events among them; several families may be mixed. R12 is a matter of two traces

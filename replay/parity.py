@@ -4,7 +4,7 @@
     assert report.equal, report.render()
 
 The first executor's trace is the measure: what reached its run from outside is imposed on the others at the same
-logical places (contract.md section 7). Each trace is also judged by itself: by the ordering rules, and by how often
+logical places (R24). Each trace is also judged by itself: by the ordering rules, and by how often
 the tool of each call was really started.
 """
 
@@ -75,7 +75,7 @@ InputsLike = Iterable[Input | Mapping[str, Any]] | Trace | None
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong with one trace by itself: the executor, the rule of contract.md, and what was found."""
+    """What is wrong with one trace by itself: the executor, the rule of the contract, and what was found."""
 
     executor: str
     rule: str
@@ -407,22 +407,22 @@ def _findings(played: Played) -> Iterator[Finding]:
 
 
 def _shown_otherwise(played: Played) -> Iterator[Finding]:
-    """What the live stream did not show as it is stored, or not in time (contract.md sections 2 and 3)."""
+    """What the live stream did not show as it is stored, or not in time (R14, R15)."""
     for late in played.unheard:
         told_of = (
             f"call {late.tool_call_id} of {late.run} emitted {late.emitted} events, and {late.shown} of them"
         )
-        yield Finding(played.executor, "section 3", f"{told_of} were shown while it was under way")
+        yield Finding(played.executor, "R15", f"{told_of} were shown while it was under way")
     if not played.over:
         return
     found = compare(canonical(played.trace.observable), canonical(told(played.shown))).first_difference
     if found is not None:
         sides = f"stored {_side(found.left)}, shown {_side(found.right)}"
-        yield Finding(played.executor, "section 2", f"the live stream is not what is stored: {sides}")
+        yield Finding(played.executor, "R14", f"the live stream is not what is stored: {sides}")
 
 
 def _repeated_tools(played: Played) -> Iterator[Finding]:
-    """A tool that was really started more often than its trace accounts for (contract.md section 6)."""
+    """A tool that was really started more often than its trace accounts for (R16)."""
     calls = {call.key: call for call in _calls(played.trace.events)}
     for key, times in played.starts.items():
         call = calls.get(key)
@@ -430,7 +430,7 @@ def _repeated_tools(played: Played) -> Iterator[Finding]:
             told = f"its trace accounts for {call.allowed}"
             yield Finding(
                 played.executor,
-                "section 6",
+                "R16",
                 f"{call.name} of step {call.step} was started {times} times, {told}",
             )
 

@@ -3,7 +3,7 @@
 A run is named by the path of its root, and a child by its parent's name, the call or node that started it and its
 ordinal there; a call by (step, index in the reply); an approval by (its call, kind, ordinal). Dropped are engine
 events, the pauses that approvals imply, recovery (approvals of kind unverifiable with their pauses), and every
-volatile field; a step's text is joined (contract.md section 7, rules 1 and 2).
+volatile field; a step's text is joined (R23).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _ADDED: dict[type[Event], tuple[str, ...]] = {
 class Placed(msgspec.Struct):
     """An observable event at its place. `call` is the one it tells of, null for events of the run as a whole.
 
-    `strand`: with what it may change places (rule 3 of the canonical form): among the calls of its step, or the nodes
+    `strand`: with what it may change places (R23): among the calls of its step, or the nodes
     of its swarm; null for what depends on everything in its run.
     `names_run` is the child run that the event starts or ends (as a place), `request` the R12 digest of the step that
     it starts, `revisions` are those of the events that were joined into it.

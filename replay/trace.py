@@ -17,7 +17,7 @@ from ..eventlog.ports import Family, Log, Stored, Subject
 class Trace(msgspec.Struct, frozen=True):
     """The commits of a family in log order. `stored`, `commits` and the commits in `events` run in parallel.
 
-    `events` are all events as read (contract.md section 2), engine events among them, with offloaded fields restored
+    `events` are all events as read (R17), engine events among them, with offloaded fields restored
     where the trace was loaded with its artifacts.
     """
 

@@ -42,7 +42,7 @@ def account(
 
 
 def _source_of(finished: Finished) -> UsageSource:
-    """Nobody's count is the provider's word, however good its tokenizer (contract.md section 2)."""
+    """Nobody's count is the provider's word, however good its tokenizer."""
     return "provider" if finished.usage is not None and finished.usage_source == "provider" else "estimate"
 
 

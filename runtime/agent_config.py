@@ -137,7 +137,7 @@ class _Table(pydantic.BaseModel):
 
 
 class ContextConfig(_Table):
-    """How the history is kept within the model's window (agent.md section 3). Numbers go before the mode's."""
+    """How the history is kept within the model's window. Numbers go before the mode's."""
 
     mode: Literal["pilot", "copilot", "navigator"] | None = None
     history_messages_max: Positive | None = None
@@ -222,7 +222,7 @@ class ConcurrencyConfig(_Table):
 
 
 class AgentConfig(_Table):
-    """An agent's configuration (agent.md section 1). Frozen; every wrong key or value is an `AgentConfigError`."""
+    """An agent's configuration. Frozen; every wrong key or value is an `AgentConfigError`."""
 
     name: Name
     model: ModelName = "openai:gpt-4o"
@@ -332,7 +332,7 @@ def config_schema() -> dict[str, Any]:
 
 
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
-    """What an executor must be able to do for this agent, by the names of contract.md section 5.
+    """What an executor must be able to do for this agent, by the names of R20.
 
     Besides those: `concurrency`, so that no executor ignores the setting in silence.
     """

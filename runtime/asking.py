@@ -65,7 +65,7 @@ def ask_again(turn: Turn, model: str, phase: str = "") -> None:
 
 
 def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
-    """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (rule 21)."""
+    """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (W21)."""
     state, model = turn.state, turn.state.model
     asked = (state.step, model.attempt, model.phase)
     return (

@@ -124,7 +124,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
-    """The `tool_started` that must be stored before their tools may run (protocol rule 20)."""
+    """The `tool_started` that must be stored before their tools may run (W20)."""
     if not state.model.replied or not state.runnable or state.owner is None:
         return ()
     unsafe = [
@@ -461,7 +461,7 @@ def to_verify(state: RunState) -> list[CallState]:
 
 
 def park_orphans(turn: Turn) -> bool:
-    """A claim over an open `tool_started` does nothing but settle (protocol rule 20)."""
+    """A claim over an open `tool_started` does nothing but settle (W20)."""
     orphans = [c for c in turn.state.calls.values() if c.orphaned and c.result is None]
     if not orphans:
         return False

@@ -1,4 +1,4 @@
-"""Child runs, of a tool call or as a node: runs of their own, driven by who drives the parent (protocol rule 19)."""
+"""Child runs, of a tool call or as a node: runs of their own, driven by who drives the parent (W19)."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class ChildRuns:
     async def _start(
         self, child: Driver, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None]
     ) -> None:
-        """Announce the child and create it, claimed, in one batch (protocol rule 5)."""
+        """Announce the child and create it, claimed, in one batch (W5)."""
         state, runnable = self._driver.state, start.runnable
         assert state.submitted is not None  # noqa: S101 - a run that is driven has begun
         parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
@@ -301,7 +301,7 @@ class ChildRuns:
         return call is not None and call.started > 0
 
     async def _must_own_parent(self) -> None:
-        """Who owns the parent drives its children (rule 19): a fenced driver takes no child, and waits for its end.
+        """Who owns the parent drives its children (W19): a fenced driver takes no child, and waits for its end.
 
         So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
         """

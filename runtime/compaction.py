@@ -1,4 +1,4 @@
-"""Keeping the prompt within the model's window: what is cut, when, and the summary that takes its place (agent.md 3).
+"""Keeping the prompt within the model's window: what is cut, when, and the summary that takes its place.
 
 Two kinds of cuts, at step boundaries and before the planner:
 

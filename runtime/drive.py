@@ -1,8 +1,7 @@
 """Driving one run: load, decide, perform, append, until it is over, parked, or somebody else's.
 
-Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (protocol rules 1
-to 4): what
-the log says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
+Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (W1 to W4): what the log
+says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ class Driver:
         self._proven_under, self._proven_position = 0, 0
         self._proven_at = -math.inf
         self.guard = self
-        """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (rule 19)."""
+        """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (W19)."""
         self.above: Driver | None = None
         """The driver of the parent, for a child."""
         self._heard_cancel = False
@@ -253,7 +252,7 @@ class Driver:
     # --- claim --------------------------------------------------------------------------------------------------------
 
     async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
-        """Claim the loaded run, settling first what woke it (protocol rule 11). False: a conflict; judge it anew."""
+        """Claim the loaded run, settling first what woke it (W11). False: a conflict; judge it anew."""
         if self.state.closed:
             return False
         turn = self.turn()
@@ -423,7 +422,7 @@ class Driver:
     def _together(self, posted: list[Posted]) -> list[Posted]:
         """Those at the front that may share a turn; the others come next.
 
-        Children begin in a turn of their own: one in which the run ends would leave them behind (rule 24).
+        Children begin in a turn of their own: one in which the run ends would leave them behind (W24).
         """
         begins = bool(posted and posted[0].extra)
         count = next((at for at, item in enumerate(posted) if bool(item.extra) != begins), len(posted))
@@ -431,7 +430,7 @@ class Driver:
         return posted[:count]
 
     async def _fail(self, error_type: str, message: str) -> None:
-        """End the run with an error; open children end with it (rule 24), and what they commit meanwhile conflicts."""
+        """End the run with an error; open children end with it (W24), and what they commit meanwhile conflicts."""
         stored = False
         while not stored and self._ending() is None:
             turn = self.turn()
@@ -602,7 +601,7 @@ class Driver:
         self.post(returned)
 
     async def _may_start(self) -> bool:
-        """Rule 20: an unsafe tool starts under a lease that held since the log showed, just now, that the run is ours.
+        """W20: an unsafe tool starts under a lease that held since the log showed, just now, that the run is ours.
 
         Nothing is awaited between the last look at the clock and the start.
         """

@@ -1,6 +1,6 @@
 """The durable executor: runs go to worker processes, which take wake-ups from a shared consumer of the same log.
 
-`DurableExecutor` submits; `Worker` receives, judges each wake-up by protocol.md section C, claims and drives.
+`DurableExecutor` submits; `Worker` receives, judges each wake-up by W10 to W15, claims and drives.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DurableExecutor:
         self._host = host
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
-        """Store the first commit and its wake-up in one batch (protocol rule 5)."""
+        """Store the first commit and its wake-up in one batch (W5)."""
         append = self._host.log.clock.new_id()
         journal = Journal(self._host.log, subject)
         while True:
@@ -107,7 +107,7 @@ class DurableExecutor:
     async def _submit_pipelined(
         self, journal: Journal, events: Sequence[StoredEvent], wakeup: Wakeup, append: str
     ) -> bool:
-        """The wake-up first, the commit right behind it: a fifth of a batch's time, and rule 10 judges an early one.
+        """The wake-up first, the commit right behind it: a fifth of a batch's time, and W10 judges an early one.
 
         A stored run whose wake-up failed, or was early enough to be given up as an orphan, gets another.
         """
@@ -132,7 +132,7 @@ class DurableExecutor:
         return [write, WakeWrite(msgspec.structs.replace(wakeup, lane_cause=revision))]
 
     async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
-        """Send a wake-up: harmless if somebody drives the run already (rule 27)."""
+        """Send a wake-up: harmless if somebody drives the run already (W27)."""
         journal = Journal(self._host.log, subject)
         await journal.load()
         await journal.follow_until(lambda state: state.exists)  # the read may have been stale
@@ -233,7 +233,7 @@ class Worker:
             with contextlib.suppress(LogUnavailable):
                 await mourn(self._log, lease)
 
-    # --- one wake-up (protocol.md section C) ----------------------------------------------------------------
+    # --- one wake-up (W10 to W15) ---------------------------------------------------------------------------
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
@@ -254,7 +254,7 @@ class Worker:
             )
 
     async def _judge(self, delivery: Delivery) -> Verdict:
-        """Rules 10 to 15. Acknowledged only with nothing left to do for this run; else back, with a delay."""
+        """W10 to W15. Acknowledged only with nothing left to do for this run; else back, with a delay."""
         wakeup = delivery.wakeup
         subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
         journal = Journal(self._log, subject, wait_for_log=True)
@@ -284,7 +284,7 @@ class Worker:
             return await self._rested(journal, ending)
 
     async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Verdict:
-        """Who has driven it may have died before it paid (rule 12)."""
+        """Who has driven it may have died before it paid (W12)."""
         await pay_owed_below(journal, below)
         state = journal.state
         await give_up(self._host, journal, below=state.over and state.child_count > 0)
@@ -313,7 +313,7 @@ class Worker:
         return None if taking == "taken" else SLOT_VERDICTS[taking]
 
     async def _rested(self, journal: Journal, ending: Ending) -> Verdict:
-        """What becomes of the wake-up of a run that this worker drives no more (rule 15)."""
+        """What becomes of the wake-up of a run that this worker drives no more (W15)."""
         if ending in {"over", "parked"}:
             await pay_owed(self._log, journal)
             return "ack", 0.0
@@ -334,7 +334,7 @@ class Worker:
         return journal, verdict
 
     def _unjudgeable(self, journal: Journal, delivery: Delivery) -> Verdict | None:
-        """Rule 10: a read older than the wake-up's cause decides nothing; nor does one of a newer vocabulary."""
+        """W10: a read older than the wake-up's cause decides nothing; nor does one of a newer vocabulary."""
         state = journal.state
         of_this_run = journal.subject.id == delivery.wakeup.run
         if not state.exists and delivery.attempt > ORPHAN_ATTEMPTS_MAX:
@@ -349,7 +349,7 @@ class Worker:
         return None
 
     async def _root_of(self, child: Journal, wakeup: Wakeup) -> tuple[Journal, Verdict | None]:
-        """The root of a run that is woken: who drives the root drives all below it (rule 19).
+        """The root of a run that is woken: who drives the root drives all below it (W19).
 
         The root has a wake-up or watch of its own, unless it waits for a child, or was woken by one.
         """
@@ -363,7 +363,7 @@ class Worker:
         return root, None
 
     def _cause(self, journal: Journal, wakeup: Wakeup, below: Mapping[str, Journal]) -> Command | None:
-        """What came from outside the run, as a command for its claim (rule 11); None when it is moot."""
+        """What came from outside the run, as a command for its claim (W11); None when it is moot."""
         state = journal.state
         if state.over:
             return None
@@ -385,7 +385,7 @@ class Worker:
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
 
     async def _left_to_others(self, journal: Journal, delivery: Delivery) -> Verdict | None:
-        """Not ours while somebody vouches for driving it (rule 13), or while we lack what it was prepared for."""
+        """Not ours while somebody vouches for driving it (W13), or while we lack what it was prepared for."""
         if await self._is_driven(journal.state):
             return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
         reason = await lacking(self._host, journal)
@@ -410,7 +410,7 @@ class Worker:
         return await at_head_of_lane(self._log, submitted.lane, journal.subject.id, wakeup.lane_cause)
 
     async def _drive(self, delivery: Delivery, journal: Journal, cause: Command | None) -> Ending | None:
-        """Claim and drive; None after a conflict (back to rule 10)."""
+        """Claim and drive; None after a conflict (back to W10)."""
         driver = Driver(self._host, journal)
         causes = [cause] if cause is not None else []
         async with self._heart.beat_for(

@@ -32,7 +32,7 @@ CAPABILITIES = frozenset(
         "concurrency",
     }
 )
-"""The names of what an executor may be able to do (contract.md section 5). Those that are shipped can do all of it."""
+"""The names of what an executor may be able to do (R20). Those that are shipped can do all of it."""
 
 
 class Executor(Protocol):

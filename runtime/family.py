@@ -1,4 +1,4 @@
-"""Ending a run together with all that it started (protocol.md section F)."""
+"""Ending a run together with all that it started (W22 to W24)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def see_cancel_through(journal: Journal) -> None:
 async def _open_family(log: Log, named: Journal) -> dict[str, Journal]:
     """The run, its parent, and every open run below it, each as it was at some moment.
 
-    No read is torn for good: a child stands in the batch that announced it (rule 5).
+    No read is torn for good: a child stands in the batch that announced it (W5).
     """
     subject, journals = named.subject, dict[str, Journal]()
     level = [named]
@@ -163,7 +163,7 @@ async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
 
 
 async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
-    """Fence the executors of a family that changes too fast, so that it stands still for the batch (rule 23).
+    """Fence the executors of a family that changes too fast, so that it stands still for the batch (W23).
 
     Only runs with an owner: each has a wake-up or a watch, should the canceller die before its batch.
     """
@@ -179,7 +179,7 @@ async def _cancel_all(
     """Atomic batches, children first, each run under its own condition. False: a conflict; enumerate again.
 
     More than one only behind a fence. All attempts of one cancel have one append id, so that one which was late is
-    found and reported (rule 2); behind a fence it is the fence's, and its canceller is the one who cancelled.
+    found and reported (W2); behind a fence it is the fence's, and its canceller is the one who cancelled.
     """
     last = members[-1]
     fenced = last.state.cancelling
@@ -203,7 +203,7 @@ async def _cancel_all(
 
 
 async def _was_stored(log: Log, subject: Subject, append: str, known: int = 0) -> bool:
-    """After a lost ack: look for the own append id in everything (protocol rule 2), up to what is known at least."""
+    """After a lost ack: look for the own append id in everything (W2), up to what is known at least."""
     for _ in range(REFUSALS_MAX):
         chain, position = Chain(), 0
         async for stored in log.events.read(subject):

@@ -1,4 +1,4 @@
-"""Heartbeats: while a drive is running, and only then, its lease is renewed on time (protocol rule 17)."""
+"""Heartbeats: while a drive is running, and only then, its lease is renewed on time (W17)."""
 
 from __future__ import annotations
 

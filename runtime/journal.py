@@ -1,7 +1,7 @@
 """The one write path: load, decide, append at the expected position, and on a conflict decide again.
 
 A `Journal` is one process' view of one run. Everybody who writes to a run does it through one: executors, cancellers,
-approvers, injectors, submitters (protocol.md section A).
+approvers, injectors, submitters (W1 to W3).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Journal:
     async def _read_anew(self, see: Callable[[Recorded], None] | None = None) -> None:
         """Fold the run from its beginning, and show each commit to who wants to see it.
 
-        A read may come from a replica that lags: what was known once stays known (protocol rule 10).
+        A read may come from a replica that lags: what was known once stays known (W10).
         """
         known = self.state.head.position
         state = RunState(run=self.subject.id, root=self.subject.root)
@@ -231,7 +231,7 @@ class Journal:
         """Append events that are folded into `state` already; whether they are stored.
 
         `append` is the append id, for a decision that must not be stored twice: who gives it again with the next
-        attempt finds an earlier one that was late (protocol rule 2). Two of them are never stored both.
+        attempt finds an earlier one that was late (W2). Two of them are never stored both.
 
         False: somebody else was first, and `state` is what the log says now: decide again (and look first whether
         there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
@@ -329,7 +329,7 @@ class Journal:
             if is_terminal(commit.events[-1]):
                 below, lane = await self._ended_below(), await self._lane_handed_on()
             positions = await self.log.events.append(*below, write, *lane, *extra)
-        except Conflict:  # wherever in the batch: everything is read and decided again (rule 7)
+        except Conflict:  # wherever in the batch: everything is read and decided again (W7)
             await self._read_past(write.expected.position, alone=not (below or lane or extra))
             return append is not None and await self._find(append)
         except LogUnavailable as error:
@@ -368,7 +368,7 @@ class Journal:
         self.state.updated_at = commit.at
 
     async def _find(self, append: str) -> bool:
-        """Protocol rules 2 and 3: read everything, look for the own append id, fold first and answer then.
+        """W2 and W3: read everything, look for the own append id, fold first and answer then.
 
         A snapshot does not say what was appended by whom.
         """
@@ -377,7 +377,7 @@ class Journal:
         return append in appends
 
     async def _ended_below(self) -> list[Write]:
-        """Protocol rule 24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
+        """W24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
         if not self.state.open_children:
             return []
         from .family import cancels_below
@@ -385,7 +385,7 @@ class Journal:
         return await cancels_below(self.log, self.subject, "its parent ended")
 
     async def _lane_handed_on(self) -> list[Write]:
-        """Protocol rule 6: a terminal hands the lane on in the same batch."""
+        """W6: a terminal hands the lane on in the same batch."""
         submitted = self.state.submitted
         if submitted is None or submitted.lane is None:
             return []
@@ -533,7 +533,7 @@ async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite,
 
 
 async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> bool | None:
-    """Whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (rule 10)."""
+    """Whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (W10)."""
     _subject, head, queue = await read_lane(log, lane)
     if head.rev < lane_cause:
         return None

@@ -1,4 +1,4 @@
-"""One key, one run: who comes first records the run of an idempotency key, and the others find it (protocol rule 26).
+"""One key, one run: who comes first records the run of an idempotency key, and the others find it (W26).
 
 A key is recorded before its run is stored, with all that is needed to store it, and once more behind that. So a run of
 which the log shows nothing is stored by whoever finds its key, or was purged and is not started again.

@@ -1,4 +1,4 @@
-"""The local executor: drives what it submits in the caller's process, under cover of a watch in the log (rule 18)."""
+"""The local executor: drives what it submits in the caller's process, under cover of a watch in the log (W18)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class LocalExecutor:
             await self._heart.aclose()
 
     def _watch(self, journal: Journal) -> TimerWrite:
-        """The cover of a claim, in the batch of the claim (rule 18)."""
+        """The cover of a claim, in the batch of the claim (W18)."""
         return TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
 
     def _spawn(self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool = False) -> None:

@@ -118,7 +118,7 @@ def cut_reason(reason: str) -> FinishReason:
 
 
 class ModelError(FoldlogError):
-    """A model call failed. `error_type` decides what happens (agent.md section 8).
+    """A model call failed. `error_type` decides what happens.
 
     transient, rate_limit: tried again, not before `retry_after_s` when the server gave one.
     context_overflow: the history has to shrink. quota, auth, content_filter, invalid_request: never tried again.

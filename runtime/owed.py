@@ -1,4 +1,4 @@
-"""What a parked or ended run owes before its wake-up may be acknowledged (protocol rules 8 and 12). Idempotent."""
+"""What a parked or ended run owes before its wake-up may be acknowledged (W8, W12). Idempotent."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _timer(journal: Journal, timer_id: str, due_at: float) -> Timer:
 
 
 def watch_timer(journal: Journal, due_at: float) -> Timer:
-    """The cover of a run that a local executor drives: a plain wake-up, unless renewed in time (rule 18)."""
+    """The cover of a run that a local executor drives: a plain wake-up, unless renewed in time (W18)."""
     return Timer(id=WATCH, due_at=due_at, wakeup=wakeup_for(journal))
 
 
 async def news_or_timer(journal: Journal) -> TimerDue | None:
-    """Wait for news of a run that waits, or until a timer of it is due on this process' clock (rule 18)."""
+    """Wait for news of a run that waits, or until a timer of it is due on this process' clock (W18)."""
     clock = journal.log.clock
     timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
     wait_s = max(0.0, timers[0].due_at - clock.now()) if timers else None

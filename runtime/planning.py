@@ -1,4 +1,4 @@
-"""The planner: a phase before the first step that asks a model for a plan (agent.md section 10).
+"""The planner: a phase before the first step that asks a model for a plan.
 
 It sees the prepared history and all tool schemas. Tools that are pure and need no approval run; the others answer that
 they are not available. Nothing of it is observable: all its events are the engine's.

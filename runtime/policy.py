@@ -1,4 +1,4 @@
-"""Policy: rules on a tool's name and arguments that say what becomes of a call (engine.md section 4).
+"""Policy: rules on a tool's name and arguments that say what becomes of a call.
 
     deny > require_approval > allow > default
 

@@ -55,7 +55,7 @@ class Runnable(Protocol[OutputT_co]):
         ...
 
     def capabilities(self) -> frozenset[str]:
-        """What an executor must be able to do for it, its members apart (contract.md section 5)."""
+        """What an executor must be able to do for it, its members apart (R20)."""
         ...
 
     async def evaluate(self, name: str, argument: str) -> Any:

@@ -363,7 +363,7 @@ class Runtime:
         if run_id is not None:
             check_name("the run id", run_id)
         carried = shard_in(run_id) if run_id is not None else None
-        if submitted.lane is not None:  # a lane and its runs share a shard (rule 25)
+        if submitted.lane is not None:  # a lane and its runs share a shard (W25)
             shard = shard_of(submitted.lane, shards)
         elif carried is not None:
             shard = carried % shards
@@ -759,9 +759,9 @@ class RunHandle(Generic[OutputT]):
         refuse_finished: bool = False,
         feature: str | None = None,
     ) -> Journal:
-        """The one write path for callers: load, decide, append, on a conflict decide again (protocol rule 1).
+        """The one write path for callers: load, decide, append, on a conflict decide again (W1).
 
-        What makes a parked run runnable carries its wake-up in the same batch (rule 5).
+        What makes a parked run runnable carries its wake-up in the same batch (W5).
         """
         command = _checked(command)
         journal = journal or await self._journal()

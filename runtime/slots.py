@@ -6,7 +6,7 @@ over whose owner has died goes on with its slot. So a run that has an owner in t
 
 All appends have the condition on the slots' position, and a decision that could rest on an old read is confirmed by
 one. Who stands in line needs no wake-up of its own: who gives a slot up wakes the next, while it holds a wake-up that
-comes back should it die before (protocol rule 8). A run in line is looked after all the same, now and then: slots
+comes back should it die before (W8). A run in line is looked after all the same, now and then: slots
 whose holders are dead are taken from them, and they are fenced.
 """
 
@@ -246,7 +246,7 @@ class Slots:
         return isinstance(each, SlotWaiter) or await self._fence(journal)
 
     async def _is_driven(self, journal: Journal) -> bool:
-        """Whether somebody vouches for it: who drives the root drives all below it (rule 19)."""
+        """Whether somebody vouches for it: who drives the root drives all below it (W19)."""
         subject, root = journal.subject, journal.state
         if root.owner is None:
             return False

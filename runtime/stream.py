@@ -1,7 +1,7 @@
 """What a caller sees of a run: stored events in log order, joined with the drafts of text still being written.
 
 Deltas are shown as they arrive, checked against later attempts and against the stored text: a repeated prefix shows
-nothing, the first difference shows one `text_reset` (contract.md sections 2 and 6).
+nothing, the first difference shows one `text_reset` (R14, R21).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tools by which an agent starts copies of itself: `spawn_self` and `parallel_subagents` (agent.md section 9).
+"""The tools by which an agent starts copies of itself: `spawn_self` and `parallel_subagents`.
 
 A sub-agent is a child run of the call, so a call that is run again finds the children it started. What a call overrides
 touches the child only. How deep copies may go is counted down in their own `max_spawn_depth`.

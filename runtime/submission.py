@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 CHILD = "child"
-"""The executor of a run within a call of its parent: who drives the parent drives it, and nobody else (rule 19)."""
+"""The executor of a run within a call of its parent: who drives the parent drives it, and nobody else (W19)."""
 
 
 def submitted_event(

@@ -183,7 +183,7 @@ def without_injected(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
 
 
 def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
-    """Raises `ConfigError` if the tool has a parameter of the name of an injected one (agent.md section 5)."""
+    """Raises `ConfigError` if the tool has a parameter of the name of an injected one."""
     own = spec.parameters.get("properties", {})
     for name in injected:
         if name in own:

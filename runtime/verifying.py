@@ -1,6 +1,6 @@
 """Looking whether a call did what it was to do: in the call's time, and what was seen is stored as artifacts.
 
-After a call that returned, and in place of one whose outcome is lost or in doubt (protocol rule 20). Whatever keeps
+After a call that returned, and in place of one whose outcome is lost or in doubt (W20). Whatever keeps
 anybody from looking makes the call unverifiable, never done and never failed.
 """
 

@@ -1,7 +1,7 @@
 """What a run that rests is woken by: its own log, its timers, or something below it that can go on.
 
 The wake-up of a child goes to whoever serves its root. What is ready below a run that is parked on a child is looked
-for in the log, so one that came too early or too late finds what is to be done (protocol rules 11 and 12).
+for in the log, so one that came too early or too late finds what is to be done (W11, W12).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .waiting import is_parked_on_child
 
 
 async def until_ready(journal: Journal) -> TimerDue | BelowReady | None:
-    """Wait for news of a run that rests; what came from outside of it, if that is what can let it go on (rule 11)."""
+    """Wait for news of a run that rests; what came from outside of it, if that is what can let it go on (W11)."""
     if is_parked_on_child(journal.state):
         return await _family_news(journal)
     return await news_or_timer(journal)

@@ -1,4 +1,4 @@
-"""`foldlog doctor --repair`: wake-ups for runs that nobody drives although somebody should (protocol rule 27).
+"""`foldlog doctor --repair`: wake-ups for runs that nobody drives although somebody should (W27).
 
 Not needed for correctness: a defence against consumers that were deleted and streams that were purged by hand. A
 wake-up too many is harmless.

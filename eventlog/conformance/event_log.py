@@ -1,4 +1,4 @@
-"""What an `EventLog` must do."""
+"""What an `EventLog` must do (W1, W5, W25)."""
 
 from __future__ import annotations
 

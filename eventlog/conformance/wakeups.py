@@ -1,4 +1,7 @@
-"""What `Wakeups` must do. Where a test could wait for nothing to happen, it waits for what must happen first."""
+"""What `Wakeups` must do (W9, W15, W16).
+
+Where a test could wait for nothing to happen, it waits for what must happen first.
+"""
 
 from __future__ import annotations
 

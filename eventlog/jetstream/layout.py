@@ -232,7 +232,7 @@ class Layout:
         }
 
     def consumer_config(self, shard: int, agent: str, ack_wait_s: float) -> dict[str, Any]:
-        """The shared consumer of an agent's wake-ups in a shard (protocol.md rule 16)."""
+        """The shared consumer of an agent's wake-ups in a shard (W16)."""
         name, prefix = check_name("the agent", agent), self.prefix(shard)
         return {
             "name": name,

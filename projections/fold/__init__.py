@@ -2,7 +2,7 @@
 
 `evolve(state, event)` is the reference: it leaves its argument alone. The executor that owns a run folds in place with
 `apply`, which is the same code without the copy. Total: neither ever raises for a known event or decides anything.
-`fold_commit` adds what concerns whole commits: revisions, and the fencing of executors (protocol rule 4).
+`fold_commit` adds what concerns whole commits: revisions, and the fencing of executors (W4).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
 
 
 def check_epoch(state: RunState, commit: Commit) -> None:
-    """Protocol rule 4: an executor commits under its own epoch in force; a claim raises it by one."""
+    """W4: an executor commits under its own epoch in force; a claim raises it by one."""
     if commit.epoch:
         _check_epoch(state, commit, claims=claim_in(commit) is not None)
 

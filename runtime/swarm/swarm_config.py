@@ -20,7 +20,7 @@ Mode = Literal["workflow", "handoff", "team"]
 
 
 class SwarmConfig(pydantic.BaseModel):
-    """A swarm's configuration (agent.md section 9) without its agents. Frozen; errors are `AgentConfigError`."""
+    """A swarm's configuration without its agents. Frozen; errors are `AgentConfigError`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""`foldlog log` and `foldlog doctor`, on a server of a project's own and on others."""
+"""`foldlog log` and `foldlog doctor`, on a server of a project's own and on others; repair (W27)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

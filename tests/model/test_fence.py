@@ -1,4 +1,4 @@
-"""The fence of a cancel holds in every state that can be reached, and each of its rules is needed."""
+"""The fence of a cancel holds in every state that can be reached, and each of its rules is needed (W23)."""
 
 import pytest
 

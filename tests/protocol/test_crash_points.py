@@ -1,6 +1,7 @@
 """Every operation of every scripted run is a place where its owner dies, or hears nothing, or is told nonsense.
 
-Whatever happens, somebody goes on, the run ends as if nothing had happened, and no unsafe tool runs twice unasked.
+Whatever happens, somebody goes on, the run ends as if nothing had happened (R21), and no unsafe tool runs twice unasked
+(P4).
 The small scenarios are tried whole by day, a share of the large ones too; all of each is the nightly set's.
 """
 

@@ -126,7 +126,7 @@ def no_condition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryEvents, "_check", lambda *_: None)
 
 
-@row("1a", "unconditioned append, another claimed", "1", "P5", no_condition)
+@row("1a", "unconditioned append, another claimed", "W1", "P5", no_condition)
 async def zombie_commits(world: World) -> None:
     steer = Steer(Delay(2, delay_s=30.0))
     job = waiting(world)
@@ -140,7 +140,7 @@ async def zombie_commits(world: World) -> None:
     gate(world, "gate").set()
 
 
-@row("1b", "unconditioned append, cancelled", "1", "P2", no_condition)
+@row("1b", "unconditioned append, cancelled", "W1", "P2", no_condition)
 async def cancel_before_a_commit(world: World) -> None:
     world.worker("w0", Steer(Delay(2, delay_s=2.0)))
     await submit(world.process("caller"), pure(world), "durable")
@@ -176,7 +176,7 @@ for _number in (1, 2):
         row(
             f"2{'abcd'[_number * 2 - 2 + _after]}",
             f"submit: commit, then wake-up ({'behind' if _after else 'before'} operation {_number})",
-            "5",
+            "W5",
             _breaks,
             commit_then_wakeup,
         )(submitter_dies(_number, after=_after))
@@ -191,7 +191,7 @@ def judge_anything(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_unjudgeable", unjudgeable)
 
 
-@row("3", "submit: wake-up, then commit, acked early", "10", "P3", judge_anything)
+@row("3", "submit: wake-up, then commit, acked early", "W10", "P3", judge_anything)
 async def early_wakeup(world: World) -> None:
     world.worker("w0")
     await submit(world.process("caller", [Delay(1, delay_s=2.0)]), pure(world), "durable")
@@ -214,7 +214,7 @@ def wakeup_behind_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "store", store)
 
 
-@row("4", "approve: commit, then wake-up", "5", "P3", wakeup_behind_commit)
+@row("4", "approve: commit, then wake-up", "W5", "P3", wakeup_behind_commit)
 async def approver_dies(world: World) -> None:
     world.worker("w0")
     await submit(world.process("caller"), [asking(world)], "durable")
@@ -233,7 +233,7 @@ def any_read_will_do(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_unjudgeable", unjudgeable)
 
 
-@row("5a", "stale read of the run may ack", "10", "P3", any_read_will_do)
+@row("5a", "stale read of the run may ack", "W10", "P3", any_read_will_do)
 async def stale_read_of_a_run(world: World) -> None:
     steer = Steer()
     w0 = world.worker("w0", steer)
@@ -249,7 +249,7 @@ def any_read_of_the_lane_will_do(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(durable, "at_head_of_lane", lambda log, lane, run, _cause: real(log, lane, run, 0))
 
 
-@row("5b", "stale read of the lane may ack", "10", "P3", any_read_of_the_lane_will_do)
+@row("5b", "stale read of the lane may ack", "W10", "P3", any_read_of_the_lane_will_do)
 async def stale_read_of_a_lane(world: World) -> None:
     steer = Steer()
     job = waiting(world)
@@ -276,7 +276,7 @@ def wakeups_deduplicated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryWakeups, "put", put)
 
 
-@row("6", "wake-up deduplicated against an unacked older one", "9", "P3", wakeups_deduplicated)
+@row("6", "wake-up deduplicated against an unacked older one", "W9", "P3", wakeups_deduplicated)
 async def approved_before_the_parker_acks(world: World) -> None:
     world.worker("w0", Steer(Delay(1, "wakeups.ack", 2.0)))
     await submit(world.process("caller"), [asking(world)], "durable")
@@ -306,7 +306,7 @@ def ack_when_busy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_judge", acks)
 
 
-@row("7", "ack because another drives", "13", "P3", ack_when_busy)
+@row("7", "ack because another drives", "W13", "P3", ack_when_busy)
 async def redelivered_while_driven(world: World) -> None:
     job = waiting(world)
     w0 = world.worker("w0", [Delay(1, "wakeups.pull", 1.5 * LEASE_S)])
@@ -329,7 +329,7 @@ def ack_when_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_drive", drive_and_ack)
 
 
-@row("8", "zombie (fenced) acks", "15", "P3", ack_when_fenced)
+@row("8", "zombie (fenced) acks", "W15", "P3", ack_when_fenced)
 async def zombie_is_fenced(world: World) -> None:
     steer = Steer()
     job = waiting(world)
@@ -357,7 +357,7 @@ def head_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "_find", find)
 
 
-@row("9a", "lost ack: head compared only", "2", "P9", head_only)
+@row("9a", "lost ack: head compared only", "W2", "P9", head_only)
 async def cancelled_on_top_of_a_message(world: World) -> list[str]:
     job = waiting(world)
     world.worker("w0")
@@ -381,7 +381,7 @@ def not_looked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(family, "_was_stored", never)
 
 
-@row("9b", "lost ack of a cancel: not looked for", "2", "P9", not_looked_for)
+@row("9b", "lost ack of a cancel: not looked for", "W2", "P9", not_looked_for)
 async def cancel_without_an_answer(world: World) -> list[str]:
     job = waiting(world)
     world.worker("w0")
@@ -401,7 +401,7 @@ def fresh_append_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "store", store)
 
 
-@row("9c", "late append: the next attempt has another append id", "2", "P9", fresh_append_ids)
+@row("9c", "late append: the next attempt has another append id", "W2", "P9", fresh_append_ids)
 async def late_message(world: World) -> list[str]:
     job = waiting(world)
     world.worker("w0")
@@ -427,7 +427,7 @@ def processes_have_leases(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_is_driven", is_driven)
 
 
-@row("10", "lease vouched for by the process", "17", "P3", processes_have_leases)
+@row("10", "lease vouched for by the process", "W17", "P3", processes_have_leases)
 async def late_claim(world: World) -> None:
     w0 = world.worker("w0", [LateAppend(1), Delay(3, "events.read", 1.0)])
     await submit(world.process("caller"), pure(world), "durable")
@@ -451,7 +451,7 @@ def found_means_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(drive, "PROOF_S", math.inf)  # else the log is asked again before the start
 
 
-@row("11", "append id found, fencing not re-read", "3", "P4", found_means_stored)
+@row("11", "append id found, fencing not re-read", "W3", "P4", found_means_stored)
 async def claimed_behind_the_lost_ack(world: World) -> None:
     world.outcome = "succeeded"
     world.process("answering").spawn(world.answer_approvals())
@@ -476,7 +476,7 @@ def park_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(fold.FOLDS, Parked, park)
 
 
-@row("12", "worker goes on in its epoch after its own park", "4", "P5", park_keeps_the_epoch)
+@row("12", "worker goes on in its epoch after its own park", "W4", "P5", park_keeps_the_epoch)
 async def approved_behind_a_late_park(world: World) -> None:
     w0 = world.worker("w0", [LateAppend(2), Delay(3, delay_s=2.0)])
     await submit(world.process("caller"), [asking(world)], "durable")
@@ -497,7 +497,7 @@ def unsafe_is_idempotent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(drive, "expose", expose)
 
 
-@row("13a", "no tool_started", "20", "P4", unsafe_is_idempotent)
+@row("13a", "no tool_started", "W20", "P4", unsafe_is_idempotent)
 async def owner_dies_within_an_unsafe_tool(world: World) -> None:
     world.outcome = "succeeded"
     world.process("answering").spawn(world.answer_approvals())
@@ -516,7 +516,7 @@ def always_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_may_start", may_start)
 
 
-@row("13b", "no lease check before the start", "20", "P4", always_start)
+@row("13b", "no lease check before the start", "W20", "P4", always_start)
 async def stalled_before_the_start(world: World) -> None:
     world.outcome = "succeeded"
     world.process("answering").spawn(world.answer_approvals())
@@ -550,7 +550,7 @@ def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_drive", remember)
 
 
-@row("14", "park, die before the schedule is published", "8, 12", "P3", only_the_parker_pays)
+@row("14", "park, die before the schedule is published", "W8, W12", "P3", only_the_parker_pays)
 async def parker_dies(world: World) -> None:
     w0 = world.worker("w0", [CrashAt(1, "timers.set")])
     await submit(world.process("caller"), parked_retry(world), "durable")
@@ -562,7 +562,7 @@ def timers_are_no_events(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_cause", lambda *_: None)
 
 
-@row("15", "due message acked without an event", "11", "P3", timers_are_no_events)
+@row("15", "due message acked without an event", "W11", "P3", timers_are_no_events)
 async def timer_fires(world: World) -> None:
     world.worker("w0")
     await submit(world.process("caller"), parked_retry(world), "durable")
@@ -578,7 +578,7 @@ def no_watch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(heart, "watch_timer", never)
 
 
-@row("16", "local run without cover", "18", "P3", no_watch)
+@row("16", "local run without cover", "W18", "P3", no_watch)
 async def local_process_dies(world: World) -> None:
     world.worker("w1")
     caller = world.process("caller")
@@ -607,7 +607,7 @@ def lane_freed_later(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(family, "_cancel_all", cancel_all)
 
 
-@row("17", "lane freed after the terminal", "6", "P3", lane_freed_later)
+@row("17", "lane freed after the terminal", "W6", "P3", lane_freed_later)
 async def canceller_dies_behind_the_terminal(world: World) -> None:
     first = asking(world)
     second = an_agent(world, "second", says("done"))
@@ -626,7 +626,7 @@ def no_lane_check(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_lane", free)
 
 
-@row("18", "no lane check on a spurious wake-up", "12", "P6", no_lane_check)
+@row("18", "no lane check on a spurious wake-up", "W12", "P6", no_lane_check)
 async def spurious_wakeup_in_a_lane(world: World) -> None:
     jobs = lane(world)
     await submit(world.process("caller"), jobs, "durable")
@@ -645,7 +645,7 @@ def root_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(family, "_open_below", lambda journals, run: [journals[run]])
 
 
-@row("19a", "cancel root only", "23", "P7", root_only)
+@row("19a", "cancel root only", "W23", "P7", root_only)
 async def family_cancelled(world: World) -> None:
     job = parent(world)
     world.worker("w0")
@@ -667,7 +667,7 @@ def enumerated_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(family, "_open_family", load)
 
 
-@row("19b", "cancel enumerates once", "23", "P7", enumerated_once)
+@row("19b", "cancel enumerates once", "W7, W23", "P7", enumerated_once)
 async def child_starts_while_the_family_is_cancelled(world: World) -> None:
     an_agent(world, "inner", calls(("wait", {"for_": "second"})), says("inner answer"))
     replies = calls(("wait", {"for_": "first"})), calls(("delegate", {"to": "inner"})), says("done")
@@ -693,7 +693,7 @@ def one_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(family, "_cancel_all", cancel_all)
 
 
-@row("20", "children one by one", "23", "P8", one_by_one)
+@row("20", "children one by one", "W23", "P8", one_by_one)
 async def canceller_dies_within_the_family(world: World) -> None:
     job = parent(world)
     world.worker("w0")
@@ -723,8 +723,8 @@ def announced_then_created(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(family, "_loaded", lambda log, relative, run, **_: real(log, relative, run, at_once=True))
 
 
-# A child that is announced exists: both stand in one batch (rule 5), so that no cancel needs a tombstone.
-@row("21", "child announced, cancel without tombstone, child created", "5", "P7", announced_then_created)
+# A child that is announced exists: both stand in one batch (W5), so that no cancel needs a tombstone.
+@row("21", "child announced, cancel without tombstone, child created", "W5", "P7", announced_then_created)
 async def cancelled_between_announcement_and_child(world: World) -> None:
     job = parent(world)
     w0 = world.worker("w0", [LateAppend(4)])
@@ -748,8 +748,8 @@ def children_are_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ChildRuns, "_drive_to_end", wait)
 
 
-# A parent never parks for a child: it keeps its wake-up, and whoever drives it drives its children (rule 19).
-@row("22", "who takes over a parent does not drive its child", "19", "P3", children_are_waited_for)
+# A parent never parks for a child: it keeps its wake-up, and whoever drives it drives its children (W19).
+@row("22", "who takes over a parent does not drive its child", "W19", "P3", children_are_waited_for)
 async def owner_dies_within_a_child(world: World) -> None:
     job = parent(world)
     w0 = world.worker("w0")
@@ -767,8 +767,8 @@ def ends_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "_ended_below", nothing)
 
 
-# Not in the table, which ends at 22: the model only argues rule 24.
-@row("24", "a parent fails while a child is open", "24", "P7", ends_alone)
+# Beyond the table of the model, which only argues W24.
+@row("24", "a parent fails while a child is open", "W24", "P7", ends_alone)
 async def bug_beside_a_child(world: World) -> None:
     an_agent(
         world, "inner", calls(("look", {"at": "a"})), calls(("wait", {"for_": "gate"})), says("inner answer")

@@ -1,4 +1,4 @@
-"""Many writers on one run, on both logs: no event is lost, and nothing forks."""
+"""Many writers on one run, on both logs: no event is lost, and nothing forks (P5, W14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parity kit: what is equal is called equal, and every defect is found and named."""
+"""The parity kit: what is equal is called equal, and every defect is found and named (R14 to R16, R20, R24)."""
 
 from __future__ import annotations
 
@@ -229,12 +229,12 @@ HISTORY = [{"role": "user", "content": "before"}, {"role": "assistant", "content
         (
             ShowsProgressLate,
             [],
-            {"section 3"},
-            r"own: section 3: call \S+ of \S+ emitted 3 events, and [01] of them were shown while it was under way",
+            {"R15"},
+            r"own: R15: call \S+ of \S+ emitted 3 events, and [01] of them were shown while it was under way",
         ),
         (EmitsAfterCancel, [Cancel(after=4)], {"R8"}, "own: R8: "),
         (SwallowsUsage, [], {"R3"}, "step 1 of helper has no usage in the right trace"),
-        (RepeatsATool, [], {"section 6"}, "look of step 1 was started 2 times, its trace accounts for 1"),
+        (RepeatsATool, [], {"R16"}, "look of step 1 was started 2 times, its trace accounts for 1"),
         (ForgetsMessages, [], {"R12"}, "step 1 of helper asked the model something else: message "),
         (NeverEnds, [], {"R6"}, "own: R6: the run was not over in time"),
     ],
@@ -310,7 +310,7 @@ async def test_a_live_stream_that_is_not_what_is_stored_is_found_and_told(
     assert not report.equal
     assert report.boundaries == (16, 16)
     assert {finding.executor for finding in report.findings} == {"local", "durable"}
-    assert "section 2: the live stream is not what is stored: stored mcp_progress(1/2)" in report.render()
+    assert "R14: the live stream is not what is stored: stored mcp_progress(1/2)" in report.render()
 
 
 def test_a_live_stream_is_told_with_its_drafts_joined_and_corrected() -> None:

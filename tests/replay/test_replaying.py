@@ -68,7 +68,7 @@ def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.Monke
     found = diverged(only("tools_and_progress"))
     assert (found.fields, found.revision) == (("digest",), 6)
     assert found.why.startswith("the code asks the model something else in step 1; rule R12: ")
-    assert "docs/reference/ordering-rules.md#r12" in found.why
+    assert "docs/maintainers/contract.md#r12" in found.why
     assert 'message 1 (system) "You are helper."; message 2 (user) ' in found.why
     assert "temperature None" in found.why
     assert "step 1" in found.why

@@ -1,4 +1,4 @@
-"""Of the calls of tools that name one slot, one runs at a time, in whatever run and process."""
+"""Of the calls of tools that name one slot, one runs at a time, in whatever run and process (P11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An unsafe call that started and whose end says nothing certain: its postcondition is asked, else people are."""
+"""An unsafe call that started and whose end says nothing certain: its postcondition is asked, else people are (R22)."""
 
 from __future__ import annotations
 

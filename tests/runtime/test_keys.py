@@ -1,4 +1,4 @@
-"""One key, one run: across deploys, across purges by hand, and in another log."""
+"""One key, one run: across deploys, across purges by hand, and in another log (W26)."""
 
 from __future__ import annotations
 

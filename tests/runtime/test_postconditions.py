@@ -1,4 +1,4 @@
-"""Postconditions of tools, on both executors and both logs: judged after a call, and in place of one that is lost."""
+"""Postconditions of tools (P12), on both executors and both logs: judged after a call, and in place of a lost one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of an agent with `runs_max` no more runs are driven at once, on whatever log by whatever executor."""
+"""Of an agent with `runs_max` no more runs are driven at once, on whatever log by whatever executor (P10)."""
 
 from __future__ import annotations
 

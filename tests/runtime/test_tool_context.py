@@ -1,4 +1,4 @@
-"""What a running call may do: parts that are done once, artifacts, and its attempts told apart."""
+"""What a running call may do: parts that are done once, artifacts, and its attempts told apart (R21)."""
 
 from __future__ import annotations
 

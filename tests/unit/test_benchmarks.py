@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FIGURES = ROOT / "docs" / "figures"
+FIGURES = ROOT / "docs" / "maintainers" / "figures"
 
 
 def benchmarks(*arguments: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""The canonical form forgets the order of independent events, and nothing else that the contract compares."""
+"""The canonical form forgets the order of independent events, and nothing that the contract compares (R12, R23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure core: given these facts, when this is wanted, then these facts follow; and what holds of all of them."""
+"""The pure core: given these facts, when this is wanted, then these facts follow; and what always holds (W21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exported JSON Schema tells a stranger exactly what is stored."""
+"""The exported JSON Schema tells a stranger exactly what is stored (R17)."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""The monitor is silent on legal traces, and names the rule that a broken one breaks."""
+"""The monitor (R1 to R11, R13, R25, P20) is silent on legal traces, and names the rule that a broken one breaks."""
 
 from __future__ import annotations
 

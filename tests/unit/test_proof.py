@@ -1,4 +1,4 @@
-"""When an unsafe call may start: under a lease that held since the log showed the run to be its driver's (rule 20)."""
+"""When an unsafe call may start: under a lease that held since the log showed the run to be its driver's (W20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream yields, by the lists of the contract (section 2)."""
+"""What a stream yields, by the lists of the contract (R18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written in an older vocabulary reads as the newest."""
+"""What was written in an older vocabulary reads as the newest (R17)."""
 
 import msgspec
 import pytest

@@ -16,7 +16,7 @@ from foldlog.replay.simulation import SCENARIOS
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "defects.toml"
-DOCUMENT = HERE.parents[2] / "docs" / "reference" / "defects.md"
+DOCUMENT = HERE.parents[2] / "docs" / "maintainers" / "defects.md"
 SCHEDULES = 2000
 """Within how many schedules, over all scenarios in turn, each defect has to be found."""
 NEIGHBOURS = 150
@@ -117,8 +117,8 @@ HEAD = f"""# Defects that the simulation finds
 
 A test is worth what it catches. Each row is a defect that was put into a copy of the runtime; the
 [simulation](../how-to/simulate.md) found it within {SCHEDULES:,} random schedules, at this scenario and seed, by this
-property. The tests put each of them in again and play its schedule; the nightly set searches anew. The changes
-themselves are in `tests/protocol/defects/defects.toml`.
+[property](protocol.md#properties). The tests put each of them in again and play its schedule; the nightly
+set searches again. The changes themselves are in `tests/protocol/defects/defects.toml`.
 
 | defect | what it does | scenario, seed | property |
 | --- | --- | --- | --- |"""
