@@ -119,6 +119,12 @@ def an_agent(
     return agent
 
 
+def outdate(world: World, agent: Agent[Any], *, without: Tool) -> None:
+    """Let the workers of an earlier deploy have the agent without a tool that came later."""
+    tools = [tool for tool in agent.tools.values() if tool is not without]
+    world.outdated[agent.name] = Agent(agent.name, model=agent.config.model, tools=tools)
+
+
 def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
     """People approve `deploy`, edit what goes to `wrong`, reject what goes to `nowhere`, answer, and raise budgets."""
     match asked.arguments:

@@ -194,7 +194,7 @@ class Process:
         """What drives here."""
         return Host(
             log=self.handle,
-            registry=self.world.registry(),
+            registry=self.world.registry(self.name),
             worker=self.name,
             lease_s=LEASE_S,
             snapshot_events=self.world.snapshot_events,

@@ -7,7 +7,7 @@ P1 one terminal; P2 nothing observable behind it, and nothing at all between a c
 P4 no unsafe call is started unasked; P5 no fork; P6 a lane is in order; P7 no child outlives its parent; P8 no half
 family; P9 who was told something was told the truth;
 P10 no more runs of an agent have an owner than may be driven at once; P11 of the unsafe calls that need one slot no two
-are started at once; P12 what is said to be done because somebody looked is done.
+are started at once; P12 what is said to be done because somebody looked is done; P13 who claims a run has its tools.
 REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
 wake-up is done with; R1 to R13 the ordering rules.
 """
@@ -102,6 +102,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _families(runs)
     found += _starts(world)
     found += _verified(world)
+    found += _equipped(world)
     found += _told(world)
     found += _keys(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
@@ -224,6 +225,19 @@ def _verified(world: World) -> Iterator[str]:
             looked = event.success and "postcondition" in event.metadata
             if looked and (_LOOKED_AT, event.metadata["idempotency_key"]) not in world.effects:
                 yield f"P12 {event.tool_call_id} of {run} is said to be done, and is not"
+
+
+def _equipped(world: World) -> Iterator[str]:
+    for run in world.runs():
+        needs: set[str] = set()
+        agent = ""
+        for event in world.events_of(run):
+            if isinstance(event, Submitted):
+                agent, needs = str(event.config.get("name")), set(event.config.get("tools") or ())
+            elif isinstance(event, Claimed) and (has := world.tools_of(event.worker, agent)) is not None:
+                missing = ", ".join(sorted(needs - has))
+                if missing:
+                    yield f"P13 {run} was claimed by {event.worker}, which has no tool {missing}"
 
 
 def _keys(world: World) -> Iterator[str]:

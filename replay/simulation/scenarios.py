@@ -32,10 +32,12 @@ from .cast import (
     calls,
     crowd,
     decide_on,
+    deploy,
     engrave,
     ink,
     inquire,
     order,
+    outdate,
     press,
     says,
     wire,
@@ -112,6 +114,20 @@ def approval(world: World) -> list[Job]:
     world.decide = decide_on
     replies = calls(("deploy", {"to": "a"}), ("deploy", {"to": "b"})), says("done")
     return [Job(an_agent(world, "approval", *replies, hitl_tools=["deploy"]), "question")]
+
+
+@scenario
+def deploys(world: World) -> list[Job]:
+    """Calls that people approve, of a tool that the workers of an earlier deploy do not have."""
+    world.decide = decide_on
+    replies = (
+        calls(("look", {"at": "a"}), ("deploy", {"to": "b"})),
+        calls(("deploy", {"to": "wrong"})),
+        says("done"),
+    )
+    agent = an_agent(world, "deploys", *replies, hitl_tools=["deploy"])
+    outdate(world, agent, without=deploy)
+    return [Job(agent, "question"), Job(agent, "another")]
 
 
 @scenario

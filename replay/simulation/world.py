@@ -20,7 +20,7 @@ from ...eventlog.memory import MemoryLog
 from ...eventlog.memory.snapshots import MemorySnapshots
 from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
-from ...runtime import Registry, Runtime
+from ...runtime import Agent, Registry, Runtime
 from ...runtime.drive import Host
 from ...runtime.evidence import Evidence
 from ...runtime.functions import INLINE
@@ -117,6 +117,8 @@ class World:
         self.agents: list[Runnable[Any]] = []
         self.providers: dict[str, ModelProvider] = {}
         self.make_registry: Callable[[], Registry] = self._registry_of_agents
+        self.outdated: dict[str, Runnable[Any]] = {}
+        """Agents, by name, as the workers of an earlier deploy have them; every worker but the first is one."""
         self.starts: list[Start] = []
         self.asked: list[Asked] = []
         self.effects: list[tuple[str, str]] = []
@@ -163,12 +165,24 @@ class World:
 
     # --- what can be run ----------------------------------------------------------------------------------------------
 
-    def registry(self) -> Registry:
+    def registry(self, process: str = "") -> Registry:
         """A registry, as each process has its own; it notes what is asked of models and started of tools."""
+        if self.outdated and self.is_outdated(process):
+            agents = [self.outdated.get(agent.name, agent) for agent in self.agents]
+            return _Watched(self, Registry(agents=agents, providers=self.providers))
         return _Watched(self, self.make_registry())
 
     def _registry_of_agents(self) -> Registry:
         return Registry(agents=self.agents, providers=self.providers)
+
+    def is_outdated(self, process: str) -> bool:
+        """Whether the process is a worker of an earlier deploy, where there is one."""
+        return process.startswith("w") and not process.startswith("w0")
+
+    def tools_of(self, process: str, agent: str) -> frozenset[str] | None:
+        """The names of the tools that the process has for an agent; None where nothing sets processes apart."""
+        found = self.outdated.get(agent) if self.is_outdated(process) else None
+        return frozenset(found.tools) if isinstance(found, Agent) else None
 
     def record_start(self, run: str, call: str) -> None:
         """Write down that an unsafe tool starts now."""
