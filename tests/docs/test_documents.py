@@ -21,6 +21,11 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "README.md",
         "$ make demo",
     ): "it would install .venv; the demo itself is run below and in tests/cli/test_demo.py",
+    (
+        "README.md",
+        "$ pip install .",
+    ): "it would install into the interpreter of the tests; tests/unit/test_packaging.py "
+    "installs what is built",
     ("README.md", "$ . .venv/bin/activate"): "the tests choose their interpreter themselves",
     (
         "docs/speed.md",
