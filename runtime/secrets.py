@@ -1,7 +1,8 @@
 """Secrets of tool calls: `secret://NAME` stands in the log, and the value is there for the length of the call.
 
 Names in arguments are resolved when an attempt begins, by the process that makes it. Whatever the attempt gives back
-(result, error, events, memos, artifacts, the inputs of children) has the name again in the value's place.
+(result, error, events, memos, artifacts, the inputs of children) has the name again in the value's place. So have the
+log records that are made meanwhile in this process: the libraries that tools are built on log what they send.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import base64
 import html
 import json
+import logging
 import re
+import traceback
 import urllib.parse
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -46,6 +50,9 @@ class SecretSource(Protocol):
 class Veil:
     """The secrets of one attempt at a call of the tool `tool`: what it may have, and what nobody is to see."""
 
+    at_work: ClassVar[tuple[weakref.ref[Veil], ...]] = ()
+    """Those of the attempts in this process that have a value; replaced as a whole, since threads read it."""
+
     def __init__(self, sources: Mapping[str, SecretSource], tool: str) -> None:
         mine = {name: source for name, source in sources.items() if tool in source.tools} if sources else {}
         self._sources: Mapping[str, SecretSource] = mine
@@ -72,6 +79,9 @@ class Veil:
             for spelling in _spellings(value)
         }
         self._hidden = dict(sorted(found.items(), key=lambda each: -len(each[0])))
+        if self._hidden:
+            Veil.at_work = (*(each for each in Veil.at_work if each() is not None), weakref.ref(self))
+            _veil_logs()
         return {key: self._lifted(value) for key, value in arguments.items()}
 
     def hide(self, value: Any) -> Any:
@@ -104,6 +114,19 @@ class Veil:
         for value, name in self._hidden.items():
             data = data.replace(value.encode(), name.encode())
         return data
+
+    def hide_record(self, record: logging.LogRecord) -> None:
+        """Put names instead of values into a log record, and into the traceback that comes with it."""
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - logging would write it to stderr with its arguments
+            message = f"{record.msg!r} with {record.args!r}"
+        if (hidden := self.hide_text(message)) != message:
+            record.msg, record.args = hidden, ()
+        if record.exc_info and record.exc_info[0] is not None:
+            told = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            if (hidden := self.hide_text(told)) != told:
+                record.exc_info, record.exc_text = None, hidden
 
     def hide_event(self, event: Event) -> Event:
         """The event with names instead of values."""
@@ -152,6 +175,28 @@ class Veil:
                 return {key: self._lifted(item) for key, item in value.items()}
             case _:
                 return value
+
+
+class _VeiledRecords:
+    """Makes log records as before, with names instead of the values that attempts have at the time."""
+
+    def __init__(self, make: Callable[..., logging.LogRecord]) -> None:
+        self._make = make
+
+    def __call__(self, *args: Any, **fields: Any) -> logging.LogRecord:
+        record = self._make(*args, **fields)
+        for each in Veil.at_work:
+            veil = each()
+            if veil is not None:
+                veil.hide_record(record)
+        return record
+
+
+def _veil_logs() -> None:
+    """Hide values from every handler of the process, whoever added it, from the first one that is read on."""
+    make = logging.getLogRecordFactory()
+    if not isinstance(make, _VeiledRecords):
+        logging.setLogRecordFactory(_VeiledRecords(make))
 
 
 class _VeiledArtifacts:

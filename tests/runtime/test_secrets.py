@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import html
 import inspect
 import json
 import logging
+import subprocess
+import sys
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
-from foldlog.adapters.builtin import Workspace, shell_tool
+from foldlog.adapters.builtin import HttpSettings, Workspace, http_request_tool, shell_tool
 from foldlog.adapters.runners import DirectRunner
 from foldlog.adapters.secrets import EnvironmentSecret
 from foldlog.eventlog.events import Custom, ToolCall, ToolResult
+from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Family
 from foldlog.replay import export
 from foldlog.runtime import Agent, Registry, ToolContext, ToolFailed, tool
@@ -319,3 +323,81 @@ async def test_a_secret_that_is_not_there_fails_the_call_without_a_word_of_it(
     assert result.error == "the environment variable THE_KEY of a secret is not set"
     with pytest.raises(ToolFailed):
         await SECRETS["KEY"].read()
+
+
+# --- what the libraries log that tools are built on -------------------------------------------------------------------
+
+
+@pytest.fixture
+def mcp_url() -> Iterator[str]:
+    """A real MCP server."""
+    server = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
+    command = [sys.executable, server, "http", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        finally:
+            process.kill()
+
+
+async def test_what_libraries_log_of_a_call_has_names_instead_of_values(
+    mcp_url: str,
+    script: Callable[..., str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("THE_KEY", "tr0ub4dor & '3'")
+    heard: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 200 OK\r\nX-Echo: tr0ub4dor & '3'\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    @tool(effect="pure")
+    async def log(key: str) -> str:
+        """Log it as somebody else's code does."""
+        logger = logging.getLogger("somebody.else")
+        logger.info("%s of %d %%", key, 2)
+        logger.info("of %s and %s", key)  # noqa: PLE1206 - logging would write it to stderr
+        try:
+            raise ValueError(key)
+        except ValueError:
+            logger.exception("failed")
+        return "logged"
+
+    own = ("mcp__srv__search", "http_request", "shell", "log")
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(await asyncio.start_server(answer, "127.0.0.1", 0))
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/?q=secret://KEY"
+        turn = calls(
+            call("mcp__srv__search", "c1", query="tides of secret://KEY"),
+            call("http_request", "c2", url=url, headers={"X-Key": "secret://KEY"}),
+            call("shell", "c3", command=["printf", "%s", "<secret://KEY>"]),
+            call("log", "c4", key="secret://KEY"),
+        )
+        agent = Agent(
+            "holder",
+            model=script(turn, says("done")),
+            tools=[
+                http_request_tool(HttpSettings(private_addresses=True)),
+                shell_tool(DirectRunner(Workspace(tmp_path))),
+                log,
+            ],
+            mcp_servers={"srv": {"url": mcp_url, "tools": ["search"]}},
+        )
+        place = Place(MemoryLog(), "local", stack)
+        await place.open(agent, secrets={"KEY": EnvironmentSecret(variable="THE_KEY", tools=own)})
+        run = await place.start(agent)
+        await run.result(timeout_s=30)
+        results = [event for event in await place.events(run) if isinstance(event, ToolResult)]
+    assert [(result.tool_call_id, result.error) for result in results if not result.success] == []
+    assert "X-Key: tr0ub4dor" in heard[0]
+    assert {"mcp.client.streamable_http", "somebody.else"} <= {
+        record.name for record in caplog.records if "secret://KEY" in caplog.handler.format(record)
+    }
+    assert "tr0ub4dor" not in caplog.text
