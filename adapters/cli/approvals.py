@@ -248,17 +248,18 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         Column("run"),
         Column("agent", leaves=1, cut=True),
         Column("kind", leaves=2),
-        Column("tool", cut=True),
+        Column("tool", cut=True, again=True),
         Column("decision"),
         Column("asked"),
         Column("reason", below=True),
         Column("about", below=True),
     )
-    screen.table(columns, [_cells(row, ends.get(row.run_id, row.run_id)) for row in rows])
+    screen.table(columns, [_cells(row, ends.get(row.run_id, row.run_id), live=screen.live) for row in rows])
     return OK
 
 
-def _cells(row: ApprovalRow, end: str) -> list[Cell]:
+def _cells(row: ApprovalRow, end: str, *, live: bool) -> list[Cell]:
+    """A terminal may have no room for the kind: what asks without being a tool is named by it."""
     from .escaping import one_line
     from .tables import Id
     from .times import moment
@@ -268,7 +269,7 @@ def _cells(row: ApprovalRow, end: str) -> list[Cell]:
         Id(row.run_id, end, below=row.run_id != row.root_id, style=""),
         row.agent_path,
         row.kind,
-        row.tool_name,
+        row.tool_name or (f"({row.kind})" if live else ""),
         (row.decision or "pending", "yellow" if row.decision is None else "dim"),
         moment(row.requested_at),
         one_line(row.reason),

@@ -111,6 +111,7 @@ class _Origin(NamedTuple):
 
 def _origin(what: str, run: str | None) -> _Origin:
     from ...eventlog.errors import ConfigError
+    from .opening import run_among
     from .traces import is_file, read_file
 
     if not is_file(what):
@@ -122,7 +123,8 @@ def _origin(what: str, run: str | None) -> _Origin:
     if run is None and len(roots) != 1:
         found = f"holds {len(roots)} families ({', '.join(roots[:5])}): say which run with --run"
         raise ConfigError(f"{what} {found if roots else 'holds no run'}")
-    return _Origin(run or roots[0], what, archive)
+    runs = (stored.subject.id for stored in archive.stored if stored.subject.kind == "run")
+    return _Origin(run_among(what, run, runs) if run is not None else roots[0], what, archive)
 
 
 async def _fork(

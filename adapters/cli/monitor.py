@@ -64,9 +64,9 @@ def _of_file(settings: Settings, name: str, *, json: bool) -> int:
 async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool) -> int:
     from ...eventlog.losses import Audited
     from ...eventlog.ports import Shard
-    from ...replay import Watch, find_run
+    from ...replay import Watch
     from ...replay.trace import family_of
-    from .opening import opened
+    from .opening import opened, run_named
     from .terminal import Screen
 
     told = _Told(Screen(settings), json=json)
@@ -74,7 +74,7 @@ async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool
         log = runtime.log
         selectors: list[Selector] = [Shard(shard) for shard in range(log.events.shards)]
         if run is not None:
-            selectors = [family_of(await find_run(log, run))]
+            selectors = [family_of(await runtime.locate(await run_named(runtime, run)))]
         watches = {selector: Watch() for selector in selectors}
         if run is None and isinstance(log, Audited):
             told.tell_losses(await log.audit())

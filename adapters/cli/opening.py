@@ -6,7 +6,7 @@ Runs and approvals are named by their ids, or by the shortest beginning or end t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from .settings import Settings
@@ -66,6 +66,23 @@ async def approval_named(runtime: Runtime, text: str) -> ApprovalRow:
         f"there is no approval {text!r} in namespace {runtime.log.namespace!r}, nor one whose id begins or ends so"
         f"{_too_short(text)}; `foldlog approvals list` shows those there are"
     )
+
+
+def run_among(what: str, text: str, runs: Iterable[str]) -> str:
+    """The one of the runs in `what` that a user means. Raises `RunNotFound`, which names those that it could be."""
+    from ...eventlog.errors import RunNotFound
+
+    text, known = _bare(text), list(dict.fromkeys(runs))
+    found = [run for run in known if run == text]
+    if not found and len(text) >= _PART_MIN:
+        found = [run for run in known if run.startswith(text) or run.endswith(text)]
+    if len(found) > 1:
+        raise RunNotFound(_ambiguous(text, f"runs in {what}", found))
+    if not found:
+        raise RunNotFound(
+            f"there is no run {text!r} in {what}, nor one whose id begins or ends so{_too_short(text)}"
+        )
+    return found[0]
 
 
 def _bare(text: str) -> str:

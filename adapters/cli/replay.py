@@ -209,12 +209,15 @@ def _xml(text: str) -> str:
 async def _show_point(settings: Settings, what: str, revision: int, run: str | None, *, json: bool) -> int:
     from ...replay import state_at
     from .terminal import Screen
-    from .traces import family_named, load_traces
+    from .traces import family_named, is_file, load_traces, run_in
 
     traces = await load_traces(settings, what)
-    trace = family_named(what, traces, run)
-    named = run or (what if any(what == commit.commit.run for commit in trace.commits) else None)
-    point = state_at(trace, revision, named)
+    named = run if run is not None or is_file(what) else what
+    point = state_at(
+        family_named(what, traces, named),
+        revision,
+        run_in(what, traces, named) if named is not None else None,
+    )
     screen = Screen(settings)
     if json:
         screen.json(point_document(point))

@@ -11,6 +11,8 @@ from .exits import NO, OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from ...projections.family_totals import FamilyTotals
     from ...projections.pending import Pending, PendingCall
     from ...projections.run_state import RunState
@@ -286,8 +288,10 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
         run_id = await run_named(runtime, run_id)
         state = await runtime.get_run(run_id).state()
         trace = await load_trace(runtime.log, run_id)
+        rows = timeline(below(run_id, trace.events))
+        children = {row.child for row in rows if row.child} if screen.live else set()
+        ends = await (await runtime.index()).ends_of_ids(children) if children else {}
     family = family_totals(fold(RunList(), trace.commits).values())[run_id]
-    rows = timeline(below(run_id, trace.events))
     if json:
         screen.json({**_document(state, rows), "family": msgspec.to_builtins(family)})
         return OK
@@ -298,11 +302,11 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
             Column("at"),
             Column("rev"),
             *([Column("agent", cut=True)] if many else []),
-            Column("what"),
+            Column("what", cut=True, again=True),
             Column("took"),
             Column("detail", below=True),
         ),
-        [_row_cells(row, many=many) for row in rows],
+        [_row_cells(row, ends, many=many) for row in rows],
     )
     return OK
 
@@ -337,7 +341,11 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "usage": msgspec.to_builtins(state.usage),
         "pending_approvals": [msgspec.to_builtins(a.request) for a in state.pending_approvals],
         "timeline": [
-            {name: value for name, value in dataclasses.asdict(row).items() if name not in {"style", "value"}}
+            {
+                name: value
+                for name, value in dataclasses.asdict(row).items()
+                if name not in {"child", "style", "value"}
+            }
             for row in rows
         ],
     }
@@ -351,44 +359,55 @@ def _reason(state: RunState) -> str:
 
 
 def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
-    from .escaping import clean, one_line
     from .views import summary
 
+    screen.prose(*summary(state))
+    for name, value, style in _head(state, family):
+        screen.field(name, value, _LABEL, style=style)
+    screen.tell("")
+
+
+_LABEL = 7
+"""How wide the names of fields are."""
+
+
+def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str]]:
+    """What there is to say of a run as a whole: name, text, style."""
+    from .escaping import clean, one_line
+
     submitted = state.submitted
-    screen.tell(*summary(state))
     if submitted is not None:
-        screen.tell(("agent   ", "dim"), f"{state.path} on the {submitted.executor} executor")
-        screen.tell(("input   ", "dim"), one_line(submitted.input))
+        yield "agent", f"{state.path} on the {submitted.executor} executor", ""
+        yield "input", one_line(submitted.input), ""
     if submitted is not None and submitted.fork is not None:
         origin = submitted.fork
         told = (
             f"{origin.run} at revision {origin.revision}, tools: {origin.tools}; shared up to {origin.shared}"
         )
-        screen.tell(("fork of ", "dim"), told)
+        yield "fork of", told, ""
     if family.runs > 1:
         took = f"{family.runs} runs, {family.steps} steps, {family.usage.total_tokens:,} tokens"
-        screen.tell(
-            ("family  ", "dim"), f"{took}, {listing.cost(family.cost_usd)}: the run with all below it"
-        )
+        yield "family", f"{took}, {listing.cost(family.cost_usd)}: the run with all below it", ""
     if state.owner is not None:
-        screen.tell(("driver  ", "dim"), f"{state.owner} (epoch {state.epoch})")
+        yield "driver", f"{state.owner} (epoch {state.epoch})", ""
     for reason in state.left:
-        screen.tell(("left    ", "dim"), (f"to another worker: {one_line(reason)}", "yellow"))
+        yield "left", f"to another worker: {one_line(reason)}", "yellow"
     if state.output:
-        screen.tell(("output  ", "dim"), clean(state.output))
+        yield "output", clean(state.output), ""
     if state.error is not None:
-        screen.tell(("error   ", "dim"), (f"{state.error.error_type}: {one_line(state.error.error)}", "red"))
-    screen.tell("")
+        yield "error", f"{state.error.error_type}: {one_line(state.error.error)}", "red"
 
 
-def _row_cells(row: Row, *, many: bool) -> list[Cell]:
+def _row_cells(row: Row, ends: Mapping[str, str], *, many: bool) -> list[Cell]:
     from .escaping import exact
-    from .tables import Branch, Exact
+    from .tables import Branch, Exact, Id
 
     took = "" if row.took_s is None else f"{row.took_s:.3f} s"
     detail: Cell = row.detail
     if row.value is not None:
         detail = Exact(row.value, row.detail.removesuffix(exact(row.value)).rstrip())
+    elif row.child in ends:
+        detail = row.detail.replace(row.child, Id(row.child, ends[row.child]).short)
     return [
         (f"{row.at_s:.3f} s", "dim"),
         ("" if row.revision is None else str(row.revision), "dim"),
@@ -436,9 +455,10 @@ async def _pending(settings: Settings, run_id: str, *, json: bool) -> int:
     if json:
         screen.json({"run_id": run_id, **msgspec.to_builtins(found)})
     else:
-        screen.tell(f"run {run_id} is {found.status}, in step {found.step}, at revision {found.revision}")
+        screen.prose(f"run {run_id} is {found.status}, in step {found.step}, at revision {found.revision}")
         if rows:
-            screen.table((Column("what"), Column("which"), Column("detail", below=True)), rows)
+            which = Column("which", cut=True, again=True)
+            screen.table((Column("what"), which, Column("detail", below=True)), rows)
     return OK if rows or found.children else NO
 
 

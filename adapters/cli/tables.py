@@ -1,8 +1,9 @@
 """Tables: laid out for the width of a terminal, or as tab-separated lines for a pipe.
 
 A terminal shows ids, revisions, times and states whole. What does not fit gives way in this order: ids become the end
-that names them (`Id`), columns leave in the order of `Column.leaves`, and those that may be cut are cut. Details stand
-behind their row where they fit on its line, else below it.
+that names them (`Id`), columns that may be cut are cut to what names them usually, columns leave in the order of
+`Column.leaves`, and those that may be cut share the rest. Details stand behind their row where they fit on its line,
+else below it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ PROSE_LINES_MAX = 12
 GAP = "  "
 _INDENT = "    "
 _CUT_MIN = 8
+_CUT_USUAL = 30
+"""How much of a column that may be cut is kept before another one has to leave."""
 _ELLIPSIS = "…"
 
 
 class Column(NamedTuple):
     """A column: `leaves` is when it leaves (1: first; 0: never), `cut` whether it may be cut.
 
-    The columns behind the last one that is not `below` hold details.
+    `again`: what was cut stands whole below its row. The columns behind the last one that is not `below` hold details.
     """
 
     name: str
     leaves: int = 0
     cut: bool = False
+    again: bool = False
     below: bool = False
 
 
@@ -95,12 +99,19 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: i
     widths = _fitted(columns, rows, body, texts, width)
     body = [n for n in body if n in widths]
     room = width - sum(widths.values()) - len(GAP) * len(body)
-    lines = [_details([row[n] for n in details], room, width - len(_INDENT)) for row in rows]
+    cut = [
+        [texts[n][number] for n in body if columns[n].again and cell_len(texts[n][number]) > widths[n]]
+        for number in range(len(rows))
+    ]
+    lines = [
+        _details([*cut[number], *(row[n] for n in details)], room, width - len(_INDENT))
+        for number, row in enumerate(rows)
+    ]
     beside = any(not below for below, found in lines if found)
     names = ", ".join(columns[n].name for n in details) if beside else ""
     yield _line([(_cell(columns[n].name, widths[n]), "bold") for n in body], (names, "bold"))
     for number, row in enumerate(rows):
-        cells = [(_cell(texts[n][number], widths[n]), _style(row[n])) for n in body]
+        cells = [(_cell(_cut(texts[n][number], widths[n]), widths[n]), _style(row[n])) for n in body]
         below, found = lines[number]
         style = _style(row[details[-1]]) if details else ""
         yield _line(cells, (found[0], style) if found and not below else ("", ""))
@@ -126,22 +137,29 @@ def _fitted(
     width: int,
 ) -> dict[int, int]:
     """How wide each column that stays is; ids in `texts` are made short if need be."""
-    widths = {n: max(cell_len(text) for text in [columns[n].name, *texts[n]]) for n in body}
 
-    def too_wide() -> int:
-        return sum(widths.values()) + len(GAP) * (len(widths) - 1) - width
+    def asked() -> dict[int, int]:
+        return {n: max(cell_len(text) for text in [columns[n].name, *texts[n]]) for n in body}
 
-    if too_wide() > 0:
+    def taken(widths: Iterable[int]) -> int:
+        return sum(each + len(GAP) for each in widths) - len(GAP)
+
+    wanted = asked()
+    if taken(wanted.values()) > width:
         for n in body:
             texts[n][:] = [_short(row[n]) for row in rows]
-            widths[n] = max(cell_len(text) for text in [columns[n].name, *texts[n]])
-    for n in sorted((n for n in body if columns[n].leaves), key=lambda n: columns[n].leaves):
-        if too_wide() > 0:
-            del widths[n]
-    for n in sorted((n for n in widths if columns[n].cut), key=lambda n: -widths[n]):
-        widths[n] = max(min(_CUT_MIN, widths[n]), widths[n] - max(0, too_wide()))
-        texts[n][:] = [_cut(text, widths[n]) for text in texts[n]]
-    return widths
+        wanted = asked()
+    usual = {n: min(each, _CUT_USUAL) if columns[n].cut else each for n, each in wanted.items()}
+    chosen = {n: usual[n] for n in body if not columns[n].leaves}
+    for n in sorted((n for n in body if columns[n].leaves), key=lambda n: -columns[n].leaves):
+        if taken([*chosen.values(), usual[n]]) <= width:
+            chosen[n] = usual[n]
+    left = width - taken(0 if columns[n].cut else each for n, each in chosen.items())
+    sharing = sorted((n for n in chosen if columns[n].cut), key=lambda n: wanted[n])
+    for number, n in enumerate(sharing):
+        chosen[n] = min(wanted[n], max(_CUT_MIN, left // (len(sharing) - number)))
+        left -= chosen[n]
+    return chosen
 
 
 def _cut(text: str, width: int) -> str:

@@ -116,13 +116,24 @@ class Screen:
         file, console = (sys.stdout, self.out) if data else (sys.stderr, self.err)
         return exact_lines(value, console.width - indent if file.isatty() else 0)
 
-    def field(self, name: str, lines: str | Sequence[str], width: int = 10, *, data: bool = True) -> None:
+    def prose(self, *parts: Part) -> None:
+        """A line of data on stdout, parted between words where it is too long for the terminal."""
+        from rich.text import Text
+
+        text = Text.assemble(*parts)
+        for line in text.wrap(self.out, self.out.width) if sys.stdout.isatty() else [text]:
+            line.rstrip()
+            self.out.print(line)
+
+    def field(
+        self, name: str, lines: str | Sequence[str], width: int = 10, *, style: str = "", data: bool = True
+    ) -> None:
         """A name and what belongs to it, line under line; a text is wrapped for the terminal."""
         write = self.tell if data else self.say
         if isinstance(lines, str):
             lines = self.wrapped(lines, width + 1, data=data)
         for number, line in enumerate(lines):
-            write((f"{'' if number else name:<{width}} ", "dim"), line)
+            write((f"{'' if number else name:<{width}} ", "dim"), (line, style))
 
     def wrapped(self, text: str, indent: int = 0, *, data: bool = True) -> list[str]:
         """Prose in the lines that fit behind an indent; as it is where nobody watches."""

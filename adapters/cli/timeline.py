@@ -49,7 +49,7 @@ class Row:
 
     `revision` is that of its event, in its run. `value` is what `detail` ends with as JSON, if people decide about it.
     `agent` is the last name of `agent_path`, with a number where a run started several of it, and `depth` how far below
-    the run it is.
+    the run it is. `child` is a run below that it tells of.
     """
 
     at_s: float
@@ -57,6 +57,7 @@ class Row:
     run_id: str = ""
     agent: str = ""
     depth: int = 0
+    child: str = ""
     revision: int | None = None
     what: str
     detail: str = ""
@@ -96,7 +97,10 @@ def timeline(events: Iterable[Event]) -> list[Row]:
             )
             came_to = event.status if isinstance(event, ChildFinished) else "started"
             row = dataclasses.replace(
-                row, what=f"↳ {one_line(child)}", detail=f"{came_to}  {event.child_run}"
+                row,
+                what=f"↳ {one_line(child)}",
+                detail=f"{came_to}  {event.child_run}",
+                child=event.child_run,
             )
         if row is not None:
             name = event.agent_path.rpartition("/")[2]

@@ -119,14 +119,21 @@ async def load_traces(settings: Settings, name: str) -> list[Trace]:
         return [await load_trace(runtime.log, await run_named(runtime, name))]
 
 
+def run_in(what: str, traces: list[Trace], text: str) -> str:
+    """The run of these families that a user means. Raises `RunNotFound`."""
+    from .opening import run_among
+
+    return run_among(what, text, (commit.commit.run for trace in traces for commit in trace.commits))
+
+
 def family_named(what: str, traces: list[Trace], run: str | None) -> Trace:
     """The only one of the families in `what`, or that of `run`. Raises `ConfigError`, `RunNotFound`."""
-    from ...eventlog.errors import ConfigError, RunNotFound
+    from ...eventlog.errors import ConfigError
 
+    if run is not None:
+        run = run_in(what, traces, run)
     for trace in traces:
         if (run is None and len(traces) == 1) or any(run == commit.commit.run for commit in trace.commits):
             return trace
-    if run is not None:
-        raise RunNotFound(f"there is no run {run!r} in {what}")
     found = f"holds {len(traces)} families: say which run with --run" if traces else "holds no run"
     raise ConfigError(f"{what} {found}")

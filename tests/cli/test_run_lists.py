@@ -87,6 +87,18 @@ def test_runs_are_filtered_families_folded_and_many_steered_at_once(  # noqa: PL
 
     # the part that was shown is enough for every command
     assert project.run("runs", "show", end, "--json").document["run_id"] == runs["closer"]
+    assert project.run("replay", end, "--at", "3", "--json").document["run"] == runs["closer"]
+    assert project.run("monitor", end, "--once").code == 0
+    archive = project.place / "pair.jsonl"
+    assert project.run("events", "export", runs["pair"], "-o", str(archive)).code == 0
+    of_file = (str(archive), "--run", end, "--json")
+    assert project.run("replay", "--at", "3", *of_file).document["run"] == runs["closer"]
+    assert project.run("fork", "--at", "3", *of_file).document["run"] == runs["closer"]
+    several = project.run("replay", "--at", "3", str(archive), "--run", runs["closer"][:24])
+    assert (several.code, "say more of the id" in several.error) == (1, True)
+    assert (
+        "nor one whose id begins or ends so" in project.run("fork", "--at", "3", *of_file[:2], "nope").error
+    )
     beginning = runs["careful"][:20]
     assert project.run("runs", "pending", beginning, "--json").document["run_id"] == runs["careful"]
     assert project.run("events", "verify", beginning).code == 0

@@ -1,0 +1,152 @@
+"""What commands write to a real terminal of 80 and of 120 columns."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.cli.commands import Project
+from tests.cli.project import call
+
+MODULE = '''
+from foldlog.runtime import Agent, Registry, Swarm, tool
+
+@tool(effect="pure")
+def measure(place: str) -> str:
+    """Measure."""
+    return f"{place} is 7 m long"
+
+@tool(effect="unsafe")
+def publish_the_quarterly_report_to_all_customers(text: str) -> str:
+    """Publish."""
+    return "done"
+
+def member(name, file, *tools, **fields):
+    return Agent(name, model=f"scripted:wide-{file}.json", tools=list(tools), **fields)
+
+publish = publish_the_quarterly_report_to_all_customers
+LONG = "triage-of-complaints-and-their-escalation-for-all-regions"
+closer = member("closer", "closer", publish, hitl_tools=[publish.spec.name])
+report = Swarm(
+    [member("copier", "copier", measure, allow_self_spawn=True), member(LONG, "triage"), closer],
+    f"(copier | {LONG}) >> closer",
+    name="the-quarterly-report-of-the-whole-company",
+)
+broken = member("broken-" + LONG, "broken")
+patient = member("patient", "patient", retry={"base_s": 3000, "max_s": 5000, "jitter": False})
+nobody = member("served-by-nobody", "triage")
+'''
+TEXT = "First line\nSecond  line\n" + "a long line " * 12
+COPIES = [
+    {"input": "bottom", "turns": [call("measure", {"place": "the pier"}), {"text": "bottom"}]},
+    {"input": "middle", "turns": [call("spawn_self", {"task": "bottom"}), {"text": "middle"}]},
+    {"input": "top", "turns": [call("spawn_self", {"task": "middle"}), {"text": "top"}]},
+]
+SCRIPTS = {
+    "copier": {"turns": [], "scenes": COPIES},
+    "triage": {"turns": [{"text": "nothing to be done " * 12}]},
+    "closer": {"turns": [call("publish_the_quarterly_report_to_all_customers", {"text": TEXT})]},
+    "broken": {"turns": [{"error": {"type": "auth", "times": 99}}]},
+    "patient": {"turns": [{"error": {"type": "rate_limit", "times": 99}}]},
+}
+WHY = "it is not needed any more, since the customer has called us and has told us a long story about it"
+MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+@pytest.fixture
+def runs(project: Project) -> dict[str, str]:
+    """A family that waits for an approval below it, and runs that failed, wait and were cancelled, by their agents."""
+    (project.place / "wide_agents.py").write_text(MODULE)
+    for name, script in SCRIPTS.items():
+        (project.place / f"wide-{name}.json").write_text(json.dumps(script))
+    assert project.run("run", "wide_agents:report", "top", "--no-wait").code == 5
+    assert project.run("run", "wide_agents:broken", "x").code == 1
+    assert project.run("run", "wide_agents:patient", "x", "--timeout", "1").code == 4
+    durable = ("run", "wide_agents:nobody", "x", "--executor", "durable", "--timeout", "0")
+    assert project.run(*durable, "--run-id", "my-own-id").code == 4
+    assert project.run(*durable).code == 4
+    assert project.run("runs", "cancel", "my-own-id", "--reason", WHY).code == 0
+    rows = project.run("runs", "list", "--children", "--json").document
+    return {f"{row['agent']} {row['status']}": row["run_id"] for row in rows}
+
+
+def shown(project: Project, width: int, *args: str) -> list[str]:
+    """The lines on the terminal, none of which the terminal itself has to break."""
+    lines = re.sub("\x1b[^m]*m", "", project.on_terminal(*args, width=width)).splitlines()
+    assert [line for line in lines if len(line) > width or line != line.rstrip()] == []
+    return lines
+
+
+def flat(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_names_things_and_says_how_they_stand_is_whole_on_a_terminal(
+    project: Project, runs: dict[str, str], width: int
+) -> None:
+    family = next(run for name, run in runs.items() if name.startswith("the-quarterly"))
+    closer = runs["closer paused"]
+    name = "publish_the_quarterly_report_to_all_customers"
+
+    lines = shown(project, width, "runs", "list", "--children")
+    assert {"run", "agent", "status", "rev", "submitted"} <= set(lines[0].split())
+    rows = [line for line in lines[1:] if not line.startswith("    ")]
+    status = "|".join(sorted({each.split()[1] for each in runs}))
+    for line, row in zip(rows, project.run("runs", "list", "--children", "--json").document, strict=True):
+        found = re.match(rf"…?(\S+) +((?:└ )?\S+) +({status}) +(\d+) +.*{MOMENT}", line)
+        assert found is not None, line
+        end, agent, stands, revision = found.groups()
+        assert row["run_id"].endswith(end)
+        assert (stands, int(revision)) == (row["status"], row["revision"])
+        assert row["agent"].startswith(agent.removeprefix("└ ").removesuffix("…"))
+        assert ("└ " in agent) == (row["root_id"] != row["run_id"])
+    tree = [line.split("└ ")[0].count("  ") for line in rows if "└ copier" in line]
+    assert tree == sorted(tree)
+    assert len(set(tree)) == 3
+    for reason in (
+        WHY,
+        "waits: timer",
+        "auth: scripted:",
+        "no worker that is there serves 'served-by-nobody'",
+    ):
+        assert reason in flat(lines)
+
+    lines = shown(project, width, "runs", "show", family)
+    assert "└ copier" in flat(lines)
+    assert not any(closer in line for line in lines)
+    assert f"→ {name}" in flat(lines)
+    assert any("│ Second  line" in line for line in lines)
+    assert f"started …{closer[-6:]}" in flat(lines)
+    assert all(word in flat(lines) for word in ("step 1 completed", "paused", "approval"))
+    assert len({line.index("rev") for line in lines if line.startswith("at ")}) == 1
+
+    lines = shown(project, width, "approvals", "list")
+    (approval,) = project.run("approvals", "list", "--json").document
+    assert re.match(rf"{approval['approval_id']} +…?{closer[-6:]} +.*pending +{MOMENT}", lines[1])
+    assert name in flat(lines)
+    assert "│ First line" in flat(lines)
+
+    lines = shown(project, width, "runs", "pending", closer)
+    assert approval["approval_id"] in flat(lines)
+    assert name in flat(lines)
+    lines = shown(project, width, "runs", "pending", family)
+    assert f"└ closer …{closer[-6:]} closer is paused, waits: approval" in flat(lines)
+    lines = shown(project, width, "runs", "pending", runs["patient running"])
+    assert re.search(f"again at {MOMENT}", flat(lines))
+
+
+def test_a_pipe_gets_all_of_it_unpadded(project: Project, runs: dict[str, str]) -> None:
+    for command in (
+        ("runs", "list", "--children"),
+        ("runs", "show", runs["closer paused"]),
+        ("approvals", "list"),
+    ):
+        lines = project.run(*command).out.splitlines()
+        table = [line for line in lines if "\t" in line]
+        assert len({line.count("\t") for line in table}) == 1
+        assert not any(cell != cell.strip() for line in table for cell in line.split("\t"))
+        assert "…" not in "".join(table)
+        assert not any("  " in line.replace("Second  line", "") for line in table)
