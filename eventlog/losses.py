@@ -74,3 +74,7 @@ class Audited(Protocol):
     async def audit(self) -> Audit:
         """Read every stream of the namespace and account for each position. Raises `LogUnavailable`."""
         ...
+
+    async def accept(self, losses: tuple[Loss, ...]) -> None:
+        """Note in the log that these losses are known: an audit lists them apart. Raises `LogUnavailable`."""
+        ...

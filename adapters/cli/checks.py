@@ -26,6 +26,9 @@ from .servers import address_of
 from .settings import Settings
 
 FREE_BYTES_MIN = 256 * 1024 * 1024
+RESTORE = (
+    "restore a copy of the log, or go on without what is lost: foldlog events verify --all --accept-loss"
+)
 _PACKAGES = ("foldlog", "nats-py", "openai", "mcp", "msgspec", "pydantic")
 _STREAM_NOT_FOUND = 10059
 # What a shard's stream must be set to; the rest is its operator's business.
@@ -226,9 +229,7 @@ async def _losses(wire: Wire, layout: Layout, shards: int) -> AsyncIterator[Chec
         yield Check(name="losses", state="ok", told=told + known)
         return
     for line in found.lines():
-        yield Check(
-            name="losses", state="wrong", told=line, remedy="restore a copy of the log; the rest can be read"
-        )
+        yield Check(name="losses", state="wrong", told=line, remedy=RESTORE)
 
 
 async def _stream(wire: Wire, name: str) -> Mapping[str, Any] | None:

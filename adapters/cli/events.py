@@ -67,6 +67,9 @@ def verify(
     what: Annotated[str | None, typer.Argument(metavar="RUN|FILE", help="A run or a file.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Note in the log that the losses found by --all are known.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Check every sum, chain, revision and artifact. Exit 1 if something is missing or was changed.
@@ -77,7 +80,9 @@ def verify(
 
     if (what is None) != every:
         raise typer.BadParameter("name a RUN or a FILE, or say --all")
-    return run_async(_verify(settings_of(context), what, json=json))
+    if accept_loss and not every:
+        raise typer.BadParameter("--accept-loss goes with --all, which finds the losses")
+    return run_async(_verify(settings_of(context), what, accept_loss=accept_loss, json=json))
 
 
 async def _export(settings: Settings, run: str | None, output: Path | None, *, artifacts: bool) -> int:
@@ -135,7 +140,7 @@ async def _import(settings: Settings, file: str, *, json: bool) -> int:
     return OK
 
 
-async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
+async def _verify(settings: Settings, what: str | None, *, accept_loss: bool, json: bool) -> int:
     from ...eventlog.losses import Audit
     from ...replay import check
     from .terminal import Screen
@@ -144,7 +149,7 @@ async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
     if what is not None and is_file(what):
         verdict = _Verdict(check(read_file(what)), Audit())
     else:
-        verdict = await _verdict(settings, what)
+        verdict = await _verdict(settings, what, accept_loss=accept_loss)
     screen = Screen(settings)
     if json:
         screen.json(verdict.document())
@@ -153,7 +158,7 @@ async def _verify(settings: Settings, what: str | None, *, json: bool) -> int:
     return OK if verdict.whole else NO
 
 
-async def _verdict(settings: Settings, run: str | None) -> _Verdict:
+async def _verdict(settings: Settings, run: str | None, *, accept_loss: bool) -> _Verdict:
     """Of a run's family, or of all. A commit that is damaged is an error unless a loss explains it."""
     from ...eventlog.errors import LogCorrupted
     from ...eventlog.losses import Audit, Audited
@@ -165,10 +170,13 @@ async def _verdict(settings: Settings, run: str | None) -> _Verdict:
         run = await run_named(runtime, run) if run is not None else None
         if run is None and isinstance(log, Audited):
             audit = await log.audit()
+            if accept_loss and audit.losses:
+                await log.accept(audit.losses)
+                audit = await log.audit()
         try:
             return _Verdict(await check_log(log, run), audit)
         except LogCorrupted as error:
-            if not audit.losses:
+            if not (audit.losses or audit.accepted):
                 raise
             return _Verdict(None, audit, str(error))
 

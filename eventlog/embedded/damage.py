@@ -59,7 +59,8 @@ async def damage(url: str, *, accept_loss: bool) -> list[str]:
 
     With `accept_loss` they are noted in the log as known. Raises `LogUnavailable`.
     """
-    from ..jetstream.audit import accept, audit, namespaces
+    from ..jetstream.audit import audit, namespaces
+    from ..jetstream.known_losses import accept
     from ..jetstream.layout import Layout as Names
     from ..jetstream.wire import Wire
 

@@ -8,7 +8,6 @@ again, is found by the seals of the shard (`seals`), which lie in another stream
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncIterator
 
@@ -17,9 +16,10 @@ import msgspec
 from ..commits import decode, digest_of_bytes, is_intact
 from ..losses import Audit, Loss, MissingRun
 from ..offload import references
+from .known_losses import known_losses
 from .layout import SHARDS_KEY, Layout
 from .seals import Reckoning, Seal, read_seals
-from .streams import Message, read_all, read_stream, store
+from .streams import Message, read_stream
 from .wire import Refused, Wire
 
 _STREAM_NOT_FOUND = 10059
@@ -57,29 +57,9 @@ class _Names(msgspec.Struct, frozen=True):
     streams: list[str] | None = None
 
 
-class _Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """Positions that are known to be gone, and why."""
-
-    first: int
-    last: int
-    why: str
-
-
-_ENCODER = msgspec.json.Encoder()
-_ACCEPTED = msgspec.json.Decoder(_Accepted)
-ACCEPTED_BY_OPERATOR = "an operator accepted their loss"
-
-
 async def audit(wire: Wire, layout: Layout, shards: int) -> Audit:
     """Read all that a namespace holds and account for it. Raises `LogUnavailable`."""
     return await _Auditor(wire, layout, shards).audit()
-
-
-async def accept(wire: Wire, layout: Layout, losses: tuple[Loss, ...]) -> None:
-    """Note in the log that these losses are known. Raises `LogUnavailable`."""
-    for loss in losses:
-        note = _Accepted(first=loss.first, last=loss.last, why=ACCEPTED_BY_OPERATOR)
-        await store(wire, layout.loss(loss.stream), _ENCODER.encode(note))
 
 
 async def namespaces(wire: Wire) -> dict[str, int]:
@@ -235,12 +215,8 @@ class _Auditor:
 
     async def _read_notes(self) -> None:
         """Read which losses are known."""
-        async for message in read_all(self._wire, self._layout.artifacts, self._layout.loss(">")):
-            with contextlib.suppress(msgspec.MsgspecError):
-                note = _ACCEPTED.decode(message.data)
-                self._noted.setdefault(message.subject.split(b".")[3].decode(), []).append(
-                    (note.first, note.last)
-                )
+        async for stream, first, last in known_losses(self._wire, self._layout, ">"):
+            self._noted.setdefault(stream, []).append((first, last))
 
     def is_noted(self, shard: int, first: int, last: int) -> bool:
         """Whether it is known that something is gone in these positions of a shard."""

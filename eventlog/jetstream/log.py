@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 import anyio
 
 from ..clock import Clock, SystemClock
-from ..losses import Audit
+from ..losses import Audit, Loss
 from .artifacts import JetStreamArtifacts
 from .audit import audit
 from .drafts import JetStreamDrafts
 from .events import JetStreamEvents
+from .known_losses import accept
 from .layout import Layout
 from .leases import JetStreamLeases
 from .opening import Namespace, check_server, role_setting
@@ -49,6 +50,10 @@ class JetStreamLog:
     async def audit(self) -> Audit:
         """Read every stream of the namespace and account for each position. Raises `LogUnavailable`."""
         return await audit(self._wire, self._layout, self.events.shards)
+
+    async def accept(self, losses: tuple[Loss, ...]) -> None:
+        """Note in the log that these losses are known. Raises `LogUnavailable`."""
+        await accept(self._wire, self._layout, losses)
 
     @classmethod
     @contextlib.asynccontextmanager

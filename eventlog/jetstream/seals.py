@@ -21,6 +21,7 @@ import msgspec
 from ..commits import digest_of_bytes
 from ..errors import LogUnavailable
 from . import headers
+from .known_losses import known_losses
 from .layout import Layout
 from .streams import Message, WrongPosition, read_all, read_last, read_stream, store
 from .wire import Wire
@@ -153,8 +154,8 @@ class Sealer:
 async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_min: int = 1) -> None:
     """Write the seals that are missing up to position `to`, if it is so many positions behind the last one.
 
-    Nothing is sealed behind a loss. Raises `WrongPosition` if somebody else seals, `LogUnavailable`, and `ValueError`
-    for a last seal that is none.
+    Nothing is sealed behind a loss that no operator knows of. Raises `WrongPosition` if somebody else seals,
+    `LogUnavailable`, and `ValueError` for a last seal that is none.
     """
     subject = layout.seal(shard)
     last = await read_last(wire, layout.artifacts, subject)
@@ -175,7 +176,7 @@ async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_
 
     async for message in read_stream(wire, layout.shard(shard), layout.everything(shard), after):
         gap = reckoning.take(message)
-        if gap is not None:
+        if gap is not None and not await _is_known(wire, layout, shard, gap):
             _log.warning("shard %d has lost positions %d to %d: see foldlog events verify --all", shard, *gap)
             return
         unsealed += 1
@@ -185,6 +186,11 @@ async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_
             break
     if unsealed:
         await write()
+
+
+async def _is_known(wire: Wire, layout: Layout, shard: int, gap: tuple[int, int]) -> bool:
+    known = known_losses(wire, layout, layout.shard(shard))
+    return any([first <= gap[0] and gap[1] <= last async for _stream, first, last in known])
 
 
 async def read_seals(wire: Wire, layout: Layout, shard: int) -> AsyncIterator[tuple[Message, Seal | None]]:

@@ -121,6 +121,11 @@ async def test_a_run_that_is_gone_as_a_whole_is_named_by_verify_doctor_and_monit
         assert told.code == 1
         assert f"shard {shard} (stream {stream})" in told.out
         assert f"{run} (in seal 1 of shard {shard})" in " ".join(told.out.split())
+    accepted = project.run("events", "verify", "--all", "--accept-loss", "--json")
+    assert (accepted.code, accepted.document["losses"], accepted.document["whole"]) == (0, [], True)
+    assert {loss["stream"] for loss in accepted.document["accepted_losses"]} == {stream}
+    for command in (("doctor",), ("monitor", "--once")):
+        assert project.run(*command).code == 0
 
 
 async def test_doctor_wakes_a_run_whose_wake_up_was_lost(

@@ -36,6 +36,7 @@ from foldlog.eventlog.embedded import EphemeralServer, StoreDamaged, TailLost, e
 from foldlog.eventlog.embedded.damage import damage
 from foldlog.eventlog.jetstream import JetStreamLog, seals
 from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.jetstream.wire import Done
 
 FAMILIES = 160
 FAMILY_BYTES = 120_000
@@ -351,6 +352,37 @@ async def test_many_writers_seal_one_chain_to_its_end(tmp_path: Path, monkeypatc
     assert chain[-1].last >= written[-1]
     assert len(chain) > 10
     assert [seal.number for seal in chain if seal is not None] == list(range(1, len(chain) + 1))
+
+
+async def test_seals_go_on_behind_a_loss_that_is_accepted_and_the_next_one_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(seals, "SEAL_EVERY", 8)
+
+    async def lose(log: JetStreamLog, run: str) -> None:
+        await log._wire.api(
+            f"STREAM.PURGE.{STREAM}", {"filter": f"{Layout('default').prefix(0)}.run.{run}.>"}, Done
+        )
+
+    async with EphemeralServer(tmp_path / "log") as server:
+        for number in (1, 2, 4):
+            async with JetStreamLog.open(server.url, shards=1) as log:
+                await store_family(log, number)
+        async with JetStreamLog.open(server.url) as log:
+            await lose(log, "run-002")
+            before = await log.audit()
+            await log.accept(before.losses)
+            await store_family(log, 11)
+        async with JetStreamLog.open(server.url) as log:
+            after = await log.audit()
+            await lose(log, "run-011")
+            again = await log.audit()
+    assert {missing.run for missing in before.missing} == {"run-002", "run-002-child"}
+    assert (after.losses, after.accepted) == ((), before.losses)
+    assert after.sealed[0] > before.sealed[0]
+    assert again.losses
+    assert again.accepted == before.losses
+    assert {"run-011", "run-011-child"} < {missing.run for missing in again.missing}
 
 
 # --- a tail that is written anew --------------------------------------------------------------------------------------
