@@ -238,6 +238,34 @@ async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the prob
 
 
 @tool(effect="unsafe")
+async def pay(to: str, ctx: ToolContext) -> str:
+    """Pay, over a line that breaks the first time, when it is paid."""
+    world, key = WORLD.get(), ctx.idempotency_key
+    await asyncio.sleep(0.2)
+    broken = ("pay", key) not in world.effects
+    world.effects.append(("pay", key))
+    await asyncio.sleep(0.1)
+    if broken:
+        raise ConnectionError(f"the line to {to} broke")
+    return "sent"
+
+
+async def remitted(ctx: ToolContext) -> Evidence:
+    """Look whether it was remitted."""
+    await asyncio.sleep(0.1)
+    return Evidence(data={"remitted": ("remit", ctx.idempotency_key) in WORLD.get().effects}, result="sent")
+
+
+@tool(effect="unsafe", timeout_s=1.0)
+async def remit(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
+    """Remit, and not come to an end in time; what somebody can look for."""
+    await asyncio.sleep(0.2)
+    WORLD.get().effects.append(("remit", ctx.idempotency_key))
+    await asyncio.sleep(60.0)
+    return "sent"
+
+
+@tool(effect="unsafe")
 async def deploy(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
     """Deploy, if somebody approves."""
     await asyncio.sleep(0.1)

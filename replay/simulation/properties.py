@@ -7,7 +7,8 @@ P1 one terminal; P2 nothing observable behind it, and nothing at all between a c
 P4 no unsafe call is started unasked; P5 no fork; P6 a lane is in order; P7 no child outlives its parent; P8 no half
 family; P9 who was told something was told the truth;
 P10 no more runs of an agent have an owner than may be driven at once; P11 of the unsafe calls that need one slot no two
-are started at once; P12 what is said to be done because somebody looked is done; P13 who claims a run has its tools.
+are started at once; P12 what is said to be done because somebody looked is done; P13 who claims a run has its tools;
+P14 what is said to have failed, though nobody has looked and nobody was asked, is not done.
 REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
 wake-up is done with; R1 to R13 the ordering rules.
 """
@@ -56,8 +57,8 @@ from ..monitor import check_trace
 from ..trace import trace_of
 from .world import Told, World
 
-_LOOKED_AT = "wire"
-"""The tool of the cast with a postcondition: all that it does is written down."""
+_LOOKED_AT = ("wire", "remit")
+"""The tools of the cast with a postcondition: all that they do is written down."""
 _USAGE_OF_OTHERS = (Step, ChildReturned)
 """Events that carry the usage of other events again."""
 
@@ -103,6 +104,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _starts(world)
     found += _verified(world)
     found += _equipped(world)
+    found += _doubts(world)
     found += _told(world)
     found += _keys(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
@@ -220,10 +222,10 @@ def _starts(world: World) -> Iterator[str]:
 def _verified(world: World) -> Iterator[str]:
     for run in world.runs():
         for event in world.events_of(run):
-            if not isinstance(event, ToolResult) or event.tool_name != _LOOKED_AT:
+            if not isinstance(event, ToolResult) or event.tool_name not in _LOOKED_AT:
                 continue
             looked = event.success and "postcondition" in event.metadata
-            if looked and (_LOOKED_AT, event.metadata["idempotency_key"]) not in world.effects:
+            if looked and not _is_done(world, event):
                 yield f"P12 {event.tool_call_id} of {run} is said to be done, and is not"
 
 
@@ -238,6 +240,25 @@ def _equipped(world: World) -> Iterator[str]:
                 missing = ", ".join(sorted(needs - has))
                 if missing:
                     yield f"P13 {run} was claimed by {event.worker}, which has no tool {missing}"
+
+
+def _doubts(world: World) -> Iterator[str]:
+    """A model that is told of a failure has it done again, in another call."""
+    for run, call in dict.fromkeys((start.run, start.call) for start in world.starts):
+        settled = False
+        for event in world.events_of(run):
+            if event.tool_call_id != call:
+                continue
+            if isinstance(event, ApprovalResolved) and event.outcome is not None:
+                settled = True
+            if isinstance(event, ToolResult) and event.metadata["status"] in {"error", "timed_out"}:
+                looked = settled or "postcondition" in event.metadata
+                if not looked and _is_done(world, event):
+                    yield f"P14 {call} of {run} is said to have failed, and is done"
+
+
+def _is_done(world: World, result: ToolResult) -> bool:
+    return (result.tool_name, result.metadata["idempotency_key"]) in world.effects
 
 
 def _keys(world: World) -> Iterator[str]:

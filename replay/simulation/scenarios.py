@@ -38,7 +38,10 @@ from .cast import (
     inquire,
     order,
     outdate,
+    pay,
     press,
+    remit,
+    remitted,
     says,
     wire,
     wired,
@@ -178,6 +181,15 @@ def verified(world: World) -> list[Job]:
     replies = first, calls(("wire", {"to": "c"})), says("done")
     seen = postcondition({"text_contains": {"text": '{"wired":true}'}}, probe=wired)(wire)
     return [Job(an_agent(world, "verified", *replies, extra=[seen]), "question")]
+
+
+@scenario(compared=False)
+def doubtful(world: World) -> list[Job]:
+    """Calls that must not run twice and end in doubt by themselves: one that people settle, one that a probe does."""
+    first: list[Call] = [("pay", {"to": "a"}), ("look", {"at": "b"}), ("remit", {"to": "c"})]
+    replies = calls(*first), calls(("pay", {"to": "d"})), says("done")
+    seen = postcondition({"text_contains": {"text": '{"remitted":true}'}}, probe=remitted)(remit)
+    return [Job(an_agent(world, "doubtful", *replies, extra=[pay, seen]), "question")]
 
 
 @scenario
