@@ -54,8 +54,6 @@ class Call:
         self.begun: int | None = None
         self.started: int | None = None
         """Of an unsafe attempt of which nobody has said yet what became of it."""
-        self.asks = False
-        """Whether it has asked people. An attempt that ends with a question of before stores nothing of its end."""
         self.result: int | None = None
 
 
@@ -122,7 +120,8 @@ class RunFacts:
     def fold(self, event: Event) -> None:
         """Take the event in."""
         revision = self.revision = event.revision or self.revision
-        self._fold_start(event, revision)
+        if not self.forwarded(event):
+            self._fold_start(event, revision)
         if isinstance(event, OBSERVABLE):
             if not self.forwarded(event):
                 self._fold_own(event, revision)
@@ -193,10 +192,8 @@ class RunFacts:
             return
         match event:
             case ToolStarted():
-                call.started = None if call.asks else revision
-            case ApprovalRequested(kind="elicitation"):
-                call.started, call.asks = None, True
-            case ToolAttemptFailed() | ToolResult():
+                call.started = revision
+            case ToolAttemptFailed() | ToolResult() | ApprovalRequested(kind="elicitation"):
                 call.started = None
             case ApprovalResolved(outcome="retry"):
                 call.started = None

@@ -645,19 +645,36 @@ def test_the_monitor_keeps_families_apart() -> None:
     assert watch([*mixed, *rest]) == []
 
 
+def broken(*events: Event) -> list[str]:
+    """What the monitor says of unsafe calls in a run of these events."""
+    numbered = [
+        msgspec.structs.replace(
+            event, run_id="r", root_id="r", agent_path=event.agent_path or "a", revision=number
+        )
+        for number, event in enumerate(events, 1)
+    ]
+    return [each.message for each in watch(numbered, ended=False) if each.rule == "P20"]
+
+
 def test_an_unsafe_call_in_doubt_starts_again_by_a_decision_alone() -> None:
     call = {"step": 1, "tool_call_id": "c1"}
     start = ToolStarted(attempt=1, **call)
     asked = ApprovalRequested(approval_id="a1", kind="unverifiable", tool_name="pay", **call)
     decided = ApprovalResolved(approval_id="a1", decision="approved", outcome="retry", **call)
     begun = [ToolCall(tool_name="pay", **call), start, asked]
-
-    def broken(*events: Event) -> list[str]:
-        numbered = [
-            msgspec.structs.replace(event, run_id="r", root_id="r", agent_path="a", revision=number)
-            for number, event in enumerate(events, 1)
-        ]
-        return [each.message for each in watch(numbered, ended=False) if each.rule == "P20"]
-
-    assert broken(*begun, start) == ["c1 starts again, and nobody has said what became of it"]
+    told = ["c1 starts again, and nobody has said what became of it"]
+    assert broken(*begun, start) == told
     assert broken(*begun, decided, start) == []
+    assert broken(*begun, decided, start, start) == told
+    inner = ToolResult(tool_name="pay", success=True, **call)
+    assert broken(*begun, msgspec.structs.replace(inner, agent_path="a/inner"), start) == told
+
+
+def test_a_question_ends_its_attempt_and_no_other() -> None:
+    call = {"step": 1, "tool_call_id": "c1"}
+    start = ToolStarted(attempt=1, **call)
+    asked = ApprovalRequested(approval_id="a1", kind="elicitation", tool_name="pay", **call)
+    answered = ApprovalResolved(approval_id="a1", decision="approved", **call)
+    begun = [ToolCall(tool_name="pay", **call), start, asked, answered, start]
+    assert broken(*begun) == []
+    assert broken(*begun, start) == ["c1 starts again, and nobody has said what became of it"]

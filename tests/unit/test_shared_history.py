@@ -15,9 +15,11 @@ from foldlog.eventlog.events import (
     LateOutcome,
     ModelFailed,
     Prepared,
+    Step,
     TokenUsage,
     ToolResult,
     Unknown,
+    Usage,
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
@@ -145,12 +147,14 @@ def test_what_was_finished_at_the_revision_is_shared_and_what_was_open_is_not(na
     for trace, run in runs_of(name):
         for at in revisions(trace, run):
             origin = origin_of(trace, run, at)
-            before, after = state_at(origin), state_of(forked(origin, Wish(tools="run")))
+            fork = next(iter(forked(origin, Wish(tools="run")).values())).turn
+            before, after = state_at(origin), fork.state
             ended = before.steps_completed - after.steps_completed  # a final answer, which the fork ends with
             assert ended in {0, 1}
             assert after.step == before.step
-            # A failed attempt may be left to the parent, with what its broken answer took.
-            assert _cut(origin) or before.usage in (after.usage, after.usage + _broken(origin))
+            left = _left(origin, fork.events)
+            assert before.usage == sum((event.usage or TokenUsage() for event in left), after.usage)
+            assert _cut(origin) or not any(isinstance(event, Usage) for event in left)
             if not ended:
                 assert after.messages == before.messages[: len(after.messages)]
                 assert set(after.queue) <= {m.content for m in before.messages} | set(before.queue)
@@ -181,12 +185,16 @@ def results_in(state: RunState) -> dict[str, ToolResult]:
     return found
 
 
-def _broken(origin: Origin) -> TokenUsage:
-    """What the answers took that broke off up to the revision."""
-    failed = [
-        event for event in origin.run.history[: origin.at] if isinstance(event, (ModelFailed, LateOutcome))
+def _left(origin: Origin, shared: list[Event]) -> list[Usage | ModelFailed | LateOutcome]:
+    """What took tokens and is left to the parent: outcomes that came late, and answers of the step that is open."""
+    left = [
+        event
+        for event in origin.run.history[: origin.at]
+        if isinstance(event, (Usage, ModelFailed, LateOutcome)) and event not in shared
     ]
-    return sum((event.usage for event in failed if event.usage is not None), TokenUsage())
+    closed = {event.step for event in shared if isinstance(event, Step) and event.status == "completed"}
+    assert all(isinstance(event, LateOutcome) or event.step not in closed for event in left)
+    return left
 
 
 def _cut(origin: Origin) -> bool:
