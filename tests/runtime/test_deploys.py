@@ -1,4 +1,4 @@
-"""Old and new workers side by side: a run goes on where it finds what it was prepared for, and else waits."""
+"""Old and new workers side by side: a run goes on where it finds what it was prepared for, and else waits (P13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An unsafe call that started and whose end says nothing certain: its postcondition is asked, else people are (R22)."""
+"""Unsafe calls that started and whose end says nothing certain: a postcondition is asked, else people (R22, P14)."""
 
 from __future__ import annotations
 
