@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 
 _FENCE = re.compile(r"(`{3,}|~{3,})(\w*)(.*)")
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foldlog.eventlog.embedded import stop_server
+from foldlog.runtime import postconditions, registry
 
 from tests.docs.markdown import ROOT, Block
 from tests.docs.shell import Command, Ids, Shell, commands
@@ -45,6 +46,7 @@ class Project:
             ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("__pycache__")
         )
         before, modules = Path.cwd(), set(sys.modules)
+        forget_plugins()
         os.chdir(directory)
         sys.path.insert(0, str(directory))
         shell = await Shell.start(directory, _environment(commands))
@@ -54,6 +56,7 @@ class Project:
             os.chdir(before)
             sys.path.remove(str(directory))
             await shell.aclose()
+            forget_plugins()
             await stop_server(directory / ".foldlog" / "log")
             for name in set(sys.modules) - modules:
                 if _lies_in(directory, sys.modules[name]):
@@ -90,6 +93,12 @@ class Project:
         outcome = eval(code, self._names)
         if asyncio.iscoroutine(outcome):
             await outcome
+
+
+def forget_plugins() -> None:
+    """Look for installed plugins again: a reader has a process of its own."""
+    registry.entry_points.cache_clear()
+    postconditions._installed.cache_clear()
 
 
 def _environment(commands: Path) -> dict[str, str]:

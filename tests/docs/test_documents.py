@@ -17,6 +17,7 @@ from tests.docs.project import INSTALLED, Project
 LANGUAGES = {"console", "python", "json", "toml", "yaml", "javascript", "text", "dockerfile"}
 # Blocks that cannot run in a test, by document and first line, each with the reason. They are parsed all the same.
 NOT_RUN: dict[tuple[str, str], str] = {
+    ("CONTRIBUTING.md", "$ make check"): "it would run these tests within themselves",
     (
         "README.md",
         "$ make demo",

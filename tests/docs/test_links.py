@@ -1,11 +1,13 @@
 """Links inside the documents lead somewhere."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.markdown import DOCUMENTS, ROOT, Link, anchors, links, name_of
 
+FOLDERS = ("adapters", "docs", "eventlog", "examples", "projections", "replay", "runtime", "tests")
 INSIDE = [
     pytest.param(document, link, id=f"{name_of(document)}:{link.line}:{link.target}")
     for document in DOCUMENTS
@@ -22,6 +24,16 @@ def test_a_link_within_the_repository_leads_to_a_file_and_its_heading(document: 
     assert target.is_relative_to(ROOT)
     if anchor:
         assert anchor in anchors(target), f"{name_of(target)} has no heading for #{anchor}"
+
+
+MAINTAINED = ("architecture", "changing", "contract", "protocol", "testing")
+
+
+@pytest.mark.parametrize("name", MAINTAINED)
+def test_a_file_of_which_maintainers_are_told_exists(name: str) -> None:
+    text = (ROOT / "docs" / "maintainers" / f"{name}.md").read_text()
+    named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.]*)(?:::\w+)?`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_readme_names_every_how_to_page_once() -> None:

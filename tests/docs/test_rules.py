@@ -60,7 +60,7 @@ def cited_in(text: str) -> Iterator[str]:
 
 
 def citing_files() -> Iterator[Path]:
-    yield from (ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("CONTRIBUTING.md"))
+    yield from (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md")
     for folder in FOLDERS:
         for pattern in CITING:
             yield from (path for path in (ROOT / folder).rglob(pattern) if "node_modules" not in path.parts)

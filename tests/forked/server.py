@@ -169,6 +169,7 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
     command = os.path.join(os.path.dirname(sys.executable), order["name"])  # noqa: PTH118, PTH120
     sys.argv = [command, *order["argv"]]
     sys.path.insert(0, os.path.dirname(command))  # noqa: PTH120
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.stdin = text(0, "rb", "strict")
     sys.stdout = text(1, "wb", "strict")
     sys.stderr = text(2, "wb", "backslashreplace")
