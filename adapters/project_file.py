@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..eventlog.embedded import project_directory
 from ..eventlog.errors import ConfigError
+from ..eventlog.files import read_bounded
 
 
 class Tables(NamedTuple):
@@ -36,7 +37,7 @@ def project_tables(kind: str, *, exact: bool = False) -> Tables:
         return Tables("", {})
     place = f"tool.foldlog.{kind}" if path.name == "pyproject.toml" else kind
     try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal if exact else float)
+        found: Any = tomllib.loads(read_bounded(path).decode(), parse_float=Decimal if exact else float)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     for key in place.split("."):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from pathlib import Path
 
 import anyio
 import msgspec
 
+from ..eventlog.errors import ConfigError
+from ..eventlog.files import read_bounded
 from ..runtime.toolport import ToolFailed
 
+FILE_BYTES_MAX = 1 << 20
 COMMAND_TIMEOUT_S = 10.0
 
 
@@ -37,8 +39,8 @@ class FileSecret(msgspec.Struct, frozen=True, kw_only=True):
     async def read(self) -> str:
         """Raises `ToolFailed` if it cannot be read."""
         try:
-            text = await asyncio.to_thread(Path(self.path).read_text, "utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = (await asyncio.to_thread(read_bounded, self.path, FILE_BYTES_MAX)).decode()
+        except (OSError, UnicodeDecodeError, ConfigError) as error:
             raise ToolFailed(f"the file {self.path} of a secret cannot be read: {_reason(error)}") from None
         return text.rstrip("\r\n")
 
@@ -67,5 +69,11 @@ class CommandSecret(msgspec.Struct, frozen=True, kw_only=True):
         return ToolFailed(f"the command {self.command[0]!r} of a secret failed: {problem}")
 
 
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is no UTF-8"
+def _reason(error: OSError | UnicodeDecodeError | ConfigError) -> str:
+    match error:
+        case OSError():
+            return error.strerror or str(error)
+        case ConfigError():
+            return str(error)
+        case _:
+            return "it is no UTF-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +11,8 @@ from .errors import ConfigError
 
 TEXT_BYTES_MAX = 64 * 1024 * 1024
 """More than any script, configuration or list of messages has."""
+ARCHIVE_BYTES_MAX = 1 << 30
+"""More than an export or a golden trace has."""
 _PIECE_BYTES = 64 * 1024
 
 
@@ -28,6 +31,16 @@ def read_bounded(path: str | Path, most: int = TEXT_BYTES_MAX, *, begins: bytes 
             f"{path} holds more than the {most:,} bytes that are read of such a file, or has no end"
         )
     return data
+
+
+def read_regular(path: str | Path, most: int = ARCHIVE_BYTES_MAX) -> bytes:
+    """All bytes of a regular file: nobody has written into the others just now, and they may never end.
+
+    Raises `OSError`, and `ConfigError` for another file or more than `most`.
+    """
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise ConfigError(f"{path} is not a regular file")
+    return read_bounded(path, most)
 
 
 def _read(file: BinaryIO, most: int, begins: bytes) -> bytes:

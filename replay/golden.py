@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ..eventlog.files import read_regular
 from .archive import from_jsonl, to_jsonl
 from .comparison import Comparison, compare
 from .rule_texts import explain
@@ -47,7 +48,7 @@ def hold_golden(trace: Trace, directory: Path, name: str, *, update: bool = Fals
     """
     path = directory / f"{_FOREIGN.sub('-', name).strip('-')}.jsonl"
     if path.exists():
-        golden = from_jsonl(path.read_bytes())
+        golden = from_jsonl(read_regular(path))
         comparison = compare(golden, trace_of(trace.stored))  # both with artifacts as references
         if comparison.equal:
             return path

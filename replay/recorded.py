@@ -33,6 +33,7 @@ from ..eventlog.events import (
     ToolResult,
     ToolSpec,
 )
+from ..eventlog.files import read_regular
 from ..eventlog.memory import MemoryLog
 from ..eventlog.names import new_run_id, run_subject
 from ..eventlog.ports import Log
@@ -228,7 +229,7 @@ class RecordedProvider:
     def _read_file(self, model: str) -> _Answers:
         if model not in self._read:
             try:
-                self._read[model] = _answers_of(from_jsonl(Path(model).read_bytes()))
+                self._read[model] = _answers_of(from_jsonl(read_regular(model)))
             except OSError as error:
                 raise ConfigError(f"the trace {model} cannot be read: {error.strerror}") from None
         return self._read[model]

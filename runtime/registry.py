@@ -305,9 +305,7 @@ class Registry:
             raise ConfigError(f"{path!r} must be written module:attribute{_meant(module_name, attributes)}")
         found: Any = _import(module_name)
         for attribute in attributes.split("."):
-            if not hasattr(found, attribute):
-                raise ConfigError(f"{path!r}: {unknown('attribute', attribute, _public(found))}")
-            found = getattr(found, attribute)
+            found = _attribute(path, found, attribute)
         if isinstance(found, cls):
             return found
         if not is_runnable(found):
@@ -365,9 +363,9 @@ def _call(entry: EntryPoint, *arguments: Any) -> Any:
     """Import what the entry point names and call it with the arguments."""
     try:
         return entry.load()(*arguments)
-    except FoldlogError:
+    except (FoldlogError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise ConfigError(
             f"the plugin {entry.name!r} ({entry.group}, {entry.value}) cannot be used: {type(error).__name__}: {error}"
         ) from error
@@ -396,6 +394,18 @@ def _import(module_name: str) -> Any:
         raise
     except BaseException as error:  # whatever a module raises is told in one line
         raise _import_failed(module_name, error) from error
+
+
+def _attribute(path: str, found: Any, name: str) -> Any:
+    try:
+        return getattr(found, name)
+    except AttributeError:
+        raise ConfigError(f"{path!r}: {unknown('attribute', name, _public(found))}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what a module makes on demand may fail as its import may
+        text = str(error) or type(error).__name__
+        raise ConfigError(f"{path!r}: {name!r} cannot be had: {type(error).__name__}: {text}") from error
 
 
 def _import_failed(module_name: str, error: BaseException) -> ConfigError:

@@ -61,7 +61,7 @@ class Root(TyperGroup):
         """As the library does it, with the global options brought to the front."""
         if "apply-patch" not in args:  # which says so in the words of its own language
             _check_text(args)
-        return super().parse_args(ctx, hoisted(args))
+        return super().parse_args(ctx, hoisted(args, self))
 
     def main(
         self,
@@ -85,6 +85,8 @@ class Root(TyperGroup):
         except typer.TyperException as error:
             show = getattr(error, "show", None)
             code = error.exit_code
+            if getattr(error, "option_name", None) and "No such option" in getattr(error, "message", ""):
+                error.message += " (a name that begins with - stands behind --)"
             if show is not None:
                 show()
         except typer.Abort:
@@ -105,8 +107,8 @@ def _check_text(args: Sequence[str]) -> None:
             raise ConfigError(f"the argument {arg!r:.80} is not text in UTF-8") from None
 
 
-def hoisted(args: Sequence[str]) -> list[str]:
-    """The arguments with the global options first; what follows `--` stays where it is."""
+def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
+    """The arguments with the global options first; what follows `--`, or is an option's value, stays where it is."""
     front: list[str] = []
     rest: list[str] = []
     left = list(args)
@@ -118,10 +120,22 @@ def hoisted(args: Sequence[str]) -> list[str]:
             front.append(arg)
         elif arg in _VALUED:
             front += [arg, *left[:1]]
+            if not left:  # it asks for its value, instead of taking the command for it
+                return front
+            left = left[1:]
+        elif _takes_value(command, arg):
+            rest += [arg, *left[:1]]
             left = left[1:]
         else:
             rest.append(arg)
+            command = getattr(command, "commands", {}).get(arg, command)
     return [*front, *rest]
+
+
+def _takes_value(command: Any, arg: str) -> bool:
+    """Whether the next argument is the value of this one, an option of the command."""
+    options = getattr(command, "params", ()) if arg.startswith("-") else ()
+    return any(arg in option.opts and not getattr(option, "is_flag", False) for option in options)
 
 
 app = typer.Typer(

@@ -181,7 +181,7 @@ async def _answer(
     screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}{first}")
     submitted = state.submitted
     if submitted is not None and submitted.executor == "local" and not state.over:
-        drive = settings.command("runs", "drive", run.run_id, "MODULE:REGISTRY")
+        drive = settings.command("runs", "drive", names=(run.run_id, "MODULE:REGISTRY"))
         screen.say((f"if the process that drove it is gone: {drive}", "dim"))
     return OK
 

@@ -207,7 +207,7 @@ async def _offer_diff(
     if not (await runtime.get_run(fork_id).state()).over:
         return
     if origin.archive is None or origin.run == _root_of(origin):
-        screen.say(("compare with: ", "dim"), settings.command("diff", origin.name, fork_id))
+        screen.say(("compare with: ", "dim"), settings.command("diff", names=(origin.name, fork_id)))
     if show:
         from ...replay import diff as diff_of
         from .diff import document, tell

@@ -67,6 +67,9 @@ def _golden_files(directory: Path) -> list[str]:
     found = sorted(map(str, directory.glob("*.jsonl")))
     if not found:
         raise ConfigError(f"there is no *.jsonl in {directory}")
+    for name in found:
+        if not Path(name).is_file():  # a pipe would be waited for
+            raise ConfigError(f"{name} is not a regular file")
     return found
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ...replay.structure import Ignored
 
 GOLDEN = "golden:"
-ARCHIVE_BYTES_MAX = 1 << 30
 READ: list[str] = []
 """The files that this process has read archives from."""
 
@@ -29,7 +28,7 @@ def is_file(name: str) -> bool:
 def read_file(name: str) -> Archive:
     """The archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
     from ...eventlog.errors import ArchiveInvalid, ConfigError
-    from ...eventlog.files import read_bounded
+    from ...eventlog.files import ARCHIVE_BYTES_MAX, read_bounded
     from ...replay.archive import parse_archive
 
     try:

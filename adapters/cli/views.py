@@ -283,7 +283,7 @@ class ReadableView:
             return [*head, " ", line]
         lines = self._screen.lines(arguments, len(_BELOW), data=False)
         more = len(lines) - CALL_LINES_MAX
-        show = self._settings.command("runs", "show", event.run_id)
+        show = self._settings.command("runs", "show", names=[event.run_id])
         rest: list[Part] = [(f"\n{_BELOW}… {more} more lines: {show}", DIM)] if more > 0 else []
         return [*head, *(f"\n{_BELOW}{line}" for line in lines[:CALL_LINES_MAX]), *rest]
 
@@ -338,7 +338,7 @@ class ReadableView:
 
     def _status(self, event: Status) -> list[Part]:
         if event.status == "paused" and event.reason in {"manual", "policy", "takeover"}:
-            resume = self._settings.command("runs", "resume", event.run_id)
+            resume = self._settings.command("runs", "resume", names=[event.run_id])
             return [(f"paused ({event.reason}); it goes on with ", ASK), resume]
         if event.status == "resumed" and self._detailed:
             return [("resumed", DIM)]

@@ -193,10 +193,10 @@ class Watcher:
         if self._settings.in_memory:
             return "its log was in the memory of this process, and ends with it"
         run = self._run.run_id
-        stream = self._settings.command("runs", "stream", run)
+        stream = self._settings.command("runs", "stream", names=[run])
         if self._how.drives is None:
             return f"come back with: {stream}"
-        drive = self._settings.command("runs", "drive", run, self._how.drives)
+        drive = self._settings.command("runs", "drive", names=[run, self._how.drives])
         return f"nobody drives it now; go on with: {drive}"
 
     # --- beside the stream ------------------------------------------------------------------------------------------

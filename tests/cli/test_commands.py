@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import jsonschema
 import pytest
+import typer
 from foldlog.adapters.cli import app as root
 from foldlog.adapters.cli import exits
 from foldlog.adapters.cli.escaping import clean, exact, exact_lines, json_text, one_line, shown
@@ -187,6 +188,41 @@ def test_global_options_may_stand_behind_the_command() -> None:
 
 def test_what_follows_two_dashes_is_no_option() -> None:
     assert root.hoisted(["run", "a:b", "--", "--quiet"]) == ["run", "a:b", "--", "--quiet"]
+
+
+def test_the_value_of_an_option_is_no_global_option_and_a_global_option_has_a_value() -> None:
+    command = typer.main.get_command(root.app)
+    args = ["runs", "list", "--session", "-s", "--agent", "-q", "-n", "-x"]
+    assert root.hoisted(args, command) == ["-n", "-x", "runs", "list", "--session", "-s", "--agent", "-q"]
+    assert "'--namespace' requires an argument" in invoke("run", "a:b", "x", "--namespace").stderr
+
+
+def test_a_name_that_begins_with_a_dash_stands_behind_two(alone: Project) -> None:
+    begun = alone.run("run", "project_agents:failing", "x", "--run-id", "-x", "--namespace", "-n")
+    assert (begun.code, "run -x  agent failing" in begun.err) == (1, True)
+    assert "a name that begins with - stands behind --" in alone.run("runs", "show", "-x").err
+    unknown = alone.run("runs", "show", "--", "-x")
+    assert (unknown.code, "there is no run '-x'" in unknown.error) == (1, True)
+    assert Settings().command("runs", "show", names=["-x"]) == "foldlog runs show -- -x"
+    assert Settings().command("runs", "show", names=["x-"]) == "foldlog runs show x-"
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("raise SystemExit(7)", "line 1: SystemExit: 7"),
+        ("class Odd(BaseException): ...\nraise Odd('so')", "line 2: Odd: so"),
+        ("import asyncio\nraise asyncio.CancelledError", "line 2: CancelledError: CancelledError"),
+        ("def __getattr__(name): raise SystemExit(3)", "'registry' cannot be had: SystemExit: 3"),
+    ],
+)
+def test_a_module_that_ends_the_process_as_it_is_imported_is_told_in_one_line(
+    alone: Project, source: str, told: str
+) -> None:
+    (alone.place / "odd_module.py").write_text(source)
+    done = alone.run("run", "odd_module:registry", "x")
+    assert (done.code, done.out) == (2, "")
+    assert told in done.error
 
 
 def test_a_shown_command_reaches_the_same_log_and_holds_no_password() -> None:
