@@ -23,6 +23,8 @@ from ..eventlog.events import (
     ChildFinished,
     ChildStarted,
     Event,
+    ModelFailed,
+    Parked,
     Reasoning,
     Status,
     Step,
@@ -86,6 +88,9 @@ class Joiner:
 
     Both come on ways of their own. Pieces of a step that are faster than the commit which starts it wait for that, or
     they would be taken for all there is of the steps before.
+
+    What a failed attempt has written stays until the next one writes, which is soon. If instead the run comes to rest,
+    it is taken back: drafts are kept for a while only, and later readers would not have it.
     """
 
     def __init__(self) -> None:
@@ -98,6 +103,8 @@ class Joiner:
         self._shown: dict[tuple[Channel, int], _Growing] = {}
         self._written: dict[tuple[Channel, int], _Growing] = {}
         self._stored: set[Channel] = set()
+        self._failed = self._void = (0, 0)
+        """Step and attempt: of the last failed model call, and up to which nothing is shown any more."""
 
     def draft(self, piece: DraftPiece) -> list[Event]:
         """What a piece changes in what the stream has shown."""
@@ -105,6 +112,8 @@ class Joiner:
             self._early.append(piece)
             return []
         if self._over or piece.step <= self._closed_step or piece.step < self._step:
+            return []
+        if (piece.step, piece.attempt) <= self._void:
             return []
         if piece.step > self._step:
             self._begin(piece.step)
@@ -126,6 +135,11 @@ class Joiner:
         if isinstance(event, Status) and is_terminal(event):
             self._over = True
             return [*self._discard(), event]
+        if isinstance(event, Parked) or (isinstance(event, Status) and event.status == "paused"):
+            return [*self._rest(), event]
+        if isinstance(event, ModelFailed) and not event.phase:
+            self._failed = (event.step or 0, event.attempt)
+            return [event]
         if isinstance(event, Text):
             return self._stored_text("text", event)
         if isinstance(event, Reasoning):
@@ -189,6 +203,15 @@ class Joiner:
                     reset = TextReset(step=usage.step, offset=0, channel=channel, cause="retry")
                     resets.append(_placed(reset, usage))
         self._closed_step = max(self._closed_step, usage.step or 0)
+        return resets
+
+    def _rest(self) -> list[Event]:
+        """Nobody writes on: what the last attempt has written is no beginning of anything."""
+        if self._failed <= self._void:
+            return []
+        self._void = self._failed
+        resets = self._discard() if (self._step, self._attempt) <= self._void else []
+        self._shown, self._written = {}, {}
         return resets
 
     def _discard(self) -> list[Event]:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from foldlog.eventlog.events import Event, Reasoning, Status, Step, Text, TextReset, TokenUsage, Usage
+import msgspec
+from foldlog.eventlog.events import (
+    Event,
+    ModelFailed,
+    Parked,
+    Reasoning,
+    Status,
+    Step,
+    Text,
+    TextReset,
+    TokenUsage,
+    Usage,
+)
 from foldlog.eventlog.ports import DraftPiece
 from foldlog.runtime.stream import Joiner
 from hypothesis import given
@@ -47,6 +59,40 @@ def test_nothing_is_shown_behind_the_end_of_a_run_whose_family_goes_on() -> None
         *joiner.draft(piece(" more", step=1, offset=3)),
     ]
     assert [event.type for event in shown] == ["step", "text", "text_reset", "status"]
+
+
+def test_what_a_failed_call_has_written_is_taken_back_from_every_reader_when_the_run_comes_to_rest() -> None:
+    written = [piece("half ", step=1), piece("an answer", step=1, offset=5)]
+    failed = ModelFailed(step=1, attempt=1, error_type="transient", error="cut off")
+    rest: list[list[Event]] = [
+        [failed, Status(status="paused", reason="policy"), Parked(reason="policy")],
+        [failed, Parked(reason="timer")],
+    ]
+    for stored in rest:
+        live, late = Joiner(), Joiner()
+        shown = [*live.stored(started(1)), *live.draft(written[0])]
+        shown += [each for event in stored for each in live.stored(event)]
+        reset = TextReset(step=1, offset=0, channel="text", cause="discarded")
+        assert shown[2:] == [stored[0], reset, *stored[1:]]
+        for event in [started(1), *stored]:
+            late.stored(event)
+        for reader in (live, late):
+            assert [reader.draft(each) for each in written] == [[], []]
+            (again,) = reader.draft(msgspec.structs.replace(written[0], attempt=2))
+            assert (again.type, again.text, again.offset) == ("text", "half ", 0)
+
+
+def test_what_a_failed_call_has_written_stays_while_another_attempt_is_about_to_write() -> None:
+    joiner = Joiner()
+    failed = ModelFailed(step=1, attempt=1, error_type="transient", error="cut off", retry_at=1.0)
+    shown = [
+        *joiner.stored(started(1)),
+        *joiner.draft(piece("one", step=1)),
+        *joiner.stored(failed),
+        *joiner.draft(msgspec.structs.replace(piece("one", step=1), attempt=2)),
+        *joiner.draft(msgspec.structs.replace(piece(" more", step=1, offset=3), attempt=2)),
+    ]
+    assert texts(shown) == [(1, "one"), (1, " more")]
 
 
 # --- what a reader has on the screen, whatever is lost, late or written anew -----------------------------------------
