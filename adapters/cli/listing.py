@@ -6,7 +6,9 @@ The same filters say which runs `runs cancel` and `runs resume` mean.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
@@ -19,44 +21,37 @@ if TYPE_CHECKING:
     from .tables import Cell
     from .terminal import Screen
 
-Status = Annotated[
-    Literal["queued", "running", "paused", "completed", "error", "cancelled"] | None,
-    typer.Option("--status", help="Only runs that stand so."),
-]
-Session = Annotated[
-    str | None, typer.Option("--session", metavar="NAME", help="Only runs of this conversation.")
-]
-Agent = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.")]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Only runs submitted since: 30m, 2d (ago), 2026-03-01, 2026-03-01T12:00.",
-    ),
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only runs submitted before; as --since.")
-]
-ErrorType = Annotated[
-    str | None,
-    typer.Option("--error", metavar="TYPE", help="Only runs that failed with an error of this type."),
-]
-User = Annotated[
-    str | None,
-    typer.Option("--user", metavar="ID", help="Only runs of this user (metadata.memory.scope.user_id)."),
-]
-Metadata = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metadata",
-        metavar="KEY=VALUE",
-        help="Only runs with this in their metadata; a.b=x within. Repeatable.",
-    ),
-]
-RootId = Annotated[
-    str | None, typer.Option("--root", metavar="RUN", help="Only this run and those of its family.")
-]
+_OPTIONS: dict[str, Any] = {
+    "status": Annotated[
+        Literal["queued", "running", "paused", "completed", "error", "cancelled"] | None,
+        typer.Option(help="Only runs that stand so."),
+    ],
+    "agent": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")],
+    "since": Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only runs submitted since: 30m, 2d (ago), 2026-03-01, 2026-03-01T12:00."
+        ),
+    ],
+    "until": Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs submitted before; as --since.")
+    ],
+    "error": Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Only runs that failed with an error of this type.")
+    ],
+    "user": Annotated[
+        str | None, typer.Option(metavar="ID", help="Only runs of this user (metadata.memory.scope.user_id).")
+    ],
+    "metadata": Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Only runs with this in their metadata; a.b=x within. Repeatable."
+        ),
+    ],
+    "session": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this conversation.")],
+    "root": Annotated[str | None, typer.Option(metavar="RUN", help="Only this run and those of its family.")],
+}
+"""The options that say which runs are meant, by the fields of `Filters`."""
 _STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
 
 
@@ -97,6 +92,28 @@ class Filters:
             "until": time_of(self.until, now) if self.until is not None else None,
             "metadata": _pairs(self.metadata),
         }
+
+
+def filtered(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that say which runs are meant; it takes them as `filters`."""
+
+    @functools.wraps(command)
+    def with_filters(*args: Any, **given: Any) -> int:
+        fields = {name: given.pop(name) for name in _OPTIONS}
+        fields["metadata"] = tuple(fields["metadata"] or ())
+        return command(*args, filters=Filters(**fields), **given)
+
+    signature = inspect.signature(command, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _OPTIONS.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "filters"]
+    first = [parameter for parameter in own if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    behind = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    with_filters.__signature__ = signature.replace(parameters=[*first, *added, *behind])  # type: ignore[attr-defined]
+    with_filters.__annotations__ = {each.name: each.annotation for each in [*own, *added]}
+    return with_filters
 
 
 def _pairs(given: Sequence[str]) -> Mapping[str, str]:

@@ -34,18 +34,11 @@ RunId = Annotated[
 
 
 @app.command("list")
-def list_(  # noqa: PLR0913 - the filters
+@listing.filtered
+def list_(
     context: typer.Context,
     *,
-    status: listing.Status = None,
-    agent: listing.Agent = None,
-    since: listing.Since = None,
-    until: listing.Until = None,
-    error: listing.ErrorType = None,
-    user: listing.User = None,
-    metadata: listing.Metadata = None,
-    session: listing.Session = None,
-    root: listing.RootId = None,
+    filters: listing.Filters,
     children: Annotated[
         bool, typer.Option("--children", help="Runs below others too, each under its own root.")
     ] = False,
@@ -55,19 +48,8 @@ def list_(  # noqa: PLR0913 - the filters
     """List the runs, newest first. A family is one line, that of its root, unless you ask for its children."""
     from .loops import run_async
 
-    filters = listing.Filters(
-        status=status,
-        agent=agent,
-        since=since,
-        until=until,
-        error=error,
-        user=user,
-        metadata=tuple(metadata or ()),
-        session=session,
-        root=root,
-    )
     return run_async(
-        _list(settings_of(context), filters, limit, children=children or root is not None, json=json)
+        _list(settings_of(context), filters, limit, children=children or filters.root is not None, json=json)
     )
 
 
@@ -120,18 +102,12 @@ def drive(
 
 
 @app.command()
-def cancel(  # noqa: PLR0913 - the filters
+@listing.filtered
+def cancel(
     context: typer.Context,
     run: SomeRun = None,
     *,
-    status: listing.Status = None,
-    agent: listing.Agent = None,
-    since: listing.Since = None,
-    until: listing.Until = None,
-    user: listing.User = None,
-    metadata: listing.Metadata = None,
-    session: listing.Session = None,
-    root: listing.RootId = None,
+    filters: listing.Filters,
     dry_run: DryRun = False,
     reason: Annotated[str, typer.Option(help="Why; the run's status says it.")] = "",
     by: Annotated[str, typer.Option(help="Who.")] = "",
@@ -144,16 +120,6 @@ def cancel(  # noqa: PLR0913 - the filters
     from .loops import run_async
     from .steering import cancel_runs
 
-    filters = listing.Filters(
-        status=status,
-        agent=agent,
-        since=since,
-        until=until,
-        user=user,
-        metadata=tuple(metadata or ()),
-        session=session,
-        root=root,
-    )
     settings = settings_of(context)
     return run_async(cancel_runs(settings, run, filters, reason, by, dry_run=dry_run, json=json))
 
@@ -179,17 +145,12 @@ def pause(context: typer.Context, run: RunId, *, by: Annotated[str, typer.Option
 
 
 @app.command()
-def resume(  # noqa: PLR0913 - the filters
+@listing.filtered
+def resume(
     context: typer.Context,
     run: SomeRun = None,
     *,
-    agent: listing.Agent = None,
-    since: listing.Since = None,
-    until: listing.Until = None,
-    user: listing.User = None,
-    metadata: listing.Metadata = None,
-    session: listing.Session = None,
-    root: listing.RootId = None,
+    filters: listing.Filters,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
@@ -200,15 +161,6 @@ def resume(  # noqa: PLR0913 - the filters
     from .loops import run_async
     from .steering import resume_runs
 
-    filters = listing.Filters(
-        agent=agent,
-        since=since,
-        until=until,
-        user=user,
-        metadata=tuple(metadata or ()),
-        session=session,
-        root=root,
-    )
     return run_async(resume_runs(settings_of(context), run, filters, dry_run=dry_run, json=json))
 
 

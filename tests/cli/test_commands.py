@@ -197,6 +197,25 @@ def test_the_value_of_an_option_is_no_global_option_and_a_global_option_has_a_va
     assert "'--namespace' requires an argument" in invoke("run", "a:b", "x", "--namespace").stderr
 
 
+def test_the_commands_that_mean_many_runs_say_which_by_the_same_options() -> None:
+    commands = typer.main.get_command(root.app).commands["runs"].commands  # type: ignore[attr-defined]
+    filters = {
+        "--status",
+        "--agent",
+        "--since",
+        "--until",
+        "--error",
+        "--user",
+        "--metadata",
+        "--session",
+        "--root",
+    }
+    for name in ("list", "cancel", "resume"):
+        options = {option for parameter in commands[name].params for option in parameter.opts}
+        assert filters < options
+        assert ("--dry-run" in options) == (name != "list")
+
+
 def test_a_name_that_begins_with_a_dash_stands_behind_two(alone: Project) -> None:
     begun = alone.run("run", "project_agents:failing", "x", "--run-id", "-x", "--namespace", "-n")
     assert (begun.code, "run -x  agent failing" in begun.err) == (1, True)
