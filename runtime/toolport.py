@@ -51,10 +51,10 @@ class Retryable(ToolFailed):
 
 
 class ToolTimedOut(ToolFailed):
-    """The call took longer than the tool's time and was stopped; what it did is in doubt. Attribute: `timeout_s`."""
+    """The call took longer than its time and was stopped; what it did is in doubt. Attribute: `timeout_s`."""
 
-    def __init__(self, timeout_s: float, *, in_doubt: bool = True) -> None:
-        super().__init__(f"timed out after {timeout_s:g} s", in_doubt=in_doubt)
+    def __init__(self, timeout_s: float, *, result: Any = None, in_doubt: bool = True) -> None:
+        super().__init__(f"timed out after {timeout_s:g} s", result=result, in_doubt=in_doubt)
         self.timeout_s = timeout_s
 
 

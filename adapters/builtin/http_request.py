@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import Effect
+from ...eventlog.events import Effect, OnError
 from ...runtime.context import ToolContext
 from ...runtime.evidence import Evidence
 from ...runtime.toolport import Retryable, Tool, ToolFailed, ToolTimedOut
@@ -68,9 +68,12 @@ _HOPELESS: Final = (
 
 
 def http_request_tool(
-    settings: HttpSettings = DEFAULT, *, transport: httpx2.AsyncBaseTransport | None = None
+    settings: HttpSettings = DEFAULT,
+    *,
+    on_error: OnError = "doubt",
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> Tool:
-    """The tool `http_request`. `transport` stands in for the network, for tests.
+    """The tool `http_request`. `on_error` as in `tool`; `transport` stands in for the network, for tests.
 
     Another origin that a redirect leads to gets no header that was given, and no body: then the redirect is the answer.
 
@@ -81,7 +84,7 @@ def http_request_tool(
     `Idempotency-Key`.
     """
     effect = settings.effect or ("pure" if set(settings.methods) <= READING else "unsafe")
-    return tool(effect=effect, timeout_s=settings.timeout_s + 5)(
+    return tool(effect=effect, on_error=on_error, timeout_s=settings.timeout_s + 5)(
         _Http(settings, transport, effect).http_request
     )
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field
 
-from ...eventlog.events import Effect
+from ...eventlog.events import Effect, OnError
 from ...runtime.context import ToolContext
 from ...runtime.evidence import Evidence
-from ...runtime.toolport import Tool, ToolFailed
+from ...runtime.toolport import Tool, ToolFailed, ToolTimedOut
 from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
 from ...runtime.tools import tool
 
@@ -27,6 +27,7 @@ def shell_tool(
     runner: ToolRunner,
     *,
     effect: Effect = "unsafe",
+    on_error: OnError = "doubt",
     output_bytes_max: int = OUTPUT_BYTES_MAX,
     slot: str | None = None,
 ) -> Tool:
@@ -34,15 +35,17 @@ def shell_tool(
 
     Its result has `exit_code` (124 after its time) and `output`, and only if they are so `timed_out: true` and `limit`,
     the limit that ended it (cpu, memory, processes). `effect` is what its commands are declared to be, `slot` what they
-    need alone, over all processes, as in `tool`.
+    need alone, over all processes, as in `tool`. An unsafe command that was stopped after its time may have done
+    anything: it is in doubt, but with `on_error="report"`, when the model reads the result and may run it again.
     """
-    made = tool(effect=effect, parallel=False, timeout_s=_CALL_S_MAX, slot=slot)
-    return made(_Shell(runner, output_bytes_max).shell)
+    made = tool(effect=effect, on_error=on_error, parallel=False, timeout_s=_CALL_S_MAX, slot=slot)
+    doubts = effect == "unsafe" and on_error == "doubt"
+    return made(_Shell(runner, output_bytes_max, doubts=doubts).shell)
 
 
 class _Shell:
-    def __init__(self, runner: ToolRunner, output_bytes_max: int) -> None:
-        self._runner, self._output_bytes_max = runner, output_bytes_max
+    def __init__(self, runner: ToolRunner, output_bytes_max: int, *, doubts: bool) -> None:
+        self._runner, self._output_bytes_max, self._doubts = runner, output_bytes_max, doubts
 
     async def shell(  # noqa: D417 - The context is none of the model's.
         self,
@@ -56,7 +59,7 @@ class _Shell:
         Args:
             command: The program and its arguments. No shell reads them: for pipes and the like use ["sh", "-c", "..."].
             cwd: The directory to run it in, relative to the workspace.
-            timeout_s: Seconds after which it is stopped; its exit code is 124 then.
+            timeout_s: Seconds after which it is stopped, with all that it started.
         """
         asked = Command(
             argv=tuple(command),
@@ -66,22 +69,33 @@ class _Shell:
             key=context.idempotency_key,
         )
         outcome = await self._outcome(asked, context)
-        if outcome.lost:
-            raise ToolFailed("the runner of the command died; what the command did is unknown", in_doubt=True)
         context.observe(Evidence(exit_code=outcome.exit_code, text=outcome.output))
-        result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
-        if outcome.timed_out:
-            result["timed_out"] = True
-        if outcome.limit:
-            result["limit"] = outcome.limit
-        return result
+        return _result(outcome)
 
     async def _outcome(self, command: Command, context: ToolContext) -> Outcome:
-        """Run it. What outlives this process is stored in the log once it is known, and not asked for again."""
+        """Run it. What outlives this process is stored in the log once it is certain, and not asked for again."""
         if not outlives_worker(self._runner):
-            return await self._runner.run(command)
+            return await self._certain(command)
 
         async def run() -> Any:
-            return msgspec.to_builtins(await self._runner.run(command))
+            return msgspec.to_builtins(await self._certain(command))
 
         return msgspec.convert(await context.memo(OUTCOME, run), Outcome)
+
+    async def _certain(self, command: Command) -> Outcome:
+        """How it ended. Raises `ToolFailed` where that leaves in doubt what it did."""
+        outcome = await self._runner.run(command)
+        if outcome.lost:
+            raise ToolFailed("the runner of the command died; what the command did is unknown", in_doubt=True)
+        if outcome.timed_out and self._doubts:
+            raise ToolTimedOut(command.timeout_s, result=_result(outcome))
+        return outcome
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
+    if outcome.timed_out:
+        result["timed_out"] = True
+    if outcome.limit:
+        result["limit"] = outcome.limit
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ...eventlog.events import OnError
 from ...runtime.toolport import Tool
 from ...runtime.toolrunner import ToolRunner
 from .files import file_tools
@@ -18,6 +19,7 @@ def builtin_tools(
     *,
     runner: ToolRunner | None = None,
     http: HttpSettings = DEFAULT,
+    on_error: OnError = "doubt",
     slot: str | None = None,
 ) -> tuple[Tool, ...]:
     """Every built-in tool. `shell` only with a `runner`, which says where its commands run.
@@ -25,8 +27,10 @@ def builtin_tools(
     With a `slot` what changes the workspace runs one call at a time, over all processes of the namespace whose tools
     name the same one: for a workspace that several machines share.
 
+    `on_error="report"` has the model told of commands and requests that end in doubt, as in `tool`.
+
     Raises `ConfigError` if the directory cannot be a workspace.
     """
     confined = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    shell = () if runner is None else (shell_tool(runner, slot=slot),)
-    return (*file_tools(confined, slot=slot), *shell, http_request_tool(http), plan_tool())
+    shell = () if runner is None else (shell_tool(runner, on_error=on_error, slot=slot),)
+    return (*file_tools(confined, slot=slot), *shell, http_request_tool(http, on_error=on_error), plan_tool())

@@ -290,9 +290,11 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
     screen = Screen(settings)
     async with opened(settings) as runtime:
         row = await approval_named(runtime, approval_id)
-        if row.aside:
+        returned = None
+        if row.aside or (row.kind == "unverifiable" and row.decision is None):
             state = await runtime.get_run(row.run_id).state()
             asked = state.approvals[row.approval_id].request
+            returned = asked.result
             row = msgspec.structs.replace(row, arguments=asked.arguments, injected_args=asked.injected_args)
     if json:
         screen.json(msgspec.to_builtins(row))
@@ -304,6 +306,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("because", "" if row.postcondition else one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
         *_asked(row, screen),
+        ("returned", screen.lines(returned, _LABEL + 1) if returned is not None else ""),
         *_found(row),
         ("besides", screen.lines(row.injected_args, _LABEL + 1) if row.injected_args else ""),
         ("asked", moment(row.requested_at)),

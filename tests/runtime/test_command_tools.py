@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from foldlog.adapters.builtin import Workspace, builtin_tools
+from foldlog.adapters.builtin import Workspace, builtin_tools, shell_tool
 from foldlog.adapters.runners import SubprocessRunner
 from foldlog.eventlog import RunCancelled
-from foldlog.eventlog.events import Custom, ToolResult
-from foldlog.runtime import Agent
+from foldlog.eventlog.events import ApprovalRequested, Custom, Effect, ToolResult
+from foldlog.runtime import Agent, Evidence, postcondition
 from foldlog.runtime.toolport import Tool
 
 from .conftest import Place, call, calls, says
@@ -20,10 +21,10 @@ from .conftest import Place, call, calls, says
 pytestmark = pytest.mark.anyio
 
 
-def tools_over(root: Path) -> tuple[Tool, ...]:
+def tools_over(root: Path, **options: Any) -> tuple[Tool, ...]:
     root.mkdir()
     workspace = Workspace(root)
-    return builtin_tools(workspace, runner=SubprocessRunner(workspace))
+    return builtin_tools(workspace, runner=SubprocessRunner(workspace), **options)
 
 
 def shell(call_id: str, script: str, **arguments: object) -> dict[str, object]:
@@ -45,7 +46,7 @@ async def test_an_agent_runs_commands_and_is_told_how_they_ended(
         ),
         says("done"),
     )
-    agent = Agent("operator", model=model, tools=tools_over(tmp_path / "ws"))
+    agent = Agent("operator", model=model, tools=tools_over(tmp_path / "ws", on_error="report"))
     await place.open(agent)
     run = await place.start(agent)
     await run.result(timeout_s=30)
@@ -62,6 +63,62 @@ async def test_an_agent_runs_commands_and_is_told_how_they_ended(
     assert results["c4"].error == "..: is outside the workspace"
     assert "600" in (results["c5"].error or "")
     assert "empty" in (results["c7"].error or "")
+
+
+LATE = "echo begun >> log; echo hello; exec sleep 120"
+
+
+async def test_a_command_that_is_out_of_its_time_is_in_doubt_and_people_see_what_it_wrote(
+    place: Place, script: Callable[..., str], tmp_path: Path
+) -> None:
+    model = script(calls(shell("c1", LATE, timeout_s=0.5)), says("done"))
+    agent = Agent("operator", model=model, tools=tools_over(tmp_path / "ws"))
+    await place.open(agent)
+    run = await place.start(agent)
+    async for event in run.stream():
+        if isinstance(event, ApprovalRequested):
+            assert (event.kind, event.reason) == ("unverifiable", "timed out after 0.5 s")
+            assert event.result == {"exit_code": 124, "output": "hello\n", "timed_out": True}
+            await run.resolve(event.approval_id, "approved", outcome="succeeded")
+    assert (await run.result(timeout_s=30)).output == "done"
+    (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
+    assert (result.success, result.result) == (
+        True,
+        {"exit_code": 124, "output": "hello\n", "timed_out": True},
+    )
+    assert (tmp_path / "ws" / "log").read_text() == "begun\n"
+
+
+async def test_a_probe_settles_a_command_that_is_out_of_its_time(
+    cheap: Place, script: Callable[..., str], tmp_path: Path
+) -> None:
+    def look() -> Evidence:
+        return Evidence(text=(tmp_path / "log").read_text())
+
+    begun = postcondition({"text_contains": {"text": "begun"}}, probe=look)
+    shell_of = shell_tool(SubprocessRunner(Workspace(tmp_path)))
+    model = script(calls(shell("c1", LATE, timeout_s=0.5)), says("done"))
+    agent = Agent("operator", model=model, tools=[begun(shell_of)])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    assert (await run.result(timeout_s=30)).output == "done"
+    (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
+    assert result.success
+    assert (tmp_path / "log").read_text() == "begun\n"
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent"])
+async def test_a_command_that_may_run_again_is_told_to_be_out_of_its_time(
+    cheap: Place, script: Callable[..., str], tmp_path: Path, effect: Effect
+) -> None:
+    shell_of = shell_tool(SubprocessRunner(Workspace(tmp_path)), effect=effect)
+    model = script(calls(shell("c1", "sleep 120", timeout_s=0.2)), says("done"))
+    agent = Agent("operator", model=model, tools=[shell_of])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    assert (await run.result(timeout_s=30)).output == "done"
+    (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
+    assert result.result == {"exit_code": 124, "output": "", "timed_out": True}
 
 
 async def test_cancelling_a_run_stops_its_command_with_all_that_it_started(
