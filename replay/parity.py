@@ -39,9 +39,9 @@ from ..eventlog.faults import Fault
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
 from ..runtime import Executor, Registry
-from ..runtime.drive import Host
 from ..runtime.executor import require
 from ..runtime.executors import ExecutorFactory, executor_factory
+from ..runtime.host import Host
 from ..runtime.runnable import Runnable, all_members
 from .canonical import Boundary, canonical
 from .casts import Cast

@@ -108,7 +108,7 @@ async def _serving(log: Log, registry: Registry, name: str) -> AsyncIterator[Non
     import asyncio
 
     from ..runtime import Worker
-    from ..runtime.drive import Host
+    from ..runtime.host import Host
 
     worker = Worker(Host(log=log, registry=registry, worker=name), grace_s=1.0)
     serving = asyncio.create_task(worker.serve())

@@ -31,8 +31,8 @@ from ..runtime import DurableExecutor, Executor, Registry, Runtime, Worker
 from ..runtime.approving import APPROVAL_TIMER
 from ..runtime.commands import TimerDue
 from ..runtime.decide import take
-from ..runtime.drive import Host
 from ..runtime.executors import ExecutorFactory
+from ..runtime.host import Host
 from ..runtime.journal import Journal, following
 from ..runtime.owed import wakeup_for
 from ..runtime.postconditions import problem

@@ -3,11 +3,12 @@
 from ..eventlog.events import Custom
 from .agent import Agent
 from .context import ArtifactRef, ToolContext
-from .drive import Host
 from .durable import DurableExecutor, Worker
 from .evidence import Evidence
 from .executor import CAPABILITIES, Executor
 from .fork_plan import ForkPlan, PlannedCall, PlannedNode
+from .host import Host
+from .kinds import KINDS as _KINDS
 from .local import LocalExecutor
 from .ralph import RalphLoop
 from .registry import Registry
@@ -45,3 +46,5 @@ __all__ = [
     "postcondition",
     "tool",
 ]
+
+_KINDS |= {"agent": Agent.from_config, "ralph": RalphLoop.from_config, "swarm": Swarm.from_config}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, cast
+from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast
 
 import pydantic
 from typing_extensions import TypeVar
@@ -18,13 +18,11 @@ from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ..eventlog.events import ToolSpec
 from ..projections.messages import canonical_json
 from .agent_config import AgentConfig, capabilities_needed, config_digest
+from .runnable import Runnable
 from .runnable_tool import runnable_tool
+from .subagents import subagent_specs
 from .toolport import Tool, ToolFunction
 from .tools import PythonTool, check_injected, tool
-
-if TYPE_CHECKING:
-    from .registry import Registry
-    from .runnable import Runnable
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -33,6 +31,19 @@ Instructions = str | Callable[[Mapping[str, Any]], str]
 
 ToolLike = Tool | ToolFunction | str
 """A tool, a function to be made one with the defaults of `tool`, or a name that the registry knows."""
+
+
+class KnownTools(Protocol):
+    """What a process knows of tools. `Registry` is one."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The registered tools by name."""
+        ...
+
+    def check(self, runnable: Runnable[Any]) -> None:
+        """Raise `NotRegistered` for a tool of the agent, or of what its tools start, that is unknown."""
+        ...
 
 
 class AgentFields(TypedDict, total=False):
@@ -134,8 +145,6 @@ class Agent(Generic[OutputT]):
 
     @staticmethod
     def _check_subagent_tools(config: AgentConfig) -> None:
-        from .subagents import subagent_specs  # which is about agents itself
-
         for spec in subagent_specs(config) if config.injected_tool_args else ():
             check_clashes(config, spec)
 
@@ -273,7 +282,7 @@ class Agent(Generic[OutputT]):
         return cast("OutputT", self._output.validate_json(canonical_json(value)))
 
     @classmethod
-    def from_config(cls, data: Mapping[str, Any], registry: Registry | None = None) -> Agent[Any]:
+    def from_config(cls, data: Mapping[str, Any], registry: KnownTools | None = None) -> Agent[Any]:
         """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
 
         A `kind` of `agent`, as in a file, is no part of it. With a registry, a configuration without `tools` has the

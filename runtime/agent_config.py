@@ -16,11 +16,7 @@ from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-import jsonschema
 import pydantic
-import referencing
-import referencing.exceptions
-import referencing.jsonschema
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -36,7 +32,7 @@ from pydantic import (
 from ..eventlog.errors import AgentConfigError, ConfigProblem
 from ..projections.messages import canonical_json, sha256_hex
 from ..projections.retrieval import RETRIEVE
-from .json_schema import subschemas, unsearchable
+from .json_schema import DRAFT, check_output_schema
 from .json_values import NotJson, as_json
 from .mcp_servers import server_problems, servers_schema
 from .nearest import near, nearest
@@ -45,7 +41,6 @@ from .policy import Action as PolicyAction
 APPROVAL_TIMEOUT_S_MAX = 1e9
 INTEGER_MAX = 2**53 - 1
 """What every reader of JSON holds exactly."""
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 AGENT = "agent"
 """The kind of a run of an agent, and of its configuration."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -59,8 +54,6 @@ _MESSAGES = {
     "model_type": "must be a table",
     _NO_JSON: "must be a value of JSON",
 }
-_FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
-"""With it the check refuses a pattern that is no regular expression."""
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -355,35 +348,6 @@ def _policy_asks(policy: PolicyConfig | None) -> bool:
 
 
 # --- the output schema ------------------------------------------------------------------------------------------------
-
-
-def check_output_schema(schema: Mapping[str, Any]) -> None:
-    """Raises `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
-    if (dialect := schema.get("$schema", DRAFT)) not in (DRAFT, f"{DRAFT}#"):
-        raise ValueError(f"$schema is {dialect!r}; only draft 2020-12 ({DRAFT}) is supported")
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema, format_checker=_FORMATS)
-    except jsonschema.SchemaError as error:
-        raise ValueError(f"not a valid JSON Schema at {error.json_path}: {error.message}") from None
-    resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
-    resolver = referencing.Registry().with_resource("", resource).resolver()
-    for reference in _references(schema):
-        if not reference.startswith("#"):
-            raise ValueError(f"the reference {reference!r} leaves the schema; put what it means under $defs")
-        try:
-            resolver.lookup(reference)
-        except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
-            raise ValueError(f"the reference {reference!r} leads nowhere") from None
-    if (problem := unsearchable(schema)) is not None:
-        raise ValueError(problem)
-
-
-def _references(schema: Any) -> typing.Iterator[str]:
-    """Every `$ref` and `$dynamicRef` that stands where a schema stands, and not in data or as a property's name."""
-    for each in subschemas(schema):
-        for keyword in ("$ref", "$dynamicRef"):
-            if isinstance(each.get(keyword), str):
-                yield each[keyword]
 
 
 # --- checks and errors ------------------------------------------------------------------------------------------------

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..eventlog.errors import ApprovalError, ConfigError
+from ..eventlog.errors import ApprovalError
 from ..eventlog.events import ApprovalRequested, Budget, Parked, Status, Text, TokenUsage
 from ..eventlog.names import digest_of
 from ..projections.money import plus_cost
@@ -21,9 +20,6 @@ from ..projections.run_state import RunState
 from .compaction import exceeds, next_tokens
 from .rules import Ceiling, Rules
 from .turn import Turn
-
-if TYPE_CHECKING:
-    from .registry import Registry
 
 RAISE_MAX = 10**15
 """More would be as good as no ceiling; this many of anything is counted exactly."""
@@ -225,26 +221,3 @@ def uses(state: RunState, rules: Rules) -> Iterator[BudgetUse]:
         used = _used(state, ceiling)
         told = None if used is None else f"{used:f}"
         yield BudgetUse(ceiling.name, ceiling.scope, told, f"{limit_and_raised:f}")
-
-
-# --- what has to be known before a run starts -------------------------------------------------------------------------
-
-
-def window_tokens(registry: Registry, rules: Rules) -> int | None:
-    """How much the run's model reads at most: as configured, else as known; null where nobody knows."""
-    return rules.context.window_tokens or registry.window_tokens(rules.model)
-
-
-def check(registry: Registry, rules: Rules) -> None:
-    """Raises `ConfigError` for a budget that could not be kept: nobody knows the window, or a price."""
-    if (rules.limit_pct is not None or rules.tells_window) and window_tokens(registry, rules) is None:
-        raise ConfigError(
-            f"budget_awareness needs the window of {rules.model!r}, which is not known: set context.window_tokens"
-        )
-    costs = next((each for each in rules.ceilings if each.scope == "cost"), None)
-    unpriced = [model for model in rules.models if costs is not None and not registry.price_known(model)]
-    if unpriced:
-        raise ConfigError(
-            f"budgets.{costs.name if costs else ''} needs the price of {unpriced[0]!r}, which is not known: "
-            "configure it, or leave the budget out"
-        )

@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..eventlog.errors import FoldlogError
 from ..projections.run_state import CallState, RunState
+from .children import ChildRuns
 from .commands import ToolReturned
-from .journal import through_outages
+from .host import Outbox
+from .outages import through_outages
 from .planning import STEP as PLANNER_STEP
 from .slot_cycles import call_slots_name
 from .slots import Slots, WaitsForItself
-
-if TYPE_CHECKING:
-    from .drive import Driver
 
 GIVE_BACK_S = 5.0
 """How long leaving waits for slots to be given back; who waits for one looks after what was not."""
 
 
+class SlotDriver(Outbox, Protocol):
+    """The driver of a run whose calls need slots. `Driver` is one."""
+
+    @property
+    def children(self) -> ChildRuns:
+        """The children of the run."""
+        ...
+
+
 class CallSlots:
     """The slots that the calls of one driver's run hold, or wait for."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: SlotDriver) -> None:
         self._driver = driver
         self._asked: dict[str, Slots] = {}
         self._asking: dict[str, asyncio.Task[bool]] = {}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,17 +22,59 @@ from .commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from .copies import Copies
 from .effects import CallTool, Effect, RunNode
 from .family import cancel_family, see_cancel_through
-from .journal import STALE_READ_S, Journal, through_outages
+from .host import Ending, Host, Outbox
+from .journal import Journal
 from .lineage import link_to, node_place, recorded_for
+from .open_run import open_turn
+from .outages import STALE_READ_S, through_outages
+from .runnable import Runnable
 from .slots import give_up, slots_of
-from .submission import CHILD, open_turn, submitted_event, with_model
+from .submission import CHILD, submitted_event, with_model
 from .toolport import ChildFailed
+from .turn import Turn
 from .waiting import waits_for_people
 from .waking import until_ready
 
-if TYPE_CHECKING:
-    from .drive import Driver, Host
-    from .runnable import Runnable
+
+class ParentDriver(Outbox, Protocol):
+    """The driver of a run that has children, and of each of them. `Driver` is one."""
+
+    slots_below: bool
+    """Whether anything below this run needed a slot."""
+
+    @property
+    def guard(self) -> ParentDriver:
+        """Whose lease covers this run."""
+        ...
+
+    @property
+    def children(self) -> ChildRuns:
+        """The children of the run."""
+        ...
+
+    def for_child(self, host: Host, journal: Journal, *, serves_unsafe: bool) -> ParentDriver:
+        """Return a driver of a child of this run, under the lease that covers this one."""
+        ...
+
+    def claim_within(self, turn: Turn, *causes: Command) -> None:
+        """Add the claim, and all that follows from it, to a turn that is about to be stored."""
+        ...
+
+    async def claim(self, *causes: Command) -> bool:
+        """Claim the loaded run, settling first what woke it. False: a conflict; judge it again."""
+        ...
+
+    async def drive(self) -> Ending:
+        """Advance the run until it ends, parks, or is no longer ours."""
+        ...
+
+    async def is_in_force(self) -> bool:
+        """Whether the log still shows this claim on the run."""
+        ...
+
+    def child_waits(self) -> None:
+        """Note that a child waits for people or time."""
+        ...
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -48,7 +90,7 @@ class Beginning(msgspec.Struct, frozen=True):
 class ChildRuns:
     """The children of one driver's run."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: ParentDriver) -> None:
         self._driver = driver
         self._unsure: list[str | None] = []
         """The calls of what was said of children, and is not known to be stored."""
@@ -178,7 +220,7 @@ class ChildRuns:
         return journal
 
     async def _start(
-        self, child: Driver, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None]
+        self, child: ParentDriver, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None]
     ) -> None:
         """Announce the child and create it, claimed, in one batch (W5)."""
         state, runnable = self._driver.state, start.runnable
@@ -202,7 +244,7 @@ class ChildRuns:
         await child.journal.load(short=True)
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
-    async def _recorded(self, child: Driver, spawned: ChildSpawned) -> Sequence[StoredEvent]:
+    async def _recorded(self, child: ParentDriver, spawned: ChildSpawned) -> Sequence[StoredEvent]:
         """The recorded results that a fork has for a node, as far as they fit into its first commit."""
         kept = self._driver.state.recorded_below
         if spawned.call_id is not None or not kept:
@@ -215,7 +257,7 @@ class ChildRuns:
                 fitting.append(event)
         return fitting
 
-    async def _drive_to_end(self, driver: Driver, call_id: str | None) -> None:
+    async def _drive_to_end(self, driver: ParentDriver, call_id: str | None) -> None:
         """Drive, wait out what it waits for, claim and drive again, until the child is over."""
         journal, mine = driver.journal, driver.epoch > 0
         while not journal.state.over:
@@ -286,10 +328,9 @@ class ChildRuns:
         children = [run for run in state.calls[effect.call_id].children if run in self._resting]
         return 0 < going_on == len(children)
 
-    def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> Driver:
-        driver = type(self._driver)(host, journal)
-        driver.guard, driver.above = self._driver.guard, self._driver
-        driver.serves_unsafe = self._driver.serves_unsafe or self._is_of_unsafe_call(call_id)
+    def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> ParentDriver:
+        unsafe = self._is_of_unsafe_call(call_id)
+        driver = self._driver.for_child(host, journal, serves_unsafe=unsafe)
         driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
         call = self._driver.state.calls.get(call_id or "")
         if call is not None and call.name == SPAWN_SELF:

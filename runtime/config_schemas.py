@@ -11,8 +11,9 @@ from typing import Any
 import pydantic
 from pydantic.json_schema import models_json_schema
 
-from .agent_config import DRAFT, AgentConfig, config_schema
-from .ralph.loop import RalphConfig
+from .agent_config import AgentConfig, config_schema
+from .json_schema import DRAFT
+from .ralph.loop_config import RalphConfig
 from .swarm import SwarmConfig
 
 _MODELS: dict[str, type[pydantic.BaseModel]] = {

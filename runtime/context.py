@@ -14,8 +14,8 @@ from ..eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, St
 from ..eventlog.offload import inline_bytes
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.call_texts import memo_mark, question_mark
-from .agent_config import check_output_schema
 from .evidence import Evidence, sound_evidence
+from .json_schema import check_output_schema
 from .json_values import NotJson, StructT, as_json, as_stored, sound
 from .runnable import is_runnable
 from .toolport import Answer, Asked, ToolFailed

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..projections.run_state import RunState
-from .journal import through_outages
+from .outages import through_outages
 from .toolport import ToolFailed
 from .waking import family_of
 

@@ -11,17 +11,17 @@ import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import msgspec
 
 from ..eventlog.commits import decode
 from ..eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import CancelRequested, KnowledgeFound, LateOutcome, ToolStarted
-from ..eventlog.ports import Log, Write
+from ..eventlog.ports import Write
 from ..projections.fold import apply
 from ..projections.run_state import RunState
-from . import approving, budgeting, features, knowing, remembering, timeouts
+from . import approving, budget_check, features, knowing, remembering, timeouts
 from .accounting import Account
 from .agent import Agent
 from .call_slots import CallSlots
@@ -58,12 +58,15 @@ from .effects import (
     WaitUntil,
 )
 from .family import see_cancel_through
-from .journal import STALE_READ_S, Journal, through_outages
+from .host import Ending, Host, Posted
+from .journal import Journal
 from .json_values import as_json, sound
 from .late import UNKNOWN, Late
 from .modelcall import call_model
 from .offloading import is_offered, with_retrieval
-from .snapshots import GRACE_S, SNAPSHOT_EVENTS, SnapshotTaker
+from .outages import STALE_READ_S, through_outages
+from .runnable import Runnable
+from .snapshots import GRACE_S, SnapshotTaker
 from .todo import of_run
 from .toolcall import call_tool, refused_call, tell_breaker, tool_breaker_of
 from .toolport import Tool, ToolSource, ToolSourceUnavailable
@@ -71,13 +74,8 @@ from .tools import expose
 from .turn import Turn
 from .verifying import verify_call
 
-if TYPE_CHECKING:
-    from .registry import Registry
-    from .runnable import Runnable
-
 logger = logging.getLogger("foldlog.drive")
 
-Ending = Literal["over", "parked", "fenced", "released"]
 FOLLOW_AFTER_S = 0.05
 """A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
 STOP_GRACE_S = 10.0
@@ -91,37 +89,6 @@ LOOK_AGAIN_S = 5.0
 
 
 _OF_A_STEP = (CallModel, CallTool, VerifyCall, Expire)
-
-
-class Host(msgspec.Struct, kw_only=True):
-    """The process that drives: its log, its registry, its name, and how long its leases hold."""
-
-    log: Log
-    registry: Registry
-    worker: str
-    lease_s: float = 10.0
-    snapshot_events: int = SNAPSHOT_EVENTS
-    """How many events lie between two snapshots of a run that is driven here; 0 for none."""
-    park_after_s: float | None = None
-    """How long a run may wait for children that wait themselves until it parks and frees its place; null: for ever."""
-    agents: dict[str, Runnable] = {}
-    """Agents, swarms and loops given as objects, besides those registered."""
-    late: set[asyncio.Task[None]] = set()
-    """Who waits for the threads of calls that were given up, to store what became of them."""
-    slot_locks: dict[str, asyncio.Lock] = {}
-    """One for each agent with slots: in one process they are asked for one after the other."""
-
-    def agent(self, name: str) -> Runnable:
-        """The runnable of this name. Raises `NotRegistered`."""
-        return self.agents.get(name) or self.registry.agent(name)
-
-
-class Posted(msgspec.Struct, frozen=True):
-    """A command on its way to the next turn, with writes that belong into the same append and whom to tell."""
-
-    command: Command
-    extra: tuple[Write, ...] = ()
-    stored: asyncio.Future[None] | None = None
 
 
 class Driver:
@@ -249,6 +216,13 @@ class Driver:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
+    def for_child(self, host: Host, journal: Journal, *, serves_unsafe: bool) -> Driver:
+        """Return a driver of a child of this run, under the lease that covers this one."""
+        driver = Driver(host, journal)
+        driver.guard, driver.above = self.guard, self
+        driver.serves_unsafe = self.serves_unsafe or serves_unsafe
+        return driver
+
     # --- claim --------------------------------------------------------------------------------------------------------
 
     async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
@@ -305,9 +279,9 @@ class Driver:
             provider, model = self.host.registry.provider(name)
             provider.check(model)
         if self.state.submitted is not None:
-            features.check(self.host.registry, self.state.submitted.config, rules)
+            features.check(self.host.registry.provider, self.state.submitted.config, rules)
         self.host.registry.price_book()
-        budgeting.check(self.host.registry, rules)
+        budget_check.check(self.host.registry, rules)
         offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self.state, rules)]
         unknown = rules.hitl_tools - {spec.name for spec in offered}
         if unknown:
@@ -315,7 +289,7 @@ class Driver:
                 f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have"
             )
         specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
-        window = budgeting.window_tokens(self.host.registry, rules)
+        window = budget_check.window_tokens(self.host.registry, rules)
         return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
 
     # --- the loop -----------------------------------------------------------------------------------------------------

@@ -21,16 +21,19 @@ from ..projections.run_state import RunState
 from .approving import APPROVAL_TIMER
 from .commands import Command, Leave, TimerDue
 from .decide import take
-from .drive import Driver, Ending, Host
+from .drive import Driver
 from .executor import CAPABILITIES
 from .family import see_cancel_through
 from .heart import Heart
-from .journal import Journal, at_head_of_lane, join_lane
+from .host import Ending, Host
+from .journal import Journal
 from .lacking import lacking
+from .lanes import at_head_of_lane, join_lane
 from .mourning import mourn
+from .open_run import open_turn
 from .owed import owed_timers, pay_owed, wakeup_for
 from .slots import SLOT_TIMER, give_up, slots_of
-from .submission import CHILD, open_turn
+from .submission import CHILD
 from .turn import Turn
 from .waiting import is_parked_on_child
 from .waking import family_of, pay_owed_below, ready_below, waiting_below

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from ..eventlog.errors import ConfigError
-from .drive import Host
 from .durable import DurableExecutor
 from .executor import EXECUTORS, Executor
+from .host import Host
 from .local import LocalExecutor
 
 ExecutorFactory = Callable[[Host], Executor]

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from contextvars import ContextVar
 
 from ..eventlog.commits import Chain
 from ..eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
-from ..eventlog.names import run_subject
-from ..eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
+from ..eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
 from .commands import Claim
 from .decide import take
-from .journal import DECISIONS_MAX, REFUSALS_MAX, STALE_READ_S, Journal, hand_lane_on, through_outages
+from .journal import DECISIONS_MAX, Journal
+from .lanes import hand_lane_on
+from .open_family import BATCH_RUNS_MAX, in_batches, open_family, open_from
+from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
 from .owed import wakeup_for
 from .submission import check_text
 from .turn import Turn
 
 CLAIM_AFTER_CONFLICTS = 3
-BATCH_RUNS_MAX: ContextVar[int] = ContextVar("BATCH_RUNS_MAX", default=500)
-"""How many runs one batch cancels. A simulation sets it lower."""
 CANCELLER_S = 3.0
 """How long whoever finds a run that is being cancelled leaves its end to the one who cancels it."""
 
@@ -40,7 +39,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     for conflicts in range(DECISIONS_MAX):
         if conflicts > 1:  # reads may be stale: give them the time to be fresh
             await log.clock.sleep(STALE_READ_S)
-        named = await _loaded(log, subject, subject.id, at_once=True)
+        named = await Journal(log, subject).relative(subject.id, at_once=True)
         if not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
         if named.state.terminal is not None:
@@ -49,8 +48,8 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
         at_once = at_once and len(named.state.open_children) < BATCH_RUNS_MAX.get()
         if named.state.open_children and not at_once:
             await _fence(named, reason, by, append)
-        journals = await _open_family(log, named)
-        members = _open_below(journals, subject.id)
+        journals = await open_family(named, named.relative)
+        members = open_from(journals, subject.id)
         if not named.state.cancelling and len(members) > BATCH_RUNS_MAX.get():
             at_once = False
             continue
@@ -75,79 +74,6 @@ async def see_cancel_through(journal: Journal) -> None:
         reason, by = state.cancel_reason or "", state.cancel_by
         await through_outages(clock, cancel_family, journal.log, journal.subject, reason, by)
         await journal.follow_until(lambda state: state.over)
-
-
-async def _open_family(log: Log, named: Journal) -> dict[str, Journal]:
-    """The run, its parent, and every open run below it, each as it was at some moment.
-
-    No read is torn for good: a child stands in the batch that announced it (W5).
-    """
-    subject, journals = named.subject, dict[str, Journal]()
-    level = [named]
-    while level:
-        journals.update({journal.subject.id: journal for journal in level})
-        below = [child for journal in level for child in journal.state.open_children]
-        level = list(await asyncio.gather(*(_loaded(log, subject, child) for child in below)))
-    submitted = named.state.submitted
-    if submitted is not None and submitted.parent is not None:
-        parent = submitted.parent.run
-        journals[parent] = await _loaded(log, subject, parent)
-    return journals
-
-
-async def _loaded(log: Log, relative: Subject, run: str, *, at_once: bool = False) -> Journal:
-    """A run of the family, as soon as it is to be seen; `at_once`: it may not exist."""
-    journal = Journal(log, run_subject(relative.shard, relative.root, run))
-    for _ in range(REFUSALS_MAX):
-        if (await journal.load()).exists or at_once:
-            return journal
-        await log.clock.sleep(STALE_READ_S)
-    raise LogUnavailable(f"the family of {relative.root} cannot be read as a whole; try again")
-
-
-def _children(journals: dict[str, Journal], run: str) -> list[Journal]:
-    return [
-        j
-        for j in journals.values()
-        if j.state.submitted and j.state.submitted.parent and j.state.submitted.parent.run == run
-    ]
-
-
-def _open_below(journals: dict[str, Journal], run: str) -> list[Journal]:
-    """The open runs from `run` down, children before their parents."""
-    below = [
-        member for child in _children(journals, run) for member in _open_below(journals, child.subject.id)
-    ]
-    return below if journals[run].state.over else [*below, journals[run]]
-
-
-async def cancels_below(log: Log, subject: Subject, reason: str) -> list[Write]:
-    """The writes that cancel every open run below this one, children before their parents.
-
-    Of more than one batch holds, all but the last batch are cancelled here. Raises `Conflict`.
-    """
-    journals = await _open_family(log, await _loaded(log, subject, subject.id, at_once=True))
-    below = [
-        member
-        for child in _children(journals, subject.id)
-        for member in _open_below(journals, child.subject.id)
-    ]
-    *first, last = _batches([_cancel_write(journal, reason) for journal in below])
-    for batch in first:
-        await log.events.append(*batch)
-    return last
-
-
-def _batches(writes: Sequence[Write]) -> list[list[Write]]:
-    """The writes in their order, cut into as few batches as hold them; at least one."""
-    size = BATCH_RUNS_MAX.get()
-    return [list(writes[at : at + size]) for at in range(0, len(writes) or 1, size)]
-
-
-def _cancel_write(journal: Journal, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
-    turn = Turn(journal.state, journal.rules, journal.log.clock.now())
-    turn.cancel(reason, by)
-    return journal.write(turn.events, epoch=0, append=append).write
 
 
 async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
@@ -186,7 +112,7 @@ async def _cancel_all(
     if fenced:
         reason, by = last.state.cancel_reason or "", last.state.cancel_by
     own = None if fenced else append
-    *first, writes = _batches([_cancel_write(journal, reason, by, own) for journal in members])
+    *first, writes = in_batches([journal.cancel_write(reason, by, own) for journal in members])
     submitted = last.state.submitted
     if submitted is not None and submitted.lane is not None:
         writes += await hand_lane_on(log, submitted.lane, last.subject.id)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from ..eventlog.errors import ConfigError
+from .models import ModelProvider
 from .rules import Rules
 
-if TYPE_CHECKING:
-    from .models import ModelProvider
-    from .registry import Registry
+ProviderOf = Callable[[str], tuple[ModelProvider, str]]
+"""Returns the provider of `provider:model` and the model's own name, as `Registry.provider`. Raises `ConfigError`."""
 
 FEATURES: dict[str, tuple[str, ...]] = {
     "tools": ("tools", "mcp_servers", "allow_self_spawn", "allow_parallel_subagents"),
@@ -21,16 +21,16 @@ FEATURES: dict[str, tuple[str, ...]] = {
 """What a provider may lack, with the keys of a configuration that ask for it."""
 
 
-def check(registry: Registry, config: Mapping[str, Any], rules: Rules) -> None:
+def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> None:
     """Raises `ConfigError` for the first thing that a provider of the agent's lacks."""
-    for problem in problems(registry, config, rules):
+    for problem in problems(provider_of, config, rules):
         raise ConfigError(problem)
 
 
-def problems(registry: Registry, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:
+def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:
     """All that the providers of the agent's models lack. Raises `ConfigError` for an unknown one, with its key."""
     for model in dict.fromkeys(rules.models):
-        lacks = getattr(_provider(registry, config, model), "lacks", ())
+        lacks = getattr(_provider(provider_of, config, model), "lacks", ())
         for feature, keys in FEATURES.items():
             asking = [key for key in keys if _asks(config.get(key))]
             if feature in lacks and asking:
@@ -40,9 +40,9 @@ def problems(registry: Registry, config: Mapping[str, Any], rules: Rules) -> Ite
                 )
 
 
-def _provider(registry: Registry, config: Mapping[str, Any], model: str) -> ModelProvider:
+def _provider(provider_of: ProviderOf, config: Mapping[str, Any], model: str) -> ModelProvider:
     try:
-        return registry.provider(model)[0]
+        return provider_of(model)[0]
     except ConfigError as error:
         keys = [key for key in ("model", "planning_model") if config.get(key) == model]
         raise ConfigError(f"agent {config.get('name')!r}: {(*keys, 'fallback_models')[0]}: {error}") from None

@@ -13,7 +13,7 @@ from typing import Any
 from ..eventlog.errors import ConfigError, NotRegistered
 from ..eventlog.events import Submitted
 from ..eventlog.ports import Log
-from . import budgeting, features
+from . import budget_check, features
 from .agent import Agent
 from .executor import Executor, require
 from .kinds import runnable_of
@@ -96,8 +96,8 @@ class ForkCheck:
         config, rules = stored.config, rules_of(stored.config.to_config())
         for model in rules.models:
             self._try(lambda model=model: self._model(model), stored.name)  # type: ignore[misc]
-        self._try(lambda: features.check(self._registry, config.to_config(), rules), stored.name)
-        self._try(lambda: budgeting.check(self._registry, rules))
+        self._try(lambda: features.check(self._registry.provider, config.to_config(), rules), stored.name)
+        self._try(lambda: budget_check.check(self._registry, rules))
         if config.mcp_servers:
             self._try(lambda: self._registry.tool_sources().check(config.mcp_servers), stored.name)
         if self._here and live is not None:

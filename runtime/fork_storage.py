@@ -17,7 +17,8 @@ from ..eventlog.names import run_subject
 from ..eventlog.offload import outline_of, put_aside, spill
 from ..eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
 from . import offloading
-from .journal import DECISIONS_MAX, EVENTS_BYTES_MAX, STALE_READ_S
+from .journal import DECISIONS_MAX, EVENTS_BYTES_MAX
+from .outages import STALE_READ_S
 from .owed import WATCH
 from .shared_family import Opening, in_order
 

@@ -11,8 +11,9 @@ import msgspec
 
 from ..eventlog.errors import LogUnavailable
 from ..eventlog.ports import Lease
-from .drive import Driver, Host
-from .journal import OUTAGE_POLL_S
+from .drive import Driver
+from .host import Host
+from .outages import OUTAGE_POLL_S
 from .owed import watch_timer
 
 logger = logging.getLogger("foldlog.lease")

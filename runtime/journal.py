@@ -6,24 +6,20 @@ approvers, injectors, submitters (W1 to W3).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ..eventlog.clock import Clock
 from ..eventlog.commits import Commit, Head, Recorded, digest_of_bytes, seal, verified, verify
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..eventlog.events import (
     ChildFinished,
     Claimed,
     Custom,
-    LaneEntry,
-    LaneUpdated,
     LateOutcome,
     McpProgress,
     PlannerToolReturned,
@@ -32,7 +28,7 @@ from ..eventlog.events import (
     ToolResult,
     is_terminal,
 )
-from ..eventlog.names import lane_subject, run_subject
+from ..eventlog.names import run_subject
 from ..eventlog.offload import has_large, has_references, put_aside, restore, spill
 from ..eventlog.ports import (
     COMMIT_BYTES_MAX,
@@ -42,39 +38,23 @@ from ..eventlog.ports import (
     Selector,
     Stored,
     Subject,
-    Wakeup,
-    WakeWrite,
     Write,
 )
 from ..projections.fold import fold_commit
 from ..projections.run_state import RunState
 from ..projections.snapshot import decode_state
 from . import offloading
-from .register import read_register, register_write
+from .lanes import hand_lane_on
+from .open_family import in_batches, open_below, open_family
+from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
 from .rules import Rules, rules_of_run
+from .turn import Turn
 
 logger = logging.getLogger("foldlog.journal")
 
-P = ParamSpec("P")
 T = TypeVar("T")
-OUTAGE_POLL_S = 0.25
-STALE_READ_S = 0.1
-REFUSALS_MAX = 50
-"""A read from a replica may be a moment behind the refusal; five seconds behind it is not."""
-PURGED_LOOKS = 7
 DECISIONS_MAX = 64
 """How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
-
-
-async def through_outages(
-    clock: Clock, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """What the attempt gives; repeated until the log is back. Only for what may be repeated."""
-    while True:
-        try:
-            return await attempt(*args, **kwargs)
-        except LogUnavailable:
-            await clock.sleep(OUTAGE_POLL_S)
 
 
 class Writing(NamedTuple):
@@ -312,6 +292,24 @@ class Journal:
         ends = bool(events) and is_terminal(events[-1])
         return Writing(CommitWrite(self.subject, At(state.head.position), data, ends), commit, digest)
 
+    def cancel_write(self, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
+        """Return the write that cancels the run at its known head."""
+        turn = Turn(self.state, self.rules, self.log.clock.now())
+        turn.cancel(reason, by)
+        return self.write(turn.events, epoch=0, append=append).write
+
+    async def relative(self, run: str, *, at_once: bool = False) -> Journal:
+        """Return a loaded run of the same family, as soon as it can be read; with `at_once`, it may not exist.
+
+        Raises `LogUnavailable`.
+        """
+        journal = Journal(self.log, run_subject(self.subject.shard, self.subject.root, run))
+        for _ in range(REFUSALS_MAX):
+            if (await journal.load()).exists or at_once:
+                return journal
+            await self.log.clock.sleep(STALE_READ_S)
+        raise LogUnavailable(f"the family of {self.subject.root} cannot be read as a whole; try again")
+
     def _fresh(self) -> str:
         """The id of an append: one for the journal, which dice take their time for, and a number.
 
@@ -380,9 +378,12 @@ class Journal:
         """W24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
         if not self.state.open_children:
             return []
-        from .family import cancels_below
-
-        return await cancels_below(self.log, self.subject, "its parent ended")
+        named = await self.relative(self.subject.id, at_once=True)
+        below = open_below(await open_family(named, self.relative), self.subject.id)
+        *first, last = in_batches([each.cancel_write("its parent ended") for each in below])
+        for batch in first:  # of more runs than one batch holds, all but the last are cancelled here
+            await self.log.events.append(*batch)
+        return last
 
     async def _lane_handed_on(self) -> list[Write]:
         """W6: a terminal hands the lane on in the same batch."""
@@ -448,95 +449,3 @@ def _too_large(events: Sequence[StoredEvent], sizes: Sequence[int]) -> PayloadTo
     kind = events[largest].type
     what = f"an event of type {kind!r}" if alone else f"what belongs together with {kind!r}"
     return PayloadTooLarge(what, sizes[largest] if alone else sum(sizes), EVENTS_BYTES_MAX)
-
-
-# --- lanes ------------------------------------------------------------------------------------------------------------
-
-
-async def read_lane(log: Log, lane: str) -> tuple[Subject, Head, list[LaneEntry]]:
-    """The lane's subject, where it stands, and its queue, head first."""
-    subject = lane_subject(lane, log.events.shards)
-    head, events = await read_register(log, subject)
-    queue = [entry for event in events if isinstance(event, LaneUpdated) for entry in event.queue]
-    return subject, head, queue
-
-
-async def _lane_write(
-    log: Log, lane: str, change: Callable[[list[LaneEntry]], list[LaneEntry]]
-) -> tuple[CommitWrite, list[LaneEntry], list[LaneEntry], int]:
-    subject, head, before = await read_lane(log, lane)
-    after = change(before)
-    return register_write(log, subject, head, LaneUpdated(queue=after)), before, after, head.rev + 1
-
-
-async def purged(log: Log, runs: Sequence[Subject]) -> list[Subject]:
-    """Those of these runs, which were stored once, that are not in the log any more.
-
-    A read may be stale, so it takes six seconds to say so of a run.
-    """
-    missing = list(runs)
-    for look in range(PURGED_LOOKS):
-        if look:
-            await log.clock.sleep(STALE_READ_S * 2 ** (look - 1))
-        heads = await asyncio.gather(*(log.events.head(run) for run in missing))
-        missing = [run for run, head in zip(missing, heads, strict=True) if head is None]
-        if not missing:
-            break
-    return missing
-
-
-async def drop_purged_head(log: Log, lane: str) -> bool:
-    """Take the run at the head out of its lane if it was purged, and wake the next; whether the lane has changed.
-
-    A run enters its lane in the batch that stores it, so one that is not there was purged.
-    """
-    subject, head, queue = await read_lane(log, lane)
-    if not queue or not await purged(log, [run_subject(subject.shard, queue[0].run, queue[0].run)]):
-        return False
-    gone, *after = queue
-    event = LaneUpdated(queue=after, purged=[gone.run])
-    wakes = [WakeWrite(_wakeup_of(after[0], subject.shard, head.rev + 1))] if after else []
-    with contextlib.suppress(Conflict, AppendUnsure):  # somebody else has changed it: it is read anew
-        await log.events.append(register_write(log, subject, head, event), *wakes)
-        logger.warning("run %s was purged while it was open: it has left the lane %r", gone.run, lane)
-    return True
-
-
-def _wakeup_of(entry: LaneEntry, shard: int, lane_revision: int) -> Wakeup:
-    return Wakeup(
-        shard=shard,
-        agent=entry.agent,
-        root=entry.run,
-        run=entry.run,
-        cause=entry.revision,
-        lane_cause=lane_revision,
-    )
-
-
-async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
-    """The writes that take a run out of its lane and wake the next one, if the run was at its head.
-
-    A run that is not over is in its lane: where it is not seen there, the read is stale and the write conflicts.
-    """
-    write, before, after, revision = await _lane_write(log, lane, lambda q: [e for e in q if e.run != run])
-    if before and before[0].run == run and after:
-        return [write, WakeWrite(_wakeup_of(after[0], write.subject.shard, revision))]
-    return [write]
-
-
-async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite, bool, int]:
-    """The write that puts a run at the end of its lane; whether it is at the head then, and the lane's revision."""
-    while await drop_purged_head(log, lane):
-        pass
-    write, _before, after, revision = await _lane_write(log, lane, lambda q: [*q, entry])
-    return write, after[0].run == entry.run, revision
-
-
-async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> bool | None:
-    """Whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (W10)."""
-    _subject, head, queue = await read_lane(log, lane)
-    if head.rev < lane_cause:
-        return None
-    if queue and queue[0].run != run and await drop_purged_head(log, lane):
-        return await at_head_of_lane(log, lane, run, lane_cause)
-    return bool(queue) and queue[0].run == run

@@ -13,11 +13,15 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import jsonschema
+import referencing
+import referencing.exceptions
+import referencing.jsonschema
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
 from .patterns import is_found, problem_of
 
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 DATA_KEYWORDS: Final = frozenset({"const", "default", "enum", "examples"})
 """What stands below these is no schema."""
 NAMED_SCHEMAS: Final = frozenset(
@@ -55,6 +59,36 @@ def unsearchable(schema: Mapping[str, Any]) -> str | None:
     if any(_UNEVALUATED in each for each in found) and any(_BY_PATTERN in each for each in found):
         return f"{_UNEVALUATED} cannot be used together with {_BY_PATTERN}; use additionalProperties"
     return None
+
+
+def check_output_schema(schema: Mapping[str, Any]) -> None:
+    """Raises `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
+    if (dialect := schema.get("$schema", DRAFT)) not in (DRAFT, f"{DRAFT}#"):
+        raise ValueError(f"$schema is {dialect!r}; only draft 2020-12 ({DRAFT}) is supported")
+    draft = jsonschema.Draft202012Validator
+    try:  # with its formats, it refuses a pattern that is not a regular expression
+        draft.check_schema(schema, format_checker=draft.FORMAT_CHECKER)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"not a valid JSON Schema at {error.json_path}: {error.message}") from None
+    resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
+    resolver = referencing.Registry().with_resource("", resource).resolver()
+    for reference in _references(schema):
+        if not reference.startswith("#"):
+            raise ValueError(f"the reference {reference!r} leaves the schema; put what it means under $defs")
+        try:
+            resolver.lookup(reference)
+        except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
+            raise ValueError(f"the reference {reference!r} leads nowhere") from None
+    if (problem := unsearchable(schema)) is not None:
+        raise ValueError(problem)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Every `$ref` and `$dynamicRef` that stands where a schema stands, and not in data or as a property's name."""
+    for each in subschemas(schema):
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(each.get(keyword), str):
+                yield each[keyword]
 
 
 def linear_validator(

@@ -16,7 +16,9 @@ from ..eventlog.errors import Conflict, LogUnavailable, RunConflict, RunPurged
 from ..eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
 from ..eventlog.names import key_subject, run_subject, shard_in
 from ..eventlog.ports import Log, Subject
-from .journal import DECISIONS_MAX, STALE_READ_S, purged
+from .journal import DECISIONS_MAX
+from .lanes import purged
+from .outages import STALE_READ_S
 from .register import read_register, register_write
 
 

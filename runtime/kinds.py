@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
-from .agent import Agent
-from .ralph.loop import RalphLoop
 from .runnable import Runnable
-from .swarm import Swarm
 
-KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {
-    "agent": Agent.from_config,
-    "ralph": RalphLoop.from_config,
-    "swarm": Swarm.from_config,
-}
-"""By the kind of a run: what makes its runnable from the configuration in `submitted`."""
+KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {}
+"""By the kind of a run: what makes its runnable from the configuration in `submitted`.
+
+The package adds its classes when it is imported: a swarm's configuration holds agents, loops and other swarms, so no
+class can name the others.
+"""
 
 
 def runnable_of_table(table: Mapping[str, Any]) -> Runnable[Any]:

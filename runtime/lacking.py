@@ -30,7 +30,7 @@ from .tools import expose
 from .waking import family_of
 
 if TYPE_CHECKING:
-    from .drive import Host
+    from .host import Host
     from .journal import Journal
     from .registry import Registry
     from .toolport import Tool

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import LateOutcome
 from ..eventlog.ports import Subject
 from .effects import CallTool
 from .functions import Ended
+from .host import Host
 from .journal import Journal
 from .json_values import NotJson, as_json, bounded, sound
 from .secrets import Veil
 from .toolport import ToolFailed, in_a_line
 from .turn import Turn
-
-if TYPE_CHECKING:
-    from .drive import Host
 
 logger = logging.getLogger("foldlog.tool")
 

@@ -15,24 +15,19 @@ from ..eventlog.errors import FoldlogError, LogUnavailable, NotRegistered
 from ..eventlog.events import LaneEntry, Submitted
 from ..eventlog.ports import Lease, Subject, TimerWrite, Write
 from .commands import BelowReady, TimerDue
-from .drive import Driver, Host
+from .drive import Driver
 from .executor import CAPABILITIES
 from .family import see_cancel_through
 from .heart import Heart
-from .journal import (
-    OUTAGE_POLL_S,
-    STALE_READ_S,
-    Journal,
-    at_head_of_lane,
-    join_lane,
-    read_lane,
-    through_outages,
-)
+from .host import Host
+from .journal import Journal
 from .lacking import lacking
+from .lanes import at_head_of_lane, join_lane, read_lane
 from .mourning import mourn
+from .open_run import open_turn
+from .outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
 from .owed import pay_owed, watch_timer
 from .slots import give_up, slots_of
-from .submission import open_turn
 from .waking import until_ready
 
 if TYPE_CHECKING:

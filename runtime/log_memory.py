@@ -14,7 +14,7 @@ from ..eventlog.ports import Log
 from ..projections.history import PastTurn, distinct_calls
 from ..projections.messages import Message
 from .memory import MemoryItem, MemoryKeys, Scope, check_keys
-from .opening import open_run_index
+from .run_index import open_run_index
 from .sessions import read_turn, session_history
 
 if TYPE_CHECKING:

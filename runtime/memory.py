@@ -1,7 +1,7 @@
 """The port to memory: what a run is told of earlier ones.
 
-A backend is found by its name: `log` is built in (`log_memory`), others come from `Registry(memories=...)` or the entry
-point group `foldlog.memory` (a function that is given the log and returns a store).
+A backend is found by its name: in `Registry(memories=...)`, then in the entry point group `foldlog.memory` (a function
+that is given the log and returns a store). foldlog itself installs `log` there (`log_memory`).
 
 A run's memory is that of its agent's configuration. An agent without one remembers the session of the run, unless the
 run was handed `messages` of its own. `metadata["memory"]` overrides both, and the keys that it names say the scope:

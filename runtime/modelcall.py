@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import msgspec
 
 from ..eventlog.errors import FoldlogError, LogUnavailable
 from ..eventlog.ports import DraftPiece
 from ..projections.messages import CallRequest
+from ..projections.run_state import RunState
 from ..projections.tokens import messages_tokens
 from .accounting import Account, account
 from .asking import CIRCUIT_OPEN, RETRIED_ERRORS
@@ -18,7 +19,8 @@ from .breakers import Breaker, provider_breaker
 from .call_time import CallTime
 from .cancelling import is_being_cancelled
 from .commands import ModelCallFailed, ModelReplied
-from .effects import CallModel
+from .effects import CallModel, Effect
+from .host import Outbox
 from .json_values import as_stored, bounded, seconds_of, sound
 from .models import (
     HEARD,
@@ -33,11 +35,7 @@ from .models import (
     cut_reason,
 )
 from .request import model_request
-
-if TYPE_CHECKING:
-    from ..projections.run_state import RunState
-    from .drive import Driver
-    from .rules import Rules
+from .rules import Rules
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 READ_TOKENS_PER_S = 100
@@ -110,7 +108,16 @@ class _Answer:
         return offset
 
 
-async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+class AskingDriver(Outbox, Protocol):
+    """The driver of a run that asks a model. `Driver` is one."""
+
+    @property
+    def broken_off(self) -> dict[Effect, Account | None]:
+        """What the answers took that were cancelled while they arrived."""
+        ...
+
+
+async def call_model(driver: AskingDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
     """Perform one attempt, unless a circuit breaker is open. Never raises but for cancellation."""
     rules = driver.journal.rules
     if rules.breaker is None:
@@ -128,7 +135,7 @@ async def call_model(driver: Driver, effect: CallModel) -> ModelReplied | ModelC
     return outcome
 
 
-async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+async def _call(driver: AskingDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
     """One attempt, whose tokens count also if its answer breaks off."""
     answer = _Answer()
     try:
@@ -144,7 +151,7 @@ async def _call(driver: Driver, effect: CallModel) -> ModelReplied | ModelCallFa
     return msgspec.structs.replace(outcome, usage=used.usage, cost_usd=used.cost_usd)
 
 
-def _used(driver: Driver, answer: _Answer) -> Account | None:
+def _used(driver: AskingDriver, answer: _Answer) -> Account | None:
     """An estimate of what an answer took that broke off; null if nothing had arrived: it may have cost nothing."""
     if answer.request is None or not answer.written():
         return None
@@ -152,7 +159,9 @@ def _used(driver: Driver, answer: _Answer) -> Account | None:
     return account(driver.host.registry, asked, answer.request, Finished(reason=""), answer.written)
 
 
-async def _attempt(driver: Driver, effect: CallModel, answer: _Answer) -> ModelReplied | ModelCallFailed:
+async def _attempt(
+    driver: AskingDriver, effect: CallModel, answer: _Answer
+) -> ModelReplied | ModelCallFailed:
     """Every failure is a command."""
     state, rules = driver.state, driver.journal.rules
     asked = state.model.model or rules.model
@@ -279,14 +288,14 @@ class Patience:
 
 
 async def _receive(
-    driver: Driver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
+    driver: AskingDriver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
 ) -> None:
     limit = CallTime(patience.over_at() - asyncio.get_running_loop().time(), driver.clock)
     await limit.of(_take_all(driver, effect, deltas, answer, limit, patience))
 
 
 async def _take_all(
-    driver: Driver,
+    driver: AskingDriver,
     effect: CallModel,
     deltas: AsyncIterator[Delta],
     answer: _Answer,
@@ -312,7 +321,7 @@ async def _take_all(
 
 
 async def _publish(
-    driver: Driver,
+    driver: AskingDriver,
     effect: CallModel,
     answer: _Answer,
     channel: Channel,

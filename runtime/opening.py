@@ -1,19 +1,14 @@
-"""Opening a log by its URL, and the projections over it."""
+"""Opening a log by its URL."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
-
-if TYPE_CHECKING:
-    from ..projections.projector import RunIndex
 
 MEMORY = "memory://"
 
@@ -54,11 +49,3 @@ async def open_log(
         address, namespace=namespace, name=name, role=role, ack_wait_s=lease_s
     ) as log:
         yield log
-
-
-async def open_run_index(log: Log) -> RunIndex:
-    """The run list and approvals of a namespace, kept in memory for as long as it is open."""
-    from ..projections.projector import RunIndex
-
-    path = os.environ.get("FOLDLOG_PROJECTIONS")
-    return await RunIndex.open(log, Path(path) if path else None)

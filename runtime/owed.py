@@ -8,7 +8,8 @@ import contextlib
 from ..eventlog.ports import Log, Timer, Wakeup
 from .approving import APPROVAL_TIMER
 from .commands import TimerDue
-from .journal import Journal, through_outages
+from .journal import Journal
+from .outages import through_outages
 
 WATCH = "watch"
 

@@ -29,8 +29,7 @@ from ..eventlog.ports import Log
 from . import features
 from .agent import Agent, as_tool, check_clashes
 from .knowledge import KnowledgeStore, NoKnowledge
-from .log_memory import LogMemory
-from .memory import LOG_BACKEND, MemoryFactory, MemoryStore
+from .memory import MemoryFactory, MemoryStore
 from .models import ModelProvider
 from .nearest import unknown
 from .prices import NoPrices, PriceBook
@@ -168,7 +167,7 @@ class Registry:
                     found.append(ConfigProblem(key, f"{key}: {error}"))
         if not any(problem.key in named for problem in found):
             table = config.to_config()
-            lacking = features.problems(self, table, rules_of(table))
+            lacking = features.problems(self.provider, table, rules_of(table))
             found += [ConfigProblem("model", f"model: {problem}") for problem in lacking]
         return found
 
@@ -272,9 +271,7 @@ class Registry:
         installed = _entry_points(MEMORY)
         if backend in installed:
             return cast("MemoryStore", _call(installed[backend], log))
-        if backend == LOG_BACKEND:
-            return LogMemory(log)
-        raise ConfigError(unknown("memory backend", backend, [LOG_BACKEND, *self._memories, *installed]))
+        raise ConfigError(unknown("memory backend", backend, [*self._memories, *installed]))
 
     def _api_url(self, model: str) -> str | None:
         return getattr(self.provider(model)[0], "api_url", None)

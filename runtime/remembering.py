@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -10,11 +10,9 @@ from ..eventlog.events import MemoryHydrated
 from ..projections.history import distinct_calls
 from ..projections.messages import Message
 from ..projections.run_state import RunState
-from .journal import through_outages
+from .host import Host
 from .memory import memory_use
-
-if TYPE_CHECKING:
-    from .drive import Host
+from .outages import through_outages
 
 ITEMS_MAX = 100
 """How many things are remembered at most, unless the agent's `context` says how long a history may be."""

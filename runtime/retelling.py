@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..eventlog.commits import ORIGIN, verified
 from ..eventlog.errors import FoldlogError
 from ..eventlog.events import Custom, Event, McpProgress
+from .host import Outbox
 from .journal import restored
-
-if TYPE_CHECKING:
-    from .drive import Driver
 
 logger = logging.getLogger("foldlog.tool")
 
 
-async def count_others(driver: Driver, call_id: str, told: Mapping[int, Event]) -> int:
+async def count_others(driver: Outbox, call_id: str, told: Mapping[int, Event]) -> int:
     """How many of these events, by their ordinals within the call, are not what the log has there.
 
     It is no error (R21): a log line names the call. 0 where the log cannot be read now.
@@ -43,7 +40,7 @@ async def count_others(driver: Driver, call_id: str, told: Mapping[int, Event]) 
     return len(others)
 
 
-async def _stored(driver: Driver, call_id: str) -> list[Event]:
+async def _stored(driver: Outbox, call_id: str) -> list[Event]:
     """What the call has told, in its order."""
     log, found = driver.host.log, list[Event]()
     async for recorded in verified(log.events.read(driver.journal.subject), ORIGIN):

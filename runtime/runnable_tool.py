@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .context import ToolContext
+from .runnable import Runnable
 from .tools import PythonTool, tool
-
-if TYPE_CHECKING:
-    from .runnable import Runnable
 
 
 def runnable_tool(

@@ -39,12 +39,11 @@ from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
-from . import budgeting, features
+from . import budget_check, features
 from .agent import Agent
 from .answering import check_answer, check_answered, check_pending, given_arguments, given_json
 from .commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
 from .decide import take
-from .drive import Host
 from .durable import DurableExecutor
 from .executor import Executor, require
 from .executors import executor_factory
@@ -54,17 +53,19 @@ from .fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin,
 from .fork_check import ForkCheck
 from .fork_plan import ForkPlan, plan_of
 from .fork_storage import store as store_fork
+from .host import Host
 from .journal import DECISIONS_MAX, Journal, following
 from .json_values import NotJson, as_stored
 from .keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
 from .local import LocalExecutor
 from .memory import memory_use
-from .opening import open_log, open_run_index
+from .opening import open_log
 from .owed import wakeup_for
 from .ralph import RalphLoop
 from .registry import Registry
 from .resume_tokens import new_token, place_of
 from .rules import rules_of
+from .run_index import open_run_index
 from .runnable import Runnable, all_members, is_runnable
 from .sessions import drop_last_turns, runs_before, session_history
 from .slots import calls_in_line, waiting_for
@@ -346,8 +347,8 @@ class Runtime:
             if isinstance(each, Agent):
                 config = each.config.to_config()
                 rules = rules_of(config)
-                features.check(self.registry, config, rules)
-                budgeting.check(self.registry, rules)
+                features.check(self.registry.provider, config, rules)
+                budget_check.check(self.registry, rules)
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)
 

@@ -19,15 +19,9 @@ from ..eventlog.names import lane_subject, run_subject
 from ..eventlog.ports import CommitWrite, Log, Subject
 from ..projections.history import History, PastTurn, TurnState, fold_turn
 from ..projections.run_state import RunState
-from .journal import (
-    DECISIONS_MAX,
-    REFUSALS_MAX,
-    STALE_READ_S,
-    drop_purged_head,
-    purged,
-    read_lane,
-    restored,
-)
+from .journal import DECISIONS_MAX, restored
+from .lanes import drop_purged_head, purged, read_lane
+from .outages import REFUSALS_MAX, STALE_READ_S
 from .register import register_write
 from .submission import check_text, lane_of
 

@@ -13,7 +13,7 @@ whose holders are dead are taken from them, and they are fenced.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..eventlog.commits import Head
 from ..eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable
@@ -25,15 +25,13 @@ from ..projections.run_state import RunState
 from ..projections.slots import Who, next_in_line, stands_in_line, with_taken, with_waiting, without
 from .commands import Claim, PreparationFailed, Release
 from .decide import take
-from .journal import REFUSALS_MAX, STALE_READ_S, Journal, following
+from .journal import Journal, following
+from .outages import REFUSALS_MAX, STALE_READ_S
 from .owed import wakeup_for
 from .register import read_register, register_write
 from .slot_cycles import Search, call_slots_name, calls_that_need, slots_name
 from .turn import Turn
 from .waking import family_of
-
-if TYPE_CHECKING:
-    from .drive import Host
 
 CONFLICTS_MAX = 64
 """How often a change is decided anew: as many other processes were faster."""
@@ -45,6 +43,30 @@ CYCLE_LEASES = 2
 SLOT_TIMER = "slot"
 
 
+class SlotUser(Protocol):
+    """A process that asks for slots. `Host` is one."""
+
+    @property
+    def log(self) -> Log:
+        """Where slots are recorded."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def lease_s(self) -> float:
+        """How long its leases hold."""
+        ...
+
+    @property
+    def slot_locks(self) -> dict[str, asyncio.Lock]:
+        """One for each agent with slots: in one process they are asked for one after the other."""
+        ...
+
+
 class WaitsForItself(Exception):
     """A call gives way: what holds the slot that it needs waits for slots that are held until the call is over."""
 
@@ -53,7 +75,7 @@ Taking = Literal["taken", "waits", "full", "stale"]
 """What became of a wish for a slot; `full`: even the line is as long as it may be."""
 
 
-def slots_of(host: Host, journal: Journal) -> Slots | None:
+def slots_of(host: SlotUser, journal: Journal) -> Slots | None:
     """The slots that a run needs one of; null where nothing is limited.
 
     A run below another of its agent goes with that one's slot: it could wait for itself else.
@@ -96,7 +118,7 @@ async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
     return head, event
 
 
-async def give_up(host: Host, journal: Journal, *, below: bool = False) -> None:
+async def give_up(host: SlotUser, journal: Journal, *, below: bool = False) -> None:
     """The run, which nobody drives now, needs no slot; nor, with `below`, do those of its family that are over."""
     if (slots := slots_of(host, journal)) is not None:
         await slots.give_up()
@@ -110,7 +132,14 @@ class Slots:
     """A run's dealings with the slots of its agent; or those of one of its calls. Raises `LogUnavailable`."""
 
     def __init__(
-        self, host: Host, journal: Journal, name: str, runs_max: int, *, call: str = "", claimed_at: int = 0
+        self,
+        host: SlotUser,
+        journal: Journal,
+        name: str,
+        runs_max: int,
+        *,
+        call: str = "",
+        claimed_at: int = 0,
     ) -> None:
         """`call`: it is for this call, of a run that was claimed at revision `claimed_at`."""
         self._host, self._log, self._journal, self._runs_max = host, host.log, journal, runs_max

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 import pydantic
@@ -20,13 +20,26 @@ from pydantic import Field
 from ..eventlog.errors import AgentConfigError, PayloadTooLarge
 from ..eventlog.events import ToolSpec
 from ..projections.run_state import SPAWN_SELF, RunState
-from .agent import Agent
 from .agent_config import AgentConfig
 from .context import ToolContext
+from .runnable import Runnable
 from .toolport import ChildFailed, Tool, ToolContextPort, ToolFailed
 from .tools import tool
 
 PARALLEL = "parallel_subagents"
+
+
+class Spawning(Protocol):
+    """An agent that starts copies of itself. `Agent` is one."""
+
+    @property
+    def config(self) -> AgentConfig:
+        """Its configuration."""
+        ...
+
+    def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Runnable[Any]:
+        """Return an agent of another configuration with these tools. Raises `AgentConfigError`."""
+        ...
 
 
 class Job(pydantic.BaseModel):
@@ -45,7 +58,7 @@ class Job(pydantic.BaseModel):
     system_prompt: Annotated[str | None, Field(description="its instructions; null: your own")] = None
 
 
-def subagent_tools(agent: Agent[Any], tools: Mapping[str, Tool]) -> dict[str, Tool]:
+def subagent_tools(agent: Spawning, tools: Mapping[str, Tool]) -> dict[str, Tool]:
     """The tools that start sub-agents, as far as the agent's configuration allows; `tools` are its Python tools."""
     config, found = agent.config, dict[str, Tool]()
     if config.allow_self_spawn:
@@ -70,7 +83,7 @@ def subagent_specs(config: AgentConfig) -> list[ToolSpec]:
 class _Parent(NamedTuple):
     """Whose copies are made: an agent, its Python tools, and the MCP servers that its run has besides its own."""
 
-    agent: Agent[Any]
+    agent: Spawning
     tools: Mapping[str, Tool]
     servers: Mapping[str, Any] = MappingProxyType({})
 
@@ -151,7 +164,7 @@ def _parallel_subagents(limit: int) -> Tool:
         parent = _PARENT.get()
         not_safe = {SPAWN_SELF, PARALLEL, *parent.agent.config.hitl_tools}
         changes: dict[str, Any] = {"allow_self_spawn": False, "allow_parallel_subagents": False}
-        children: list[Agent[Any]] = []
+        children: list[Runnable[Any]] = []
         for number, job in enumerate(jobs):
             try:
                 children.append(_copy(parent, job, changes, lambda name: name not in not_safe))
@@ -191,7 +204,7 @@ def _read(output: str, job: Job) -> Any:
 
 def _copy(
     parent: _Parent, job: Job, changes: Mapping[str, Any], allowed: Callable[[str], bool]
-) -> Agent[Any]:
+) -> Runnable[Any]:
     """The child that a job asks for. Raises `ToolFailed` for a tool it may not have or a wrong schema."""
     agent, tools, config = parent.agent, parent.tools, parent.agent.config
     names = [name for name in tools if allowed(name)]

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ..eventlog.errors import ConfigError, PayloadTooLarge
-from ..eventlog.events import ParentLink, Status, Submitted
+from ..eventlog.events import ParentLink, Submitted
 from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.messages import canonical_json, parse_messages, sha256_hex
 from . import lineage
 from .json_values import as_stored
-from .rules import RULES_NOW, rules_of_run
-from .turn import Turn
-
-if TYPE_CHECKING:
-    from .journal import Journal
-    from .runnable import Runnable
-
+from .rules import RULES_NOW
+from .runnable import Runnable
 
 CHILD = "child"
 """The executor of a run within a call of its parent: who drives the parent drives it, and nobody else (W19)."""
@@ -115,18 +110,3 @@ def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
     if result != value:
         raise ConfigError(f"{what} must hold JSON values only: it changes when it is stored")
     return result
-
-
-def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
-    """The turn that opens a run in an empty journal: submitted, then `status(starting)`."""
-    now = journal.log.clock.now()
-    state = journal.state
-    state.run, state.root, state.path, state.submitted_at = (
-        journal.subject.id,
-        journal.subject.root,
-        path,
-        now,
-    )
-    turn = Turn(state, rules_of_run(submitted), now)
-    turn.add(submitted, Status(status="starting"))
-    return turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,15 +16,18 @@ from .breakers import Breaker, Refused, tool_breaker
 from .call_time import CallTime
 from .calls import idempotency_key
 from .cancelling import is_being_cancelled
+from .children import CallChildren, ChildRuns
 from .commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .context import ArtifactRef, CallFacts, ToolContext
 from .effects import CallTool
 from .evidence import of_result
 from .functions import THREADS, Threads
 from .json_values import NotJson, as_json, bounded, seconds_of, sound
+from .late import Late
 from .planning import NOT_AVAILABLE
 from .postconditions import verdict
 from .retelling import count_others
+from .runnable import Runnable
 from .secrets import Veil
 from .toolport import (
     Asked,
@@ -38,17 +41,26 @@ from .toolport import (
     unencodable,
 )
 from .tools import PythonTool
-from .verifying import doubted, verified
-
-if TYPE_CHECKING:
-    from .children import CallChildren
-    from .drive import Driver
-    from .runnable import Runnable
+from .verifying import ToolDriver, doubted, verified
 
 logger = logging.getLogger("foldlog.tool")
 
 
-async def call_tool(driver: Driver, effect: CallTool, call: CallState) -> ToolReturned | ToolAsked:
+class CallingDriver(ToolDriver, Protocol):
+    """The driver of a run whose tools are called. `Driver` is one."""
+
+    @property
+    def children(self) -> ChildRuns:
+        """The children of the run."""
+        ...
+
+    @property
+    def late(self) -> Late:
+        """The calls that were given up while a thread of theirs goes on."""
+        ...
+
+
+async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) -> ToolReturned | ToolAsked:
     """Perform one attempt. Never raises but for cancellation: every failure is a command."""
     clock, spec = driver.clock, driver.state.tools[call.name]
     veil = Veil(driver.host.registry.secrets, call.name)
@@ -154,7 +166,7 @@ def _status_of(failure: ToolFailed) -> ToolStatus:
 
 
 async def _called(
-    driver: Driver, name: str, arguments: Mapping[str, Any], context: ToolContext, veil: Veil
+    driver: CallingDriver, name: str, arguments: Mapping[str, Any], context: ToolContext, veil: Veil
 ) -> Any:
     tool = (driver.tools_at_hand or await driver.tools()).get(name)
     if tool is None:
@@ -185,7 +197,7 @@ def _result(result: Any) -> Any:
         return sound(repr(result))
 
 
-def tool_breaker_of(driver: Driver, call: CallState) -> Breaker | None:
+def tool_breaker_of(driver: CallingDriver, call: CallState) -> Breaker | None:
     """The circuit breaker of the call's tool; null for an agent without."""
     rules = driver.journal.rules.breaker
     if rules is None:
@@ -232,7 +244,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _context(
-    driver: Driver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
+    driver: CallingDriver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
 ) -> ToolContext:
     """`again` gets the events that the attempt emits and that are stored already, by their ordinals."""
     state, attempt = driver.state, _Attempt(driver, effect, call, veil, again)
@@ -277,7 +289,7 @@ class _Attempt:
     )
 
     def __init__(
-        self, driver: Driver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
+        self, driver: CallingDriver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
     ) -> None:
         self._driver, self._step, self._call_id, self._veil = driver, effect.step, call.id, veil
         self._loop = asyncio.get_running_loop()

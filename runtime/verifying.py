@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -24,23 +24,34 @@ from .commands import ToolReturned
 from .context import CallFacts, ToolContext
 from .effects import VerifyCall
 from .evidence import Evidence, FileSeen
-from .journal import through_outages
+from .host import Outbox
 from .json_values import bounded
+from .outages import through_outages
 from .postconditions import MISSING, PROBE_FAILED, Report, filled, problem, told, unjudged, verdict
+from .runnable import Runnable
 from .secrets import Veil
-from .toolport import ToolFailed, in_a_line
+from .toolport import Tool, ToolFailed, in_a_line
 from .verified_tool import Verifiable, with_defaults
-
-if TYPE_CHECKING:
-    from .drive import Driver
-    from .runnable import Runnable
 
 logger = logging.getLogger("foldlog.tool")
 PROBING = "not available to a probe"
 
 
+class ToolDriver(Outbox, Protocol):
+    """The driver of a run that has tools. `Driver` is one."""
+
+    @property
+    def tools_at_hand(self) -> Mapping[str, Tool] | None:
+        """The run's tools, if nothing has to be waited for."""
+        ...
+
+    async def tools(self) -> Mapping[str, Tool]:
+        """Return the run's tools by name, those of its servers included. Raises `FoldlogError`."""
+        ...
+
+
 async def verified(
-    driver: Driver, call: CallState, veil: Veil, own: Evidence, returned: ToolReturned
+    driver: ToolDriver, call: CallState, veil: Veil, own: Evidence, returned: ToolReturned
 ) -> ToolReturned:
     """What became of an attempt that returned; `own` is the evidence that it gave. Raises nothing but cancellation.
 
@@ -61,7 +72,7 @@ async def verified(
     )
 
 
-async def verify_call(driver: Driver, effect: VerifyCall, call: CallState) -> ToolReturned:
+async def verify_call(driver: ToolDriver, effect: VerifyCall, call: CallState) -> ToolReturned:
     """What became of an attempt whose outcome is lost. Raises nothing but cancellation."""
     veil, begun = Veil(driver.host.registry.secrets, call.name), driver.clock.now()
     report, seen, evidence = await _looked(driver, call, veil)
@@ -82,7 +93,7 @@ async def verify_call(driver: Driver, effect: VerifyCall, call: CallState) -> To
 
 
 async def doubted(
-    driver: Driver, call: CallState, veil: Veil, returned: ToolReturned, *, at_work: bool
+    driver: ToolDriver, call: CallState, veil: Veil, returned: ToolReturned, *, at_work: bool
 ) -> ToolReturned:
     """What became of an attempt that ended in doubt: its postcondition says so, else it stays in doubt.
 
@@ -105,7 +116,7 @@ async def doubted(
 
 
 async def _looked(
-    driver: Driver, call: CallState, veil: Veil
+    driver: ToolDriver, call: CallState, veil: Veil
 ) -> tuple[Report, Evidence | None, tuple[dict[str, Any], ...]]:
     """The report about an attempt that left nothing to judge by, what was seen, and the artifacts that hold it."""
     context = _probing(driver, call, veil)
@@ -127,7 +138,7 @@ def _result(report: Report, seen: Evidence | None) -> Any:
 
 
 async def _check(
-    driver: Driver, call: CallState, veil: Veil, context: ToolContext, own: Evidence | None
+    driver: ToolDriver, call: CallState, veil: Veil, context: ToolContext, own: Evidence | None
 ) -> tuple[Report, Evidence | None]:
     """The report about an attempt, without secrets; `context` gets the evidence. No report where none is recorded."""
     spec = driver.state.tools[call.name]
@@ -152,7 +163,7 @@ async def _check(
     return cast("Report", veil.hide([dict(finding) for finding in verification.report])), seen
 
 
-def _unseen(driver: Driver, call: CallState, why: str, veil: Veil) -> Report:
+def _unseen(driver: ToolDriver, call: CallState, why: str, veil: Veil) -> Report:
     spec = driver.state.tools[call.name]
     arguments = with_defaults(spec, effective_arguments(driver.state, call))
     return unjudged(
@@ -188,7 +199,7 @@ def _file(file: FileSeen) -> Mapping[str, Any]:
     return facts | ({"problem": file.problem} if file.problem else {})
 
 
-def _probing(driver: Driver, call: CallState, veil: Veil) -> ToolContext:
+def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
     """The context of a probe: it may look, and nobody sees it look."""
     state = driver.state
     facts = CallFacts(

@@ -17,7 +17,8 @@ from ..eventlog.errors import LogUnavailable
 from ..eventlog.ports import Family
 from ..projections.fold import fold_commit
 from .commands import BelowReady, TimerDue
-from .journal import REFUSALS_MAX, STALE_READ_S, Journal, restored, through_outages
+from .journal import Journal, restored
+from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
 from .owed import news_or_timer, owed_timers, pay_owed
 from .waiting import is_parked_on_child
 

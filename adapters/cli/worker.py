@@ -59,7 +59,7 @@ async def _work(
 
     from ...eventlog.names import check_name
     from ...runtime import Worker
-    from ...runtime.drive import Host
+    from ...runtime.host import Host
     from ...runtime.opening import open_log
     from ...runtime.snapshots import snapshot_setting
     from .loading import load_registry

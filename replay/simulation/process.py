@@ -15,7 +15,7 @@ from ...eventlog.errors import AppendUnsure, FoldlogError
 from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.ports import CommitWrite, EventLog, Log, Selector, Stored, Subject, Write
 from ...runtime import RunHandle, Runtime, Worker
-from ...runtime.drive import Host
+from ...runtime.host import Host
 from ...runtime.runnable import Runnable
 from .injected import Injected
 from .loop import OWNER, simulated_loop

@@ -21,7 +21,7 @@ from typing import overload
 import msgspec
 
 from ...runtime import postcondition
-from ...runtime.family import BATCH_RUNS_MAX
+from ...runtime.open_family import BATCH_RUNS_MAX
 from ...runtime.ralph import RalphLoop, Stop
 from ...runtime.swarm import Swarm
 from .cast import (

@@ -21,9 +21,9 @@ from ...eventlog.memory.snapshots import MemorySnapshots
 from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
 from ...runtime import Agent, Registry, Runtime
-from ...runtime.drive import Host
 from ...runtime.evidence import Evidence
 from ...runtime.functions import INLINE
+from ...runtime.host import Host
 from ...runtime.models import Delta, ModelProvider, ModelRequest
 from ...runtime.prices import PriceBook
 from ...runtime.runnable import Runnable

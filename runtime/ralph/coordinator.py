@@ -12,7 +12,7 @@ from ...projections.run_state import NodeState, RunState
 from ..effects import Evaluate, RunNode
 from ..rules import WRITTEN_MEANS, keeps
 from ..turn import Turn
-from .loop import REFLECT, RalphConfig, Reflection, Scored, read_config
+from .config import REFLECT, LoopRules, Reflection, Scored
 from .stop import Iteration, StopType, stop_after
 
 
@@ -26,7 +26,7 @@ class RalphCoordinator:
             return []
         node = _node(state, number)
         if node is None or node.status is None:
-            name = _member(config)
+            name = config.member
             text = _input(state, config)
             return [RunNode(name=name, ordinal=number - 1, input=text, first=number == 1)]
         if node.status == "cancelled":
@@ -55,7 +55,7 @@ class RalphCoordinator:
         elif node.status == "error" or not _unscored(state, config):
             self._judge(turn, config, node)
 
-    def _judge(self, turn: Turn, config: RalphConfig, node: NodeState) -> None:
+    def _judge(self, turn: Turn, config: LoopRules, node: NodeState) -> None:
         state, number = turn.state, len(turn.state.iterations)
         problem = _problem(state, config)
         if problem is not None:
@@ -104,17 +104,13 @@ def _end(turn: Turn, stop_type: StopType, reason: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _read(config: bytes) -> RalphConfig:
-    return read_config(msgspec.json.decode(config))
+def _read(config: bytes) -> LoopRules:
+    return msgspec.json.decode(config, type=LoopRules)
 
 
-def _config(state: RunState) -> RalphConfig:
+def _config(state: RunState) -> LoopRules:
     assert state.submitted is not None  # noqa: S101 - a coordinator is asked about stored runs only
     return _read(msgspec.json.encode(state.submitted.config))
-
-
-def _member(config: RalphConfig) -> str:
-    return str(config.runnable.config["name"])
 
 
 def _own_input(state: RunState) -> str:
@@ -131,30 +127,30 @@ def _completed(state: RunState) -> int:
     return sum(1 for each in state.iterations if each.status == "completed")
 
 
-def _unscored(state: RunState, config: RalphConfig) -> list[str]:
+def _unscored(state: RunState, config: LoopRules) -> list[str]:
     done = _completed(state)
     return [name for name in config.scorers if len(state.evaluations.get(name, ())) <= done]
 
 
-def _scores(state: RunState, config: RalphConfig) -> dict[str, float]:
+def _scores(state: RunState, config: LoopRules) -> dict[str, float]:
     """The scores of the open iteration, in the order of the scorers."""
     done = _completed(state)
     return {name: float(state.evaluations[name][done].value or 0.0) for name in config.scorers}
 
 
-def _reflects(state: RunState, config: RalphConfig) -> bool:
+def _reflects(state: RunState, config: LoopRules) -> bool:
     """Whether a reflection on the open iteration is due: there is a function, the loop goes on, nothing is stored."""
     stored = len(state.evaluations.get(REFLECT, ()))
     due = config.reflects and stored < len(state.iterations)
     return due and _stop(state, config) is None
 
 
-def _stop(state: RunState, config: RalphConfig) -> tuple[StopType, str] | None:
+def _stop(state: RunState, config: LoopRules) -> tuple[StopType, str] | None:
     as_written = keeps(state.submitted, WRITTEN_MEANS)
     return stop_after(config.stop, _iterations(state, config), as_written=as_written)
 
 
-def _problem(state: RunState, config: RalphConfig) -> str | None:
+def _problem(state: RunState, config: LoopRules) -> str | None:
     """The failure of a function that was asked about the open iteration."""
     node = _node(state, len(state.iterations))
     if node is not None and node.status == "completed":
@@ -168,7 +164,7 @@ def _problem(state: RunState, config: RalphConfig) -> str | None:
     return None
 
 
-def _iterations(state: RunState, config: RalphConfig) -> list[Iteration]:
+def _iterations(state: RunState, config: LoopRules) -> list[Iteration]:
     """All iterations up to the open one, whose run is over and scored."""
     result: list[Iteration] = []
     for known, node in zip(state.iterations, state.nodes, strict=False):
@@ -195,7 +191,7 @@ def _last_output(state: RunState) -> str | None:
     return completed[-1].output if completed else None
 
 
-def _reflection(state: RunState, config: RalphConfig, node: NodeState) -> Evaluate:
+def _reflection(state: RunState, config: LoopRules, node: NodeState) -> Evaluate:
     failed = node.status != "completed"
     error = node.returned.error if failed and node.returned is not None else ""
     reflection = Reflection(
@@ -209,7 +205,7 @@ def _reflection(state: RunState, config: RalphConfig, node: NodeState) -> Evalua
     return Evaluate(name=REFLECT, ordinal=len(state.iterations) - 1, argument=argument)
 
 
-def _input(state: RunState, config: RalphConfig) -> str:
+def _input(state: RunState, config: LoopRules) -> str:
     """The open iteration's input: the loop's own, plus what the one before it taught."""
     number = len(state.iterations)
     own = _own_input(state)

@@ -11,80 +11,26 @@ from decimal import Decimal
 from math import isfinite
 from numbers import Real
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import msgspec
-import pydantic
-from pydantic import ConfigDict, StrictBool, StrictStr
 
 from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..agent import Agent
-from ..agent_config import JsonObject, Name, config_digest, explain, problems_of, within
+from ..agent_config import config_digest, within
 from ..functions import call_function
 from ..rules import rules_of
 from ..runnable import Runnable, all_members, is_runnable
 from ..runnable_tool import runnable_tool
 from ..tools import PythonTool
-from .stop import Stop
-
-REFLECT = "reflect"
-"""The name under which the function that reflects is called and stored."""
-
-
-class Scored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scorer gets: the loop's own input, the iteration (1, 2, ...) and its output."""
-
-    input: str
-    iteration: int
-    output: str
-
-
-class Reflection(msgspec.Struct, frozen=True, kw_only=True):
-    """What the function that reflects gets: as a scorer, with the scores. A failed iteration's output is its error."""
-
-    input: str
-    iteration: int
-    output: str
-    scores: dict[str, float] = {}
-    error: str = ""
-
+from .config import REFLECT, Reflection, Scored
+from .loop_config import RalphConfig, Stop, read_config
 
 Scorer = Callable[[Scored], float | Decimal | Awaitable[float | Decimal]]
 """How good an output is; more is better. Usually 0 to 1. A truth value is 0 or 1."""
 
 Reflect = Callable[[Reflection], str | Awaitable[str]]
 """What the next iteration is told besides the loop's own input."""
-
-
-class MemberConfig(pydantic.BaseModel):
-    """The repeated runnable as stored: its kind and its own configuration."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: StrictStr
-    config: JsonObject
-
-
-class RalphConfig(pydantic.BaseModel):
-    """The stored form of a loop. `scorers` and `reflects` say which functions there are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Name
-    kind: Literal["ralph"] = "ralph"
-    runnable: MemberConfig
-    scorers: tuple[Annotated[StrictStr, pydantic.Field(pattern="^[A-Za-z_][A-Za-z0-9_-]{0,63}$")], ...] = ()
-    reflects: StrictBool = False
-    stop: Stop = Stop()
-
-    @pydantic.model_validator(mode="after")
-    def _ends(self) -> Self:
-        stop = self.stop
-        if stop.score_threshold and not self.scorers:
-            raise ValueError("stop: score_threshold: there are no scorers, so it is never met")
-        if not any(stop.model_dump().values()):
-            raise ValueError("stop: every condition is off, so the loop never ends")
-        return self
 
 
 class RalphLoop:
@@ -242,19 +188,6 @@ class RalphLoop:
             if isinstance(value, (Real, Decimal)) and isfinite(score := float(value)):
                 return score
         raise ConfigError(f"scorer {name!r} of loop {self.name!r} returned {told}, not a finite number")
-
-
-def read_config(data: Mapping[str, Any]) -> RalphConfig:
-    """The configuration in `data`. Raises `AgentConfigError` that names each wrong key."""
-    if not isinstance(data, Mapping):
-        raise AgentConfigError(f"a loop is configured by a table, not {data!r:.60}")
-    try:
-        return RalphConfig.model_validate(dict(data))
-    except pydantic.ValidationError as error:
-        problems = problems_of(error, RalphConfig)
-        raise AgentConfigError(explain(error, data, RalphConfig, "loop"), problems) from None
-    except AgentConfigError as error:
-        raise AgentConfigError(f"loop {data.get('name')!r}: {error}", error.problems) from None
 
 
 def _read(config: RalphConfig) -> Runnable[Any]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Literal
 
 import msgspec
-import pydantic
-from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
-from ...eventlog.errors import AgentConfigError
-from ..agent_config import Text, explain, problems_of, within
+from .config import StopConditions
 
 StopType = Literal[
     "completion",
@@ -24,32 +21,6 @@ StopType = Literal[
     "user_interrupted",
     "system_error",
 ]
-
-
-class Stop(pydantic.BaseModel):
-    """What ends a loop, asked after each iteration in this order; 0 (or an empty text) is off."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    completion: Text = ""
-    """A text that the output contains when the work is done."""
-    max_iterations: Annotated[StrictInt, Field(ge=0)] = 10
-    timeout_s: Annotated[StrictFloat, Field(ge=0)] = 0.0
-    """From the start of the first iteration to the end of the latest; an iteration is not cut short."""
-    max_cost_usd: Annotated[Decimal, Field(ge=0)] = Decimal(0)
-    """What all iterations cost together; those whose cost nobody knows count as nothing."""
-    max_consecutive_failures: Annotated[StrictInt, Field(ge=0)] = 3
-    score_threshold: Annotated[StrictFloat, Field(ge=0)] = 0.0
-    """The mean of an iteration's scores."""
-
-    @pydantic.model_validator(mode="wrap")
-    @classmethod
-    def _errors_are_ours(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return handler(data)
-        except pydantic.ValidationError as error:
-            told = AgentConfigError(explain(error, data, Stop), problems_of(error, Stop))
-            raise within("stop", told) from None
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +35,7 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stop_after(
-    stop: Stop, iterations: list[Iteration], *, as_written: bool = True
+    stop: StopConditions, iterations: list[Iteration], *, as_written: bool = True
 ) -> tuple[StopType, str] | None:
     """The first condition that the iterations so far meet, with its reason in words; null: go on.
 

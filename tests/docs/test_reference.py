@@ -33,8 +33,7 @@ from foldlog.runtime.agent_config import (
 )
 from foldlog.runtime.executor import CAPABILITIES
 from foldlog.runtime.mcp_servers import HttpServer, StdioServer
-from foldlog.runtime.ralph.loop import RalphConfig
-from foldlog.runtime.ralph.stop import Stop
+from foldlog.runtime.ralph.loop_config import RalphConfig, Stop
 from foldlog.runtime.swarm import SwarmConfig
 
 from tests.docs.markdown import ROOT, prose

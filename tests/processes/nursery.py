@@ -17,7 +17,7 @@ from typing import Any
 from foldlog.eventlog import CommitWrite, Delivery, Log, Write
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Runtime, Worker
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.snapshots import snapshot_setting
 
 from tests.processes import workshop

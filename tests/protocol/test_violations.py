@@ -34,7 +34,8 @@ from foldlog.runtime.children import ChildRuns
 from foldlog.runtime.drive import Driver
 from foldlog.runtime.durable import DurableExecutor, Worker
 from foldlog.runtime.journal import Journal
-from foldlog.runtime.submission import CHILD, open_turn, submitted_event
+from foldlog.runtime.open_run import open_turn
+from foldlog.runtime.submission import CHILD, submitted_event
 
 from tests.protocol.steer import Steer
 
@@ -642,7 +643,7 @@ async def spurious_wakeup_in_a_lane(world: World) -> None:
 
 
 def root_only(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(family, "_open_below", lambda journals, run: [journals[run]])
+    patch.setattr(family, "open_from", lambda members, run: [members[run]])
 
 
 @row("19a", "cancel root only", "W23", "P7", root_only)
@@ -656,15 +657,15 @@ async def family_cancelled(world: World) -> None:
 
 
 def enumerated_once(patch: pytest.MonkeyPatch) -> None:
-    real = family._open_family
+    real = family.open_family
     first: dict[str, set[str]] = {}
 
-    async def load(log: Any, named: Journal) -> dict[str, Journal]:
-        journals = await real(log, named)
+    async def read(named: Journal, load: Any) -> dict[str, Journal]:
+        journals = await real(named, load)
         known = first.setdefault(named.subject.id, set(journals))
         return {run: journal for run, journal in journals.items() if run in known}
 
-    patch.setattr(family, "_open_family", load)
+    patch.setattr(family, "open_family", read)
 
 
 @row("19b", "cancel enumerates once", "W7, W23", "P7", enumerated_once)

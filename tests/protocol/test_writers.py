@@ -15,9 +15,11 @@ from foldlog.eventlog.ports import Subject
 from foldlog.replay import check_trace, load_trace
 from foldlog.replay.simulation.cast import Model, Reply
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
-from foldlog.runtime.drive import Driver, Host
+from foldlog.runtime.drive import Driver
+from foldlog.runtime.host import Host
 from foldlog.runtime.journal import Journal
-from foldlog.runtime.submission import open_turn, submitted_event
+from foldlog.runtime.open_run import open_turn
+from foldlog.runtime.submission import submitted_event
 
 WRITERS, MESSAGES = 8, 5
 

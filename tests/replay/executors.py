@@ -16,11 +16,12 @@ from foldlog.eventlog.ports import Subject
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import CAPABILITIES, Agent
 from foldlog.runtime.commands import Command, ToolEmitted, ToolReturned
-from foldlog.runtime.drive import Driver, Host
+from foldlog.runtime.drive import Driver
 from foldlog.runtime.effects import CallTool
 from foldlog.runtime.heart import Heart
+from foldlog.runtime.host import Host
 from foldlog.runtime.journal import Journal
-from foldlog.runtime.submission import open_turn
+from foldlog.runtime.open_run import open_turn
 from foldlog.runtime.turn import Turn
 
 

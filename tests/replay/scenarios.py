@@ -31,7 +31,7 @@ from foldlog.runtime import (
 )
 from foldlog.runtime.commands import Claim
 from foldlog.runtime.decide import advance, take
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.knowledge import KnowledgeItem
 from foldlog.runtime.models import (

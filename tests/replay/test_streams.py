@@ -11,7 +11,7 @@ from foldlog.eventlog import Event, MemoryLog, Text
 from foldlog.eventlog.events import TextReset
 from foldlog.replay import canonical, load_trace
 from foldlog.runtime import Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, Worker, tool
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.ralph import Stop
 
 pytestmark = pytest.mark.anyio

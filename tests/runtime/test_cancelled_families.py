@@ -17,7 +17,7 @@ from foldlog.eventlog import (
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import CommitWrite, Family, Write
-from foldlog.runtime import Agent, RunHandle, ToolContext, family, tool
+from foldlog.runtime import Agent, RunHandle, ToolContext, family, open_family, tool
 
 from .conftest import Place, call, calls, says
 
@@ -67,7 +67,7 @@ class Crowd:
         self.outer = Agent("outer", model=script(calls(call("gather")), says("done")), tools=[gather])
 
     async def start(self, place: Place, *, batch: int = 2) -> RunHandle[str]:
-        family.BATCH_RUNS_MAX.set(batch)
+        open_family.BATCH_RUNS_MAX.set(batch)
         await place.open(self.outer, self.inner)
         run = await place.start(self.outer)
         await self.all_in.wait()
@@ -163,7 +163,7 @@ async def test_a_worker_that_is_woken_finishes_the_cancel_of_a_family_that_reste
         "inner", model=script(calls(call("deploy")), says("x")), tools=[deploy], hitl_tools=["deploy"]
     )
     outer = Agent("outer", model=script(calls(call("gather")), says("done")), tools=[gather])
-    family.BATCH_RUNS_MAX.set(2)
+    open_family.BATCH_RUNS_MAX.set(2)
     await durable.open(outer, inner, workers=0)
     worker = await durable.add_worker("w", park_after_s=0.05)
     run = await durable.start(outer)

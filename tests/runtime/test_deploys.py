@@ -12,7 +12,7 @@ from foldlog.eventlog import Claimed, LeftToOthers, NotRegistered, decode
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, durable, tool
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.ralph import RalphLoop, Stop
 from foldlog.runtime.runnable import Runnable
 from foldlog.runtime.swarm import Swarm

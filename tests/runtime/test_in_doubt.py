@@ -303,11 +303,11 @@ async def test_a_thread_that_is_out_of_time_is_asked_about_and_told_when_it_ends
     def look() -> Evidence:
         return Evidence(data={"state": "open"})  # not yet: the thread is still at work
 
-    agent = payer(script, postcondition(PAID, probe=look)(thread.tool(timeout_s=0.05)))
+    agent = payer(script, postcondition(PAID, probe=look)(thread.tool(timeout_s=0.5)))
     await place.open(agent)
     run = await place.start(agent)
     request = await asked(run)
-    assert request.reason.startswith("timed out after 0.05 s; the postcondition does not hold")
+    assert request.reason.startswith("timed out after 0.5 s; the postcondition does not hold")
     thread.gate.set()
     assert await late_outcomes(place, run, 1) == [("success", "paid 7")]
     await run.resolve(request.approval_id, "approved", outcome="succeeded", result="paid 7")

@@ -15,7 +15,7 @@ from foldlog.projections.run_state import RunState
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.replay.simulation.loop import SimulatedClock, run_simulated
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, Worker, tool
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.journal import Journal
 
 from tests.replay.scenarios import ShiftedClock

@@ -9,7 +9,7 @@ import pytest
 from foldlog.eventlog import ApprovalRequested, MemoryLog, ToolResult, decode
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Registry, Runtime, Worker, drive, durable, local, tool
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 
 from tests.runtime.conftest import HeldTool, call, calls, says
 

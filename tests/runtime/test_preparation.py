@@ -14,7 +14,7 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
 from foldlog.runtime.agent_config import config_digest
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.knowledge import KnowledgeItem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

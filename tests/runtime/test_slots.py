@@ -11,7 +11,7 @@ from foldlog.eventlog import Error, Event, RunCancelled
 from foldlog.eventlog.names import slots_subject
 from foldlog.projections.pending import PendingSlot
 from foldlog.runtime import Agent, RunHandle, tool
-from foldlog.runtime.drive import Host
+from foldlog.runtime.host import Host
 from foldlog.runtime.journal import Journal, following
 from foldlog.runtime.slot_cycles import slots_name
 from foldlog.runtime.slots import slots_of

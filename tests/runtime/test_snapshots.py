@@ -25,8 +25,8 @@ from foldlog.projections.fold import fold_commit
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import FOLD, decode_state, encode_state
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
-from foldlog.runtime.drive import Host
 from foldlog.runtime.family import cancel_family
+from foldlog.runtime.host import Host
 from foldlog.runtime.journal import Journal
 from foldlog.runtime.snapshots import SNAPSHOT_EVENTS as DEFAULT_EVENTS
 

@@ -15,8 +15,7 @@ from foldlog.runtime import Agent, RalphLoop, Registry, Swarm
 from foldlog.runtime.agent_config import AgentConfig, ContextConfig, PolicyConfig, PolicyRuleConfig
 from foldlog.runtime.config_schemas import schema_of
 from foldlog.runtime.kinds import KINDS, runnable_of_table
-from foldlog.runtime.ralph.loop import RalphConfig
-from foldlog.runtime.ralph.stop import Stop
+from foldlog.runtime.ralph.loop_config import RalphConfig, Stop
 from foldlog.runtime.runnable import all_members
 from foldlog.runtime.swarm import SwarmConfig
 from hypothesis import HealthCheck, given, settings

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from foldlog.runtime.ralph.stop import Iteration, Stop, stop_after
+from foldlog.runtime.ralph.config import StopConditions
+from foldlog.runtime.ralph.loop_config import Stop
+from foldlog.runtime.ralph.stop import Iteration, stop_after
 
 OFF = Stop(max_iterations=0, max_consecutive_failures=0)
 GOOD = Iteration(
@@ -15,6 +18,11 @@ GOOD = Iteration(
     ended_at=13.0,
 )
 BAD = Iteration(failed=True, output="", cost_usd=None, started_at=13.0, ended_at=14.0)
+
+
+def stored(stop: Stop) -> StopConditions:
+    """As the log has them."""
+    return msgspec.convert(stop.model_dump(mode="json"), StopConditions)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_a_condition_holds_from_its_number_on(
     stop: Stop | dict[str, object], iterations: list[Iteration], found: str | None
 ) -> None:
     asked = stop if isinstance(stop, Stop) else Stop.model_validate({**OFF.model_dump(), **stop})
-    answer = stop_after(asked, iterations)
+    answer = stop_after(stored(asked), iterations)
     assert (answer[0] if answer is not None else None) == found
 
 
@@ -54,15 +62,15 @@ def test_a_mean_is_that_of_the_scores_as_they_are_written(
 ) -> None:
     stop = Stop(score_threshold=threshold)
     scored = Iteration(failed=False, output="", scores={str(n): score for n, score in enumerate(scores)})
-    found = stop_after(stop, [scored])
+    found = stop_after(stored(stop), [scored])
     assert found is not None
     assert found[0] == "score_threshold"
-    assert stop_after(Stop(score_threshold=threshold * (1 + 1e-9)), [scored]) is None
+    assert stop_after(stored(Stop(score_threshold=threshold * (1 + 1e-9))), [scored]) is None
 
 
 def test_a_loop_of_an_earlier_release_is_judged_as_it_was() -> None:
     scored = Iteration(failed=False, output="", scores=dict.fromkeys("abc", 0.7))
-    assert stop_after(Stop(score_threshold=0.7), [scored], as_written=False) is None
+    assert stop_after(stored(Stop(score_threshold=0.7)), [scored], as_written=False) is None
 
 
 def test_the_first_condition_that_holds_is_the_one_that_is_told() -> None:
@@ -76,6 +84,6 @@ def test_the_first_condition_that_holds_is_the_one_that_is_told() -> None:
     held: dict[str, object] = OFF.model_dump()
     for name in reversed(conditions):
         held |= conditions[name]
-        answer = stop_after(Stop.model_validate(held), [GOOD])
+        answer = stop_after(stored(Stop.model_validate(held)), [GOOD])
         assert answer is not None
         assert answer[0] == name
