@@ -15,9 +15,9 @@ import msgspec
 
 from ..eventlog.errors import ConfigError
 from ..projections.messages import sha256_hex
-from ..runtime.arguments import value_problem
-from ..runtime.evidence import Assertion, Evidence, Failed
-from ..runtime.json_schema import check_output_schema
+from ..runtime.ports.evidence import Assertion, Evidence, Failed
+from ..runtime.ports.json_schema import check_output_schema
+from ..runtime.ports.schema_problems import value_problem
 
 AssertionT = TypeVar("AssertionT", bound="_Assertion")
 _NO_FILES: Mapping[str, bool] = MappingProxyType({})

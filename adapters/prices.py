@@ -47,7 +47,7 @@ class PriceTable(StrictTable):
 
 
 class ModelPrices:
-    """The price book of a project (`foldlog.runtime.prices.PriceBook`).
+    """The price book of a project (`foldlog.runtime.ports.prices.PriceBook`).
 
     Raises `ConfigError` that names the file, the table and the key when a price is written wrongly.
     """

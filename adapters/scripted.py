@@ -27,7 +27,7 @@ from ..eventlog.clock import Clock, SystemClock
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import TokenUsage
 from ..eventlog.files import read_bounded
-from ..runtime.models import (
+from ..runtime.ports.models import (
     CallDelta,
     Delta,
     Finished,
@@ -170,7 +170,7 @@ Script = tuple[Scene, ...]
 
 
 class ScriptedProvider:
-    """Answers from files (`foldlog.runtime.models.ModelProvider`).
+    """Answers from files (`foldlog.runtime.ports.models.ModelProvider`).
 
     Relative names start at `FOLDLOG_SCRIPT_DIR`, or else at the working directory. A changed file is read again.
     """

@@ -11,7 +11,7 @@ import msgspec
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.files import read_bounded
-from ..runtime.toolport import ToolFailed
+from ..runtime.ports.tools import ToolFailed
 
 FILE_BYTES_MAX = 1 << 20
 COMMAND_TIMEOUT_S = 10.0

@@ -25,7 +25,7 @@ ENCODINGS = {
 
 
 class TiktokenCounter:
-    """Counts as OpenAI does (`foldlog.runtime.tokens.TokenCounter`); special tokens are plain text to it."""
+    """Counts as OpenAI does (`foldlog.runtime.ports.tokens.TokenCounter`); special tokens are plain text to it."""
 
     source: TokenSource = "tiktoken"
 

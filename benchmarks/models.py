@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import msgspec
 from foldlog.runtime import Agent, Registry
-from foldlog.runtime.models import (
+from foldlog.runtime.ports.models import (
     Delta,
     Finished,
     ModelProvider,

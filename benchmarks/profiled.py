@@ -20,7 +20,7 @@ import memray
 import msgspec
 import uvloop
 from foldlog.runtime import Worker
-from foldlog.runtime.host import Host
+from foldlog.runtime.driving.host import Host
 from foldlog.runtime.opening import open_log
 
 from .workload import registry_of

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from foldlog.eventlog import TokenUsage
 from foldlog.runtime import Agent, Registry, tool
-from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
 
 from . import script
 

@@ -1,5 +1,7 @@
 """What happened: events, their codec, the ports of the log and the logs themselves."""
 
+import typing
+
 from .clock import (
     Clock,
     SystemClock,
@@ -125,9 +127,6 @@ from .events import (
     is_terminal,
     to_json,
 )
-from .memory import (
-    MemoryLog,
-)
 from .names import (
     SHARDS_MAX,
     check_name,
@@ -176,6 +175,9 @@ from .upcasters import (
     VERSION,
     Upcasters,
 )
+
+if typing.TYPE_CHECKING:
+    from .memory import MemoryLog
 
 __all__ = [
     "COMMIT_BYTES_MAX",
@@ -343,3 +345,13 @@ __all__ = [
     "to_json",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Load the log in memory when it is first asked for: whoever only reads events does without."""
+    if name != "MemoryLog":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .memory import MemoryLog
+
+    globals()[name] = MemoryLog
+    return MemoryLog

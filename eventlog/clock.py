@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from typing import Protocol
@@ -45,6 +44,8 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:
         """Return after `delay_s` seconds."""
+        import asyncio  # what only decides about events does without
+
         await asyncio.sleep(max(0.0, delay_s))
 
     def new_id(self) -> str:

@@ -4,7 +4,7 @@ foldlog run examples.polish:loop "A headline about the harbour"
 """
 
 from foldlog import Agent, Registry
-from foldlog.runtime.ralph import RalphLoop, Scored, Stop
+from foldlog.runtime import RalphLoop, Scored, Stop
 
 
 def brevity(scored: Scored) -> float:

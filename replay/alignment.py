@@ -54,6 +54,22 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         same = sum(row.kind == "same" for row in self.rows)
         return same, max(self.left.size, self.right.size)
 
+    def excerpt(self, around: int = 3) -> list[Row | int]:
+        """Return the rows up to `around` before and after each difference; a number counts equal rows left out."""
+        near = set[int]()
+        for number, row in enumerate(self.rows):
+            if row.kind != "same":
+                near.update(range(number - around, number + around + 1))
+        shown: list[Row | int] = []
+        for number, row in enumerate(self.rows):
+            if number in near:
+                shown.append(row)
+            elif shown and isinstance(shown[-1], int):
+                shown[-1] += 1
+            else:
+                shown.append(1)
+        return shown
+
 
 def diff(left: Side, right: Side, *, ignore: Collection[Ignored] = ()) -> Diff:
     """Compare and align two traces. `ignore` as in `compare`."""

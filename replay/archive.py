@@ -30,9 +30,9 @@ from ..eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject_
 from ..eventlog.offload import references, restore
 from ..eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
 from ..projections.retrieval import OFFLOADED
-from ..runtime import offloading
-from ..runtime.keys import check_keys, restore_keys
-from ..runtime.sessions import restore_turns
+from ..runtime.core import offloading
+from ..runtime.journal.keys import check_keys, restore_keys
+from ..runtime.shared.sessions import restore_turns
 from .trace import Trace, family_of, find_run, trace_of
 
 T = TypeVar("T")

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 from ..eventlog.events import ToolSpec
 from ..eventlog.ports import Log
-from ..runtime.evidence import Evidence
-from ..runtime.knowledge import KnowledgeStore
-from ..runtime.memory import MemoryStore
-from ..runtime.models import ModelProvider
-from ..runtime.registry import Registry
-from ..runtime.runnable import Runnable
-from ..runtime.todo import TodoTool
-from ..runtime.toolport import Tool, ToolContextPort, ToolSource, ToolSourceFactory
-from ..runtime.verified_tool import Verifiable, Verification
+from ..runtime.agents.registry import Registry
+from ..runtime.agents.todo import TodoTool
+from ..runtime.ports.evidence import Evidence
+from ..runtime.ports.knowledge import KnowledgeStore
+from ..runtime.ports.memory import MemoryStore
+from ..runtime.ports.models import ModelProvider
+from ..runtime.ports.runnable import Runnable
+from ..runtime.ports.tools import Tool, ToolContextPort, ToolSource, ToolSourceFactory
+from ..runtime.tools.verified import Verifiable, Verification
 from .live import Audience
 
 Starts = Counter[str]

@@ -54,9 +54,8 @@ from ..eventlog.events import (
 )
 from ..projections.messages import CallRequest, canonical_json
 from ..projections.run_state import CallState, RunState
-from ..runtime.approving import APPROVAL_TIMER
-from ..runtime.calls import call_problem, unfit
-from ..runtime.commands import (
+from ..runtime.core.approvals import APPROVAL_TIMER
+from ..runtime.core.commands import (
     BelowReady,
     Cancel,
     ChildEnded,
@@ -87,10 +86,11 @@ from ..runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from ..runtime.planning import NOT_AVAILABLE
-from ..runtime.planning import STEP as PLANNER_STEP
-from ..runtime.rules import rules_of_run
-from ..runtime.timeouts import scope_of
+from ..runtime.core.planning import NOT_AVAILABLE
+from ..runtime.core.planning import STEP as PLANNER_STEP
+from ..runtime.core.rules import rules_of_run
+from ..runtime.core.timeouts import scope_of
+from ..runtime.core.tool_calls import call_problem, unfit
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}

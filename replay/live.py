@@ -24,7 +24,7 @@ from ..eventlog.events import (
     Usage,
     is_terminal,
 )
-from ..runtime.toolport import ToolContextPort
+from ..runtime.ports.tools import ToolContextPort
 
 HEARD_S = 5.0
 """How long a call waits, at most, until what it has emitted is shown: much longer than it takes."""

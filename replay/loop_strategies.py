@@ -16,8 +16,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from ..runtime import Agent
-from ..runtime.ralph import RalphLoop, Reflection, Scored
-from ..runtime.ralph.loop import Scorer
+from ..runtime.agents.loop import RalphLoop, Scorer
+from ..runtime.core.loop.config import Reflection, Scored
 from .parity import ParityReport, check_parity
 from .strategies import ANSWERS, FAST_RETRY, WORDS, Turn, outlasting, policies, scripts, tool_plans
 from .tool_plans import ToolPlan

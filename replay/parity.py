@@ -39,10 +39,10 @@ from ..eventlog.faults import Fault
 from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
 from ..runtime import Executor, Registry
-from ..runtime.executor import require
-from ..runtime.executors import ExecutorFactory, executor_factory
-from ..runtime.host import Host
-from ..runtime.runnable import Runnable, all_members
+from ..runtime.driving.host import Host
+from ..runtime.executors.installed import ExecutorFactory, executor_factory
+from ..runtime.ports.executor import require
+from ..runtime.ports.runnable import Runnable, all_members
 from .canonical import Boundary, canonical
 from .casts import Cast
 from .comparison import Compared, Comparison, Difference, compare, is_prefix

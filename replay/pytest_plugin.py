@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..eventlog.memory import MemoryLog
     from ..eventlog.ports import Log
     from ..runtime import Registry, Runtime
-    from ..runtime.runnable import Runnable
+    from ..runtime.ports.runnable import Runnable
     from .parity import ParityReport
 
     RuntimeFactory = Callable[..., AbstractAsyncContextManager[Runtime]]
@@ -108,7 +108,7 @@ async def _serving(log: Log, registry: Registry, name: str) -> AsyncIterator[Non
     import asyncio
 
     from ..runtime import Worker
-    from ..runtime.host import Host
+    from ..runtime.driving.host import Host
 
     worker = Worker(Host(log=log, registry=registry, worker=name), grace_s=1.0)
     serving = asyncio.create_task(worker.serve())

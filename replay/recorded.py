@@ -39,15 +39,16 @@ from ..eventlog.names import new_run_id, run_subject
 from ..eventlog.ports import Log
 from ..projections.messages import Message, canonical_json, chain, sha256_hex
 from ..runtime import Agent, Registry
-from ..runtime.agent_config import python_tool_names
-from ..runtime.context import ArtifactRef
-from ..runtime.evidence import Evidence
-from ..runtime.executors import executor_factory
-from ..runtime.fork_storage import store
-from ..runtime.knowledge import KnowledgeItem, KnowledgeStore
-from ..runtime.lineage import given_model, with_model
-from ..runtime.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
-from ..runtime.models import (
+from ..runtime.agents.config import python_tool_names
+from ..runtime.core.lineage import given_model, with_model
+from ..runtime.executors.installed import executor_factory
+from ..runtime.forks.family import Ancestors, reopen
+from ..runtime.forks.storage import store
+from ..runtime.opening import open_log
+from ..runtime.ports.evidence import Evidence
+from ..runtime.ports.knowledge import KnowledgeItem, KnowledgeStore
+from ..runtime.ports.memory import MemoryItem, MemoryKeys, MemoryStore, Scope
+from ..runtime.ports.models import (
     Delta,
     InvalidRequest,
     ModelProvider,
@@ -55,11 +56,10 @@ from ..runtime.models import (
     TransientModelError,
     model_error,
 )
-from ..runtime.opening import open_log
-from ..runtime.runnable import Runnable, all_members
-from ..runtime.shared_family import Ancestors, reopen
-from ..runtime.toolport import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
-from ..runtime.verified_tool import Verification
+from ..runtime.ports.runnable import Runnable, all_members
+from ..runtime.ports.tools import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
+from ..runtime.tools.context import ArtifactRef
+from ..runtime.tools.verified import Verification
 from .archive import from_jsonl
 from .inputs import inputs_of, without_cancels
 from .recorded_functions import recorded

@@ -12,11 +12,11 @@ from ..eventlog.errors import ConfigError
 from ..eventlog.events import Evaluated, Event
 from ..projections.fold import apply
 from ..projections.run_state import RunState
-from ..runtime.agent import Agent
-from ..runtime.coordinate import COORDINATORS
-from ..runtime.effects import Evaluate
-from ..runtime.lacking import functions_asked
-from ..runtime.runnable import Runnable
+from ..runtime.agents.agent import Agent
+from ..runtime.core.coordination import COORDINATORS
+from ..runtime.core.effects import Evaluate
+from ..runtime.executors.lacking import functions_asked
+from ..runtime.ports.runnable import Runnable
 
 Values = dict[tuple[str, str, str], list[Evaluated]]
 """What functions said, by (the runnable's name, the function's, its argument), in order."""

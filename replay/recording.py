@@ -45,13 +45,13 @@ from ..eventlog.names import child_run_id
 from ..projections.fold import apply
 from ..projections.messages import canonical_json
 from ..projections.run_state import RunState
-from ..runtime.kinds import runnable_of
-from ..runtime.models import CallDelta, Delta, Finished, ReasoningDelta, TextDelta
-from ..runtime.planning import STEP as PLANNER_STEP
-from ..runtime.request import Prompt, prompt_of
-from ..runtime.rules import Rules, rules_of
-from ..runtime.runnable import Runnable
-from ..runtime.tools import without_injected
+from ..runtime.agents.kinds import runnable_of
+from ..runtime.core.model_request import Prompt, prompt_of
+from ..runtime.core.planning import STEP as PLANNER_STEP
+from ..runtime.core.rules import Rules, rules_of
+from ..runtime.ports.models import CallDelta, Delta, Finished, ReasoningDelta, TextDelta
+from ..runtime.ports.runnable import Runnable
+from ..runtime.tools.decorator import without_injected
 from .recorded_functions import Values, recorded, values_of
 from .requests import Request
 from .trace import Trace

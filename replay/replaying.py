@@ -45,9 +45,9 @@ from ..eventlog.ports import COMMIT_BYTES_MAX
 from ..projections.fold import apply, check_epoch
 from ..projections.run_state import RunState
 from ..runtime import Registry
-from ..runtime.agent_config import AgentConfig
-from ..runtime.budgeting import BudgetUse, uses
-from ..runtime.commands import (
+from ..runtime.agents.config import AgentConfig
+from ..runtime.core.budgets import BudgetUse, uses
+from ..runtime.core.commands import (
     ChildSpawned,
     Command,
     EvaluationReturned,
@@ -58,14 +58,14 @@ from ..runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from ..runtime.decide import advance, pending, take, unsafe_starts
-from ..runtime.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
-from ..runtime.journal import CUT_BEHIND
-from ..runtime.lineage import with_model
-from ..runtime.request import prompt_of
-from ..runtime.rules import Rules, rules_of_run
-from ..runtime.tools import expose
-from ..runtime.turn import Turn
+from ..runtime.core.decide import advance, pending, take, unsafe_starts
+from ..runtime.core.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
+from ..runtime.core.lineage import with_model
+from ..runtime.core.model_request import prompt_of
+from ..runtime.core.rules import Rules, rules_of_run
+from ..runtime.core.turn import Turn
+from ..runtime.journal.journal import CUT_BEHIND
+from ..runtime.tools.decorator import expose
 from .canonical import label_of, label_text
 from .commanding import Failed, command_of
 from .rule_texts import explain

@@ -37,7 +37,7 @@ from ..eventlog.events import (
     Usage,
     is_terminal,
 )
-from ..runtime.rules import Rules
+from ..runtime.core.rules import Rules
 
 CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 """Events that belong to a tool call when they name one; forwarded and child events do so too."""

@@ -25,8 +25,8 @@ import msgspec
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.files import read_bounded
-from ..runtime.models import Delta, Finished, InvalidRequest, ModelProvider, ModelRequest
-from ..runtime.registry import Registry
+from ..runtime.agents.registry import Registry
+from ..runtime.ports.models import Delta, Finished, InvalidRequest, ModelProvider, ModelRequest
 from .inputs import Inputs, parse_inputs
 
 Turn = Mapping[str, Any]

@@ -28,16 +28,16 @@ from ..eventlog.offload import outline_of
 from ..eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ..projections.run_state import RunState
 from ..runtime import DurableExecutor, Executor, Registry, Runtime, Worker
-from ..runtime.approving import APPROVAL_TIMER
-from ..runtime.commands import TimerDue
-from ..runtime.decide import take
-from ..runtime.executors import ExecutorFactory
-from ..runtime.host import Host
-from ..runtime.journal import Journal, following
-from ..runtime.owed import wakeup_for
-from ..runtime.postconditions import problem
-from ..runtime.runnable import Runnable
-from ..runtime.turn import Turn
+from ..runtime.core.approvals import APPROVAL_TIMER
+from ..runtime.core.commands import TimerDue
+from ..runtime.core.decide import take
+from ..runtime.core.postconditions import problem
+from ..runtime.core.turn import Turn
+from ..runtime.driving.host import Host
+from ..runtime.executors.installed import ExecutorFactory
+from ..runtime.journal.journal import Journal, following
+from ..runtime.journal.timers import wakeup_for
+from ..runtime.ports.runnable import Runnable
 from .casts import Attended, Cast, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
 from .live import Audience, Unheard

@@ -34,8 +34,8 @@ from ..eventlog.memory import MemoryLog
 from ..eventlog.ports import Log
 from ..projections.run_state import SPAWN_SELF
 from ..runtime import Agent, LocalExecutor, Registry
-from ..runtime.knowledge import KnowledgeItem
-from ..runtime.subagents import PARALLEL
+from ..runtime.agents.subagents import PARALLEL
+from ..runtime.ports.knowledge import KnowledgeItem
 from .inputs import EVERY, Answer, Cancel, Input, Inputs, Message, Pause
 from .parity import ParityReport, check_parity, staged
 from .schema_strategies import fitting

@@ -40,8 +40,8 @@ from ..eventlog.events import (
 from ..eventlog.schema import VOLATILE
 from ..projections.fold import apply
 from ..projections.run_state import RunState
-from ..runtime.subagents import PARALLEL
-from ..runtime.swarm.coordinator import node_places
+from ..runtime.agents.subagents import PARALLEL
+from ..runtime.core.swarm.coordinator import node_places
 
 ENVELOPE = frozenset(Event.__struct_fields__)
 """What only says where an event stands; its place replaces it."""

@@ -19,7 +19,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from ..runtime import Agent
-from ..runtime.swarm import (
+from ..runtime.agents.swarm import Swarm
+from ..runtime.agents.swarm_config import Mode
+from ..runtime.core.swarm import (
     Arm,
     At,
     Branch,
@@ -34,12 +36,10 @@ from ..runtime.swarm import (
     Not,
     Pass,
     Predicate,
-    Swarm,
     names_in,
 )
-from ..runtime.swarm.flow import parallel, series
-from ..runtime.swarm.predicates import Test
-from ..runtime.swarm.swarm_config import Mode
+from ..runtime.core.swarm.flow import parallel, series
+from ..runtime.core.swarm.predicates import Test
 from .parity import ParityReport, check_parity
 from .strategies import ANSWERS, FAST_RETRY, WORDS, Turn, policies, scripts, tool_plans, words
 from .tool_plans import ToolPlan

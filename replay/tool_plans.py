@@ -10,7 +10,7 @@ import msgspec
 
 from ..eventlog.events import Custom, Effect
 from ..runtime import Agent, Evidence, Retryable, ToolContext, ToolFailed, postcondition, tool
-from ..runtime.toolport import Tool
+from ..runtime.ports.tools import Tool
 
 Outcome = Literal["returns", "fails", "recovers", "late"]
 Checked = Literal["", "holds", "fails", "unseen"]

@@ -27,9 +27,9 @@ from ..eventlog.ports import Stored
 from ..projections.fold import fold_commit
 from ..projections.messages import parse_messages
 from ..projections.run_state import RunState
-from ..runtime.agent_config import AgentConfig
-from ..runtime.kinds import KINDS, runnable_of
-from ..runtime.rules import rules_of_run
+from ..runtime.agents.config import AgentConfig
+from ..runtime.agents.kinds import KINDS, runnable_of
+from ..runtime.core.rules import rules_of_run
 
 DEPTH_MAX = 128
 """How deeply what an archive holds may be nested: far deeper than anything that was ever said, and easily read."""

@@ -1,22 +1,30 @@
-"""What is next: agents, tools, the pure core that decides and the executors that drive runs."""
+"""What is next: agents, tools, the pure core that decides and the executors that drive runs.
+
+A public name is loaded when it is first used, so that the core can be imported without all that stands on it.
+"""
+
+import importlib
+import typing
 
 from ..eventlog.events import Custom
-from .agent import Agent
-from .context import ArtifactRef, ToolContext
-from .durable import DurableExecutor, Worker
-from .evidence import Evidence
-from .executor import CAPABILITIES, Executor
-from .fork_plan import ForkPlan, PlannedCall, PlannedNode
-from .host import Host
-from .kinds import KINDS as _KINDS
-from .local import LocalExecutor
-from .ralph import RalphLoop
-from .registry import Registry
-from .runtime import RunHandle, RunResult, Runtime
-from .swarm import Swarm
-from .toolport import Answer, ChildFailed, Retryable, ToolFailed
-from .tools import tool
-from .verified_tool import postcondition
+
+if typing.TYPE_CHECKING:
+    from .agents import Agent, RalphLoop, Swarm
+    from .agents.loop_config import Stop
+    from .agents.registry import Registry
+    from .core.loop.config import Reflection, Scored
+    from .core.swarm import format_flow, parse_flow
+    from .driving.host import Host
+    from .executors.durable import DurableExecutor, Worker
+    from .executors.local import LocalExecutor
+    from .forks.plan import ForkPlan, PlannedCall, PlannedNode
+    from .ports.evidence import Evidence
+    from .ports.executor import CAPABILITIES, Executor
+    from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
+    from .runtime import RunHandle, RunResult, Runtime
+    from .tools.context import ArtifactRef, ToolContext
+    from .tools.decorator import tool
+    from .tools.verified import postcondition
 
 __all__ = [
     "CAPABILITIES",
@@ -34,17 +42,67 @@ __all__ = [
     "PlannedCall",
     "PlannedNode",
     "RalphLoop",
+    "Reflection",
     "Registry",
     "Retryable",
     "RunHandle",
     "RunResult",
     "Runtime",
+    "Scored",
+    "Stop",
     "Swarm",
     "ToolContext",
     "ToolFailed",
     "Worker",
+    "format_flow",
+    "parse_flow",
     "postcondition",
     "tool",
 ]
 
-_KINDS |= {"agent": Agent.from_config, "ralph": RalphLoop.from_config, "swarm": Swarm.from_config}
+_LOADED_LATER = {
+    "Agent": "agents",
+    "Answer": "ports.tools",
+    "ArtifactRef": "tools.context",
+    "CAPABILITIES": "ports.executor",
+    "ChildFailed": "ports.tools",
+    "DurableExecutor": "executors.durable",
+    "Evidence": "ports.evidence",
+    "Executor": "ports.executor",
+    "ForkPlan": "forks.plan",
+    "Host": "driving.host",
+    "LocalExecutor": "executors.local",
+    "PlannedCall": "forks.plan",
+    "PlannedNode": "forks.plan",
+    "RalphLoop": "agents",
+    "Reflection": "core.loop.config",
+    "Registry": "agents.registry",
+    "Retryable": "ports.tools",
+    "RunHandle": "runtime",
+    "RunResult": "runtime",
+    "Runtime": "runtime",
+    "Scored": "core.loop.config",
+    "Stop": "agents.loop_config",
+    "Swarm": "agents",
+    "ToolContext": "tools.context",
+    "ToolFailed": "ports.tools",
+    "Worker": "executors.durable",
+    "format_flow": "core.swarm",
+    "parse_flow": "core.swarm",
+    "postcondition": "tools.verified",
+    "tool": "tools.decorator",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Load a public name when it is first asked for."""
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -15,7 +15,7 @@ from ..eventlog.commits import Head, Recorded, as_read, cursor_of, decode, head_
 from ..eventlog.errors import ConfigError, FoldlogError
 from ..eventlog.events import Event, is_terminal
 from ..eventlog.ports import Log, Shard, Stored, Subject
-from .journal import following, restored
+from .journal.journal import following, restored
 from .stream import is_shown
 
 Place = tuple[int, int]

@@ -39,42 +39,42 @@ from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
-from . import budget_check, features
-from .agent import Agent
-from .answering import check_answer, check_answered, check_pending, given_arguments, given_json
-from .commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
-from .decide import take
-from .durable import DurableExecutor
-from .executor import Executor, require
-from .executors import executor_factory
-from .family import cancel_family
+from .agents import budget_check, capabilities
+from .agents.agent import Agent
+from .agents.loop import RalphLoop
+from .agents.registry import Registry
+from .core.answers import check_answer, check_answered, check_pending, given_arguments, given_json
+from .core.commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
+from .core.decide import take
+from .core.rules import rules_of
+from .core.submission import submitted_event
+from .core.turn import Turn
+from .driving.host import Host
+from .executors.durable import DurableExecutor
+from .executors.installed import executor_factory
+from .executors.local import LocalExecutor
 from .follow import follow_runs
-from .fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
-from .fork_check import ForkCheck
-from .fork_plan import ForkPlan, plan_of
-from .fork_storage import store as store_fork
-from .host import Host
-from .journal import DECISIONS_MAX, Journal, following
-from .json_values import NotJson, as_stored
-from .keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
-from .local import LocalExecutor
-from .memory import memory_use
+from .forks.check import ForkCheck
+from .forks.fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
+from .forks.plan import ForkPlan, plan_of
+from .forks.storage import store as store_fork
+from .journal.cancel import cancel_family
+from .journal.family import ancestors, family_of
+from .journal.journal import DECISIONS_MAX, Journal, following
+from .journal.keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
+from .journal.snapshots import snapshot_setting
+from .journal.timers import wakeup_for
 from .opening import open_log
-from .owed import wakeup_for
-from .ralph import RalphLoop
-from .registry import Registry
+from .ports.executor import Executor, require
+from .ports.json_values import NotJson, as_stored
+from .ports.memory import memory_use
+from .ports.runnable import Runnable, all_members, is_runnable
 from .resume_tokens import new_token, place_of
-from .rules import rules_of
-from .run_index import open_run_index
-from .runnable import Runnable, all_members, is_runnable
-from .sessions import drop_last_turns, runs_before, session_history
-from .slots import calls_in_line, waiting_for
-from .snapshots import snapshot_setting
+from .shared.run_index import open_run_index
+from .shared.sessions import drop_last_turns, runs_before, session_history
+from .shared.slots import calls_in_line, waiting_for
 from .stream import stream_run
-from .submission import submitted_event
-from .turn import Turn
-from .used import Used, used_by
-from .waking import ancestors, family_of
+from .usage import Used, used_by
 
 if TYPE_CHECKING:
     from ..projections.approvals import ApprovalRow
@@ -347,7 +347,7 @@ class Runtime:
             if isinstance(each, Agent):
                 config = each.config.to_config()
                 rules = rules_of(config)
-                features.check(self.registry.provider, config, rules)
+                capabilities.check(self.registry.provider, config, rules)
                 budget_check.check(self.registry, rules)
                 if each.config.mcp_servers:
                     self.registry.tool_sources().check(each.config.mcp_servers)

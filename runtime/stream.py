@@ -37,7 +37,7 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.ports import DraftPiece, Family, Log, Stored, Subject
-from .journal import restored
+from .journal.journal import restored
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx2
 
-from ...runtime.toolport import Retryable, ToolFailed
+from ...runtime.ports.tools import Retryable, ToolFailed
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ...runtime.toolport import Tool, ToolFailed
-from ...runtime.tools import tool
+from ...runtime.ports.tools import Tool, ToolFailed
+from ...runtime.tools.decorator import tool
 from .listing import ENTRIES_MAX, list_entries
 from .patch_language import parse
 from .patching import apply, check

@@ -16,10 +16,10 @@ import msgspec
 
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import Effect, OnError
-from ...runtime.context import ToolContext
-from ...runtime.evidence import Evidence
-from ...runtime.toolport import Retryable, Tool, ToolFailed, ToolTimedOut
+from ...runtime.ports.evidence import Evidence
+from ...runtime.ports.tools import Retryable, Tool, ToolFailed, ToolTimedOut
 from ...runtime.tools import tool
+from ...runtime.tools.context import ToolContext
 from .addresses import PinnedTransport, is_any, is_public
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

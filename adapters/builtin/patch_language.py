@@ -26,7 +26,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ...runtime.toolport import ToolFailed
+from ...runtime.ports.tools import ToolFailed
 
 BEGIN: Final = "*** Begin Patch"
 END: Final = "*** End Patch"

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from ...runtime.toolport import ToolFailed
+from ...runtime.ports.tools import ToolFailed
 from .patch_language import SPACE, Chunk, Line
 
 _ENDING: Final = re.compile(r"(\r\n|\n|\r)")

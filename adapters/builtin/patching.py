@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from ...runtime.toolport import ToolFailed
+from ...runtime.ports.tools import ToolFailed
 from .patch_language import AddFile, Change, DeleteFile, UpdateFile
 from .patch_matching import updated
 from .workspace import Workspace, WorkspaceError

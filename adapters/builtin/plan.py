@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...runtime.context import Custom, ToolContext
-from ...runtime.toolport import Tool, ToolFailed
-from ...runtime.tools import tool
+from ...runtime.ports.tools import Tool, ToolFailed
+from ...runtime.tools.context import Custom, ToolContext
+from ...runtime.tools.decorator import tool
 
 PLAN: Final = "plan"
 """The name of the custom event. Its data: `steps`, a list of `{step, status}`, and `explanation`, if there is one."""

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Final
 
-from ...runtime.toolport import ToolFailed
+from ...runtime.ports.tools import ToolFailed
 from .reading import marked
 from .workspace import Workspace, WorkspaceError, shown
 

@@ -8,11 +8,11 @@ import msgspec
 from pydantic import Field
 
 from ...eventlog.events import Effect, OnError
-from ...runtime.context import ToolContext
-from ...runtime.evidence import Evidence
-from ...runtime.toolport import Tool, ToolFailed, ToolTimedOut
-from ...runtime.toolrunner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
+from ...runtime.ports.evidence import Evidence
+from ...runtime.ports.runner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
+from ...runtime.ports.tools import Tool, ToolFailed, ToolTimedOut
 from ...runtime.tools import tool
+from ...runtime.tools.context import ToolContext
 
 OUTCOME: Final = "outcome"
 """The name of the part of a call under which the log keeps what its command came to."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from ...eventlog.events import OnError
-from ...runtime.toolport import Tool
-from ...runtime.toolrunner import ToolRunner
+from ...runtime.ports.runner import ToolRunner
+from ...runtime.ports.tools import Tool
 from .files import file_tools
 from .http_request import DEFAULT, HttpSettings, http_request_tool
 from .plan import plan_tool

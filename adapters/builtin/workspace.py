@@ -30,7 +30,7 @@ from typing import BinaryIO, Final, Literal
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...runtime.toolport import ToolFailed
+from ...runtime.ports.tools import ToolFailed
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is read or written as one file, if nothing else is asked for."""

@@ -12,10 +12,10 @@ from typing import Any
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ...eventlog.files import read_bounded
 from ...runtime import Agent, Registry
-from ...runtime.agent import with_approved_tools
-from ...runtime.agent_config import config_digest
-from ...runtime.kinds import runnable_of_table
-from ...runtime.runnable import Runnable, all_members
+from ...runtime.agents.agent import with_approved_tools
+from ...runtime.agents.config import config_digest
+from ...runtime.agents.kinds import runnable_of_table
+from ...runtime.ports.runnable import Runnable, all_members
 
 _FILES = (".json", ".toml")
 

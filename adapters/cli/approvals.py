@@ -361,7 +361,7 @@ def _asked(row: ApprovalRow, screen: Screen) -> Iterator[tuple[str, str | list[s
 
 def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:
     """What was found of the call's postcondition, and what was seen."""
-    from ...runtime.postconditions import told
+    from ...runtime.core.postconditions import told
     from .escaping import one_line
 
     for number, finding in enumerate(row.postcondition):

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...replay.structure import Ignored
     from .terminal import Part, Screen
 
-CONTEXT = 3
-"""So many equal rows are shown before and behind each difference."""
 ROWS_MAX = 400
 _MARKS = {"same": (" ", "dim"), "changed": ("≠", "yellow"), "left": ("<", "red"), "right": (">", "green")}
 
@@ -104,7 +102,7 @@ def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
 
 def _rows(found: Diff) -> list[tuple[Part, ...]]:
     lines: list[tuple[Part, ...]] = []
-    for row in excerpt(found):
+    for row in found.excerpt():
         if isinstance(row, int):
             lines.append((" ", (f"… {row} equal", "dim"), ("", "dim"), ""))
             continue
@@ -120,23 +118,6 @@ def _cell(boundary: Boundary | None) -> str:
     where = "" if boundary.step is None else f"{boundary.step} "
     below = f"{boundary.run.partition('/')[2]}: " if "/" in boundary.run else ""
     return f"{where}{below}{boundary.label}"
-
-
-def excerpt(found: Diff) -> list[Any]:
-    """The rows around differences; a number stands for so many equal ones left out."""
-    near = set[int]()
-    for number, row in enumerate(found.rows):
-        if row.kind != "same":
-            near.update(range(number - CONTEXT, number + CONTEXT + 1))
-    shown: list[Any] = []
-    for number, row in enumerate(found.rows):
-        if number in near:
-            shown.append(row)
-        elif shown and isinstance(shown[-1], int):
-            shown[-1] += 1
-        else:
-            shown.append(1)
-    return shown
 
 
 def reasons(found: Diff) -> list[str]:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .diff import excerpt
-
 if TYPE_CHECKING:
     from ...replay import Boundary, Diff, Row
 
@@ -79,7 +77,7 @@ def _lines(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> Itera
     yield from _first(found)
     yield '<table>\n<colgroup><col class="mark"><col><col></colgroup>'
     yield f"<thead><tr><th></th><th>{text(names[0])}</th><th>{text(names[1])}</th></tr></thead>\n<tbody>"
-    rows = excerpt(found)
+    rows = found.excerpt()
     for row in rows[:ROWS_MAX]:
         yield _gap(f"{row} equal") if isinstance(row, int) else _row(row)
     if len(rows) > ROWS_MAX:

@@ -10,7 +10,7 @@ from .exits import NO, OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from ...runtime.knowledge import KnowledgeItem
+    from ...runtime.ports.knowledge import KnowledgeItem
     from ..knowledge import SqliteKnowledge
     from .terminal import Screen
 

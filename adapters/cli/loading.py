@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...runtime import Registry
-    from ...runtime.runnable import Runnable
+    from ...runtime.ports.runnable import Runnable
 
 
 def load_agent(path: str, name: str | None) -> tuple[Registry, Runnable[Any]]:
@@ -45,7 +45,7 @@ def check_executor(name: str) -> None:
     import typer
 
     from ...eventlog.errors import ConfigError
-    from ...runtime.executors import executor_factory
+    from ...runtime.executors.installed import executor_factory
 
     try:
         executor_factory(name)

@@ -10,7 +10,7 @@ from .exits import OK
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from ...runtime.mcp_servers import HttpServer
+    from ...runtime.agents.mcp_servers import HttpServer
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="MCP servers: log in.")
 
@@ -61,7 +61,7 @@ async def _login(
     import msgspec
 
     from ...eventlog.errors import ConfigError
-    from ...runtime.mcp_servers import OAuth
+    from ...runtime.agents.mcp_servers import OAuth
     from ..mcp.login import log_in
     from .terminal import Screen
 
@@ -91,8 +91,8 @@ def _entry(server: str, agents: str | None, file: str | None) -> HttpServer:
 
     from ...eventlog.errors import ConfigError
     from ...runtime import Registry
-    from ...runtime.mcp_servers import HttpServer, parse_servers, resolve
-    from ...runtime.nearest import unknown
+    from ...runtime.agents.mcp_servers import HttpServer, parse_servers, resolve
+    from ...runtime.ports.suggestions import unknown
     from .mcp_files import read_servers
 
     entries: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ...replay import Comparison, Trace
-    from ...runtime.runnable import Runnable
+    from ...runtime.ports.runnable import Runnable
     from .terminal import Screen
 
 

@@ -41,7 +41,7 @@ def ralph(context: typer.Context) -> int:
 
 
 def _schema_of(kind: str, context: typer.Context) -> int:
-    from ...runtime.config_schemas import schema_of
+    from ...runtime.agents.schemas import schema_of
     from .terminal import Screen
 
     Screen(settings_of(context)).json(schema_of(kind))

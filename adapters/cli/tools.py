@@ -51,7 +51,7 @@ def apply_patch(
     workspace: Annotated[Path, _WORKSPACE] = Path(),
 ) -> int:
     """Apply a patch in the language of Codex, with its messages. Exit 1: it does not fit; what came before stays."""
-    from ...runtime.toolport import ToolFailed
+    from ...runtime.ports.tools import ToolFailed
     from ..builtin.patch_language import PatchSyntaxError, parse
     from ..builtin.patching import apply
     from ..builtin.workspace import Workspace

@@ -59,9 +59,9 @@ async def _work(
 
     from ...eventlog.names import check_name
     from ...runtime import Worker
-    from ...runtime.host import Host
+    from ...runtime.driving.host import Host
+    from ...runtime.journal.snapshots import snapshot_setting
     from ...runtime.opening import open_log
-    from ...runtime.snapshots import snapshot_setting
     from .loading import load_registry
     from .loops import interruption
     from .records import show_logs

@@ -18,7 +18,7 @@ import anyio.to_thread
 import platformdirs
 
 from ...eventlog.errors import ConfigError
-from ...runtime.knowledge import KnowledgeItem, KnowledgeUnavailable
+from ...runtime.ports.knowledge import KnowledgeItem, KnowledgeUnavailable
 from .pieces import pieces_of
 from .words import match_of, spaced
 
@@ -73,7 +73,7 @@ def knowledge_file() -> Path:
 
 
 class SqliteKnowledge:
-    """Knowledge of one namespace (`foldlog.runtime.knowledge.KnowledgeStore`), in `file` or in `knowledge_file()`.
+    """A `KnowledgeStore` (`foldlog.runtime.ports.knowledge`) of one namespace, in `file` or in `knowledge_file()`.
 
     Every call raises `KnowledgeUnavailable` for a file that is locked, damaged or on a full disk, and `ConfigError` for
     one that is not ours to use. A file that does not exist holds nothing; it is made by the first `add`.

@@ -6,7 +6,7 @@ What an agent's `mcp_servers` may say stands in the runtime's `mcp_servers`, wha
 the login of a person. The SDK takes most of a second to import, so it is imported with the first connection.
 """
 
-from ...runtime.mcp_servers import HttpServer, ServerConfig, StdioServer
+from ...runtime.agents.mcp_servers import HttpServer, ServerConfig, StdioServer
 from .source import McpTools, McpToolSource
 
 __all__ = ["HttpServer", "McpToolSource", "McpTools", "ServerConfig", "StdioServer"]

@@ -35,7 +35,7 @@ from mcp_types import (
 )
 
 from ...eventlog.names import digest_of
-from ...runtime.toolport import Answer, ToolContextPort, ToolFailed
+from ...runtime.ports.tools import Answer, ToolContextPort, ToolFailed
 from .session import NOTHING_GIVEN, Given
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from mcp import Client, MCPError
 
 from ...eventlog.errors import FoldlogError
-from ...runtime.mcp_servers import HttpServer
+from ...runtime.agents.mcp_servers import HttpServer
 from .oauth import login_flow
 from .session import cause_of
 from .streamable_http import http_transport

@@ -33,7 +33,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from ...runtime.mcp_servers import HttpServer, OAuth
+from ...runtime.agents.mcp_servers import HttpServer, OAuth
 from .tokens import TokenFile
 
 _PAGE = "<!doctype html><title>foldlog</title><p>{}</p>"

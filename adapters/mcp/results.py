@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool
 
-from ...runtime.toolport import ToolFailed
+from ...runtime.ports.tools import ToolFailed
 
 
 def outcome(tool: Tool, result: CallToolResult) -> Any:

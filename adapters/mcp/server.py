@@ -17,8 +17,8 @@ from typing import Any
 
 from mcp_types import CallToolResult, InputRequiredResult, Tool
 
-from ...runtime.mcp_servers import ServerConfig
-from ...runtime.toolport import ToolSourceUnavailable
+from ...runtime.agents.mcp_servers import ServerConfig
+from ...runtime.ports.tools import ToolSourceUnavailable
 from .session import NOTHING_GIVEN, ConnectFailed, ConnectionLost, Elicit, Era, Given, Refused, Session
 from .wire import Report
 

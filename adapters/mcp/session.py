@@ -30,7 +30,7 @@ from mcp_types import (
     Tool,
 )
 
-from ...runtime.mcp_servers import ServerConfig, StdioServer
+from ...runtime.agents.mcp_servers import ServerConfig, StdioServer
 from .stdio import ServerProcess, stdio_transport
 from .streamable_http import delivery, http_transport, unmarked
 from .wire import Report, Transport, Wire
@@ -297,7 +297,7 @@ def _checked_validator(schema: bytes) -> Validator:
     """Raises `SchemaError`."""
     from referencing import Registry
 
-    from ...runtime.json_schema import linear_validator
+    from ...runtime.ports.json_schema import linear_validator
 
     decoded = msgspec.json.decode(schema)
     validator = linear_validator(decoded, registry=Registry())

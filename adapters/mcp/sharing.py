@@ -12,7 +12,7 @@ import hashlib
 
 import msgspec
 
-from ...runtime.mcp_servers import ServerConfig
+from ...runtime.agents.mcp_servers import ServerConfig
 from .server import Server
 
 _Key = tuple[asyncio.AbstractEventLoop, str]

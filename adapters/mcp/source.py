@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ...runtime.mcp_servers import ServerConfig, check_named_tools, parse_servers, resolve
-from ...runtime.toolport import Tool, ToolSourceUnavailable
+from ...runtime.agents.mcp_servers import ServerConfig, check_named_tools, parse_servers, resolve
+from ...runtime.ports.tools import Tool, ToolSourceUnavailable
 from .names import tool_names
 
 if TYPE_CHECKING:

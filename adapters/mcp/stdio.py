@@ -21,7 +21,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from ...runtime.mcp_servers import StdioServer
+from ...runtime.agents.mcp_servers import StdioServer
 from .processes import ProcessFamily, is_alive
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
-from ...runtime.mcp_servers import HttpServer
+from ...runtime.agents.mcp_servers import HttpServer
 from .oauth import auth_of
 
 EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024

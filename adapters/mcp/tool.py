@@ -11,8 +11,8 @@ from mcp import MCPError
 from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 
 from ...eventlog.events import Effect, ToolSpec
-from ...runtime.mcp_servers import ServerConfig
-from ...runtime.toolport import Retryable, ToolContextPort, ToolFailed, ToolSourceUnavailable, ToolTimedOut
+from ...runtime.agents.mcp_servers import ServerConfig
+from ...runtime.ports.tools import Retryable, ToolContextPort, ToolFailed, ToolSourceUnavailable, ToolTimedOut
 from .elicitation import Conversation, Interruption
 from .results import outcome
 from .server import Server

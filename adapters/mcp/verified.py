@@ -7,11 +7,11 @@ from typing import Any
 
 from mcp_types import Tool
 
-from ...runtime.evidence import Evidence, of_result
-from ...runtime.mcp_servers import ToolPostcondition, ToolProbe
-from ...runtime.postconditions import Postcondition, check_references, with_arguments
-from ...runtime.toolport import ToolContextPort
-from ...runtime.verified_tool import Probe, VerifiedTool
+from ...runtime.agents.mcp_servers import ToolPostcondition, ToolProbe
+from ...runtime.core.postconditions import Postcondition, check_references, with_arguments
+from ...runtime.ports.evidence import Evidence, of_result
+from ...runtime.ports.tools import ToolContextPort
+from ...runtime.tools.verified import Probe, VerifiedTool
 from .tool import McpTool
 
 

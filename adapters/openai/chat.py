@@ -8,7 +8,7 @@ from typing import Any
 
 from ...eventlog.events import TokenUsage
 from ...projections.messages import Message
-from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ...runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from .calls import CallAssembly
 from .endpoint import Endpoint
 from .failures import MalformedStream

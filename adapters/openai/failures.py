@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...eventlog.clock import SystemClock
-from ...runtime.models import (
+from ...runtime.ports.models import (
     AuthenticationFailed,
     ContentFiltered,
     ContextOverflow,

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from ...eventlog.errors import ConfigError
-from ...runtime.models import (
+from ...runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
     Delta,
@@ -38,7 +38,7 @@ _DRAIN_S = 0.1
 
 
 class OpenAIProvider:
-    """Calls an OpenAI-compatible server (`foldlog.runtime.models.ModelProvider`).
+    """Calls an OpenAI-compatible server (`foldlog.runtime.ports.models.ModelProvider`).
 
     `name` stands before the colon of a model's name. `base_url` null is OpenAI's, or `OPENAI_BASE_URL`. The key is
     read from the environment variable `api_key_env`; null sends none, and a server on this machine may go without.

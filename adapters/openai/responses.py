@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...projections.messages import Message
-from ...runtime.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ...runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from .calls import CallAssembly
 from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
 from .failures import Callee, reported

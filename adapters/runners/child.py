@@ -12,8 +12,8 @@ from typing import Protocol, cast
 
 import anyio
 
-from ...runtime.toolport import ToolFailed
-from ...runtime.toolrunner import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from ...runtime.ports.runner import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from ...runtime.ports.tools import ToolFailed
 from .output import HeadAndTail
 
 DYING_S: float = 30.0

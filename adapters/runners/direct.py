@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from ...runtime.toolrunner import Command, Outcome
+from ...runtime.ports.runner import Command, Outcome
 from ..builtin.workspace import Workspace
 from .child import run_child
 from .place import ENV_ALLOWED, Place

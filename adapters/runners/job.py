@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ...runtime.toolport import ToolFailed
-from ...runtime.toolrunner import Command
+from ...runtime.ports.runner import Command
+from ...runtime.ports.tools import ToolFailed
 
 CONTAINER: Final = "command"
 _STDIN_BYTES_MAX: Final = 64 * 1024

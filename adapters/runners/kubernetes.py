@@ -16,8 +16,8 @@ import anyio
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...runtime.toolport import ToolFailed
-from ...runtime.toolrunner import NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from ...runtime.ports.runner import NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from ...runtime.ports.tools import ToolFailed
 from .job import CONTAINER, JobTemplate, job_manifest, job_name
 from .output import HeadAndTail
 

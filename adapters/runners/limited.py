@@ -13,7 +13,7 @@ from typing import Final, cast, get_args
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...runtime.toolrunner import Command, Limit, Outcome
+from ...runtime.ports.runner import Command, Limit, Outcome
 from ..builtin.workspace import Workspace
 from .bubblewrap import Bubblewrap
 from .child import run_child

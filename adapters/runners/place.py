@@ -12,8 +12,8 @@ from typing import Final
 import anyio
 
 from ...eventlog.errors import ConfigError
-from ...runtime.toolport import ToolFailed
-from ...runtime.toolrunner import Command
+from ...runtime.ports.runner import Command
+from ...runtime.ports.tools import ToolFailed
 from ..builtin.workspace import Workspace
 
 ENV_ALLOWED: Final = (

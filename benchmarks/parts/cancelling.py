@@ -12,7 +12,7 @@ from foldlog.eventlog import RunCancelled
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
-from foldlog.runtime.host import Host
+from foldlog.runtime.driving.host import Host
 
 from ..bounds import FOLDLOG
 from ..settings import Collected, Measured, Settings

@@ -15,7 +15,7 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.ports import Subject
 from foldlog.runtime import Agent, Registry, Runtime, tool
-from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
 
 from .. import script
 from ..contestants import Wanted, many, stored_bytes, worker_process

@@ -8,7 +8,7 @@ import msgspec
 from foldlog.eventlog.commits import Commit
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.runtime import Runtime
-from foldlog.runtime.journal import Journal
+from foldlog.runtime.journal.journal import Journal
 
 from ..bounds import FOLDLOG
 from ..settings import Collected, Measured, Settings

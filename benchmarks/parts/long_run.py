@@ -13,8 +13,8 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.ports import Log, Subject
 from foldlog.runtime import Agent, Registry, Runtime, tool
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
 
 from ..settings import Collected, Measured, Settings
 

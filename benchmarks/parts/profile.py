@@ -53,7 +53,7 @@ DONE: dict[str, str] = {
         "messages are found in the buffer by their sizes, a header is no dictionary; bodies are copied once"
     ),
     "eventlog/jetstream/parser.py _take": "the copy that outlives the buffer",
-    "runtime/toolcall.py call_tool": "what only a call with secrets needs is made for no other",
+    "runtime/driving/tool_call.py call_tool": "what only a call with secrets needs is made for no other",
     "eventlog/jetstream/wire.py _publication": "the bytes that are sent, made once for each message",
     "projections/messages.py chain": (
         "a running digest over the messages, a struct a link: its cost does not grow with the history"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime import Registry
-from ...runtime.runnable import Runnable
+from ...runtime.ports.runnable import Runnable
 from ..scripts import ScriptLike
 from .agents import agent_scenario
 from .injected import KINDS, Injected

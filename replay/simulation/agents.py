@@ -13,7 +13,7 @@ from typing import Any
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import ApprovalRequested
 from ...runtime import Agent, Registry
-from ...runtime.runnable import Runnable, all_members
+from ...runtime.ports.runnable import Runnable, all_members
 from ..casts import Cast
 from ..inputs import Answer, FamilyPlaces, Input, Message, Pause
 from ..scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script

@@ -10,7 +10,7 @@ import msgspec
 
 from ...eventlog.events import ApprovalRequested, TokenUsage
 from ...runtime import Agent, Custom, Evidence, Retryable, ToolContext, tool
-from ...runtime.models import (
+from ...runtime.ports.models import (
     CallDelta,
     ContextOverflow,
     Delta,
@@ -21,8 +21,8 @@ from ...runtime.models import (
     TextDelta,
     TransientModelError,
 )
-from ...runtime.runnable import Runnable
-from ...runtime.toolport import Tool
+from ...runtime.ports.runnable import Runnable
+from ...runtime.ports.tools import Tool
 from .world import WORLD, Decision, World
 
 PROVIDER = "sim"

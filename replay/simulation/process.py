@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from anyio.lowlevel import checkpoint
 
+from ...eventlog.clock import Clock
 from ...eventlog.commits import decode
 from ...eventlog.errors import AppendUnsure, FoldlogError
 from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
+from ...eventlog.memory import MemoryLog
 from ...eventlog.ports import CommitWrite, EventLog, Log, Selector, Stored, Subject, Write
-from ...runtime import RunHandle, Runtime, Worker
-from ...runtime.host import Host
-from ...runtime.runnable import Runnable
+from ...runtime import Registry, RunHandle, Runtime, Worker
+from ...runtime.driving.host import Host
+from ...runtime.ports.runnable import Runnable
 from .injected import Injected
 from .loop import OWNER, simulated_loop
-
-if TYPE_CHECKING:
-    from .world import World
 
 LEASE_S = 10.0
 SNAPSHOT_EVENTS = 5
@@ -46,6 +45,49 @@ class Happened(msgspec.Struct, frozen=True):
     call: int
     fault: Injected | Fault | None
     commits: int
+
+
+class Surroundings(Protocol):
+    """What outlives a process. `World` is one."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time of all processes."""
+        ...
+
+    @property
+    def log(self) -> MemoryLog:
+        """The log that they share."""
+        ...
+
+    @property
+    def snapshot_events(self) -> int:
+        """How many events lie between two snapshots."""
+        ...
+
+    @property
+    def told_no(self) -> list[str]:
+        """Submissions that were refused: agent and input."""
+        ...
+
+    def note(
+        self,
+        process: str,
+        operation: str,
+        call: int,
+        fault: Injected | Fault | None,
+        at_hand: tuple[str, ...],
+    ) -> None:
+        """Write down what a process asked its log for."""
+        ...
+
+    def registry(self, process: str = "") -> Registry:
+        """Return a registry, as each process has its own."""
+        ...
+
+    def outside(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let something happen in no process that could die."""
+        ...
 
 
 class _ProcessLog(FaultyLog):
@@ -102,7 +144,7 @@ class _Events:
 class Process:
     """A process that has not begun anything. `faults`: those of a list, or what `draw` says as it goes."""
 
-    def __init__(self, world: World, name: str, faults: Iterable[Fault] | Draw = ()) -> None:
+    def __init__(self, world: Surroundings, name: str, faults: Iterable[Fault] | Draw = ()) -> None:
         self.world, self.name = world, name
         self._draw: Draw = faults if callable(faults) else plan_of(faults)
         self._stalled_until_s = 0.0

@@ -21,9 +21,10 @@ from typing import overload
 import msgspec
 
 from ...runtime import postcondition
-from ...runtime.open_family import BATCH_RUNS_MAX
-from ...runtime.ralph import RalphLoop, Stop
-from ...runtime.swarm import Swarm
+from ...runtime.agents.loop import RalphLoop
+from ...runtime.agents.loop_config import Stop
+from ...runtime.agents.swarm import Swarm
+from ...runtime.journal.open_family import BATCH_RUNS_MAX
 from .cast import (
     Call,
     a_model,

@@ -21,14 +21,14 @@ from ...eventlog.memory.snapshots import MemorySnapshots
 from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
 from ...runtime import Agent, Registry, Runtime
-from ...runtime.evidence import Evidence
-from ...runtime.functions import INLINE
-from ...runtime.host import Host
-from ...runtime.models import Delta, ModelProvider, ModelRequest
-from ...runtime.prices import PriceBook
-from ...runtime.runnable import Runnable
-from ...runtime.toolport import Tool, ToolContextPort
-from ...runtime.verified_tool import Verifiable, Verification
+from ...runtime.driving.host import Host
+from ...runtime.ports.evidence import Evidence
+from ...runtime.ports.models import Delta, ModelProvider, ModelRequest
+from ...runtime.ports.prices import PriceBook
+from ...runtime.ports.runnable import Runnable
+from ...runtime.ports.tools import Tool, ToolContextPort
+from ...runtime.tools.functions import INLINE
+from ...runtime.tools.verified import Verifiable, Verification
 from .injected import Injected
 from .loop import OWNER, SimulatedClock
 from .process import LEASE_S, SNAPSHOT_EVENTS, Draw, Happened, Process

@@ -9,7 +9,7 @@ from foldlog.adapters.demo import model_server
 from foldlog.adapters.openai import OpenAIProvider
 from foldlog.eventlog.events import TokenUsage, ToolSchema
 from foldlog.projections.messages import CallRequest, Message
-from foldlog.runtime.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
 
 TOOLS = tuple(
     ToolSchema(name=name, description="", parameters={"type": "object"})

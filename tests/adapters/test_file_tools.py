@@ -9,7 +9,7 @@ from foldlog.adapters.builtin import Workspace, builtin_tools
 from foldlog.adapters.builtin.reading import CHARACTERS_MAX, LINE_CHARACTERS_MAX
 from foldlog.adapters.builtin.searching import search
 from foldlog.runtime import Agent, Registry, ToolFailed
-from foldlog.runtime.toolport import Tool
+from foldlog.runtime.ports.tools import Tool
 
 
 @pytest.fixture

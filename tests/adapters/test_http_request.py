@@ -17,8 +17,8 @@ from foldlog.adapters.builtin import HttpSettings, http_request_tool
 from foldlog.adapters.builtin.addresses import PinnedTransport, is_any, is_public, resolve
 from foldlog.adapters.builtin.http_request import METHODS
 from foldlog.eventlog import ConfigError
-from foldlog.runtime.context import ToolContext
-from foldlog.runtime.toolport import Retryable, ToolFailed, ToolTimedOut
+from foldlog.runtime.ports.tools import Retryable, ToolFailed, ToolTimedOut
+from foldlog.runtime.tools.context import ToolContext
 
 pytestmark = pytest.mark.anyio
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -12,7 +12,7 @@ from foldlog.adapters.knowledge import SqliteKnowledge, knowledge_file, pieces_o
 from foldlog.eventlog.errors import ConfigError
 from foldlog.projections.prompt import knowledge_block
 from foldlog.runtime import Registry
-from foldlog.runtime.knowledge import KnowledgeItem, KnowledgeUnavailable, NoKnowledge
+from foldlog.runtime.ports.knowledge import KnowledgeItem, KnowledgeUnavailable, NoKnowledge
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

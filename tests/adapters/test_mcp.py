@@ -21,7 +21,14 @@ from foldlog.adapters.mcp.names import tool_names
 from foldlog.adapters.mcp.processes import ProcessFamily, is_alive
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Event, ToolSpec
-from foldlog.runtime.toolport import Answer, Asked, Retryable, ToolFailed, ToolSourceUnavailable, ToolTimedOut
+from foldlog.runtime.ports.tools import (
+    Answer,
+    Asked,
+    Retryable,
+    ToolFailed,
+    ToolSourceUnavailable,
+    ToolTimedOut,
+)
 
 FAKES = Path(__file__).parents[1] / "fakes"
 SDK, RAW = str(FAKES / "mcp_server.py"), str(FAKES / "raw_mcp_server.py")

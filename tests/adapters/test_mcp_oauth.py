@@ -19,8 +19,8 @@ from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import export
 from foldlog.runtime import Agent, Registry, Runtime
-from foldlog.runtime.mcp_servers import HttpServer, OAuth
-from foldlog.runtime.toolport import ToolSourceUnavailable
+from foldlog.runtime.agents.mcp_servers import HttpServer, OAuth
+from foldlog.runtime.ports.tools import ToolSourceUnavailable
 
 from tests.adapters.test_mcp import Recorder, http_server
 from tests.fakes.oauth_server import CLIENT, SECRET

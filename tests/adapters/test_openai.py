@@ -11,7 +11,7 @@ from foldlog.adapters.openai import Api, HttpOptions, OpenAIProvider, responses_
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import TokenUsage, ToolSchema
 from foldlog.projections.messages import CallRequest, Message
-from foldlog.runtime.models import (
+from foldlog.runtime.ports.models import (
     AuthenticationFailed,
     CallDelta,
     ContextOverflow,

@@ -12,7 +12,7 @@ from foldlog.eventlog import TokenUsage
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Usage
 from foldlog.runtime import Agent, Registry, Runtime
-from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 
 from ..fakes.openai_server import Reply, serve
 

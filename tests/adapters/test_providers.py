@@ -7,7 +7,7 @@ import pytest
 from foldlog.adapters.providers import load_providers
 from foldlog.eventlog.errors import ConfigError
 from foldlog.projections.messages import Message
-from foldlog.runtime.models import Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import Finished, ModelRequest, TextDelta
 
 from ..fakes.openai_server import Reply, serve
 

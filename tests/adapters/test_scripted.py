@@ -12,7 +12,7 @@ from foldlog.eventlog.clock import SystemClock
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import TokenUsage
 from foldlog.projections.messages import CallRequest, Message
-from foldlog.runtime.models import (
+from foldlog.runtime.ports.models import (
     AuthenticationFailed,
     CallDelta,
     ContextOverflow,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from foldlog.adapters.secrets import CommandSecret, EnvironmentSecret, FileSecret
-from foldlog.runtime.toolport import ToolFailed
+from foldlog.runtime.ports.tools import ToolFailed
 
 pytestmark = pytest.mark.anyio
 

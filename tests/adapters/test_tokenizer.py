@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from foldlog.adapters import tokenizer
 from foldlog.runtime import Registry
-from foldlog.runtime.tokens import Estimate
+from foldlog.runtime.ports.tokens import Estimate
 
 
 @pytest.fixture

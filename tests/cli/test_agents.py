@@ -11,7 +11,7 @@ import pytest
 from foldlog.adapters.cli import app as root
 from foldlog.eventlog import NotRegistered
 from foldlog.runtime import Agent, Registry
-from foldlog.runtime.agent_config import config_schema
+from foldlog.runtime.agents.config import config_schema
 from typer.testing import CliRunner, Result
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from tests.cli.commands import Project, Running
 
 MODULE = """
 from foldlog.runtime import Agent, Registry, Swarm, ToolContext, tool
-from foldlog.runtime.ralph import RalphLoop, Stop
+from foldlog.runtime import RalphLoop, Stop
 
 
 @tool(effect="pure")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from foldlog.adapters.cli.forms import answer_template, form_lines
-from foldlog.runtime.arguments import value_problem
+from foldlog.runtime.ports.schema_problems import value_problem
 
 FORM: dict[str, Any] = {
     "type": "object",

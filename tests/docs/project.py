@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foldlog.eventlog.embedded import stop_server
-from foldlog.runtime import postconditions, registry
+from foldlog.runtime.agents import registry
+from foldlog.runtime.core import postconditions
 
 from tests.docs.markdown import ROOT, Block
 from tests.docs.shell import Command, Ids, Shell, commands

@@ -19,8 +19,8 @@ from foldlog.adapters.scripted import Turn
 from foldlog.eventlog import commits, errors, events
 from foldlog.eventlog.embedded import errors as embedded_errors
 from foldlog.eventlog.jetstream.layout import Layout
-from foldlog.runtime import RunHandle, Runtime, knowledge, models, tool, toolport
-from foldlog.runtime.agent_config import (
+from foldlog.runtime import RunHandle, Runtime, tool
+from foldlog.runtime.agents.config import (
     AgentConfig,
     BreakerConfig,
     BudgetsConfig,
@@ -31,10 +31,11 @@ from foldlog.runtime.agent_config import (
     RetryConfig,
     capabilities_needed,
 )
-from foldlog.runtime.executor import CAPABILITIES
-from foldlog.runtime.mcp_servers import HttpServer, StdioServer
-from foldlog.runtime.ralph.loop_config import RalphConfig, Stop
-from foldlog.runtime.swarm import SwarmConfig
+from foldlog.runtime.agents.loop_config import RalphConfig, Stop
+from foldlog.runtime.agents.mcp_servers import HttpServer, StdioServer
+from foldlog.runtime.agents.swarm_config import SwarmConfig
+from foldlog.runtime.ports import knowledge, models, tools
+from foldlog.runtime.ports.executor import CAPABILITIES
 
 from tests.docs.markdown import ROOT, prose
 
@@ -275,7 +276,7 @@ def test_the_tree_of_errors_is_the_one_of_the_code() -> None:
             parents[name] = above[depth - 1]
     kinds = [
         kind
-        for module in (errors, embedded_errors, toolport)
+        for module in (errors, embedded_errors, tools)
         for kind in vars(module).values()
         if inspect.isclass(kind)
         and issubclass(kind, errors.FoldlogError)

@@ -13,7 +13,7 @@ from foldlog.eventlog import NEW, CommitWrite, ConfigError, Subject
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Agent, Registry, Runtime, ToolContext, Worker, tool
-from foldlog.runtime.host import Host
+from foldlog.runtime.driving.host import Host
 
 from tests.docs.markdown import ROOT, blocks
 from tests.runtime.conftest import call, calls, says

@@ -17,8 +17,8 @@ from typing import Any
 from foldlog.eventlog import CommitWrite, Delivery, Log, Write
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Runtime, Worker
-from foldlog.runtime.host import Host
-from foldlog.runtime.snapshots import snapshot_setting
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.snapshots import snapshot_setting
 
 from tests.processes import workshop
 

@@ -12,7 +12,7 @@ import pytest
 from foldlog.eventlog import McpProgress, ModelRequested, Text, ToolCall, ToolResult
 from foldlog.replay import Trace, canonical, check_trace, compare
 from foldlog.runtime import Agent, Registry, Worker
-from foldlog.runtime.host import Host
+from foldlog.runtime.driving.host import Host
 
 from tests.fakes.openai_server import Call, OpenAIServer, Reply, serve
 from tests.processes.support import PATIENCE_S, Place, kinds, observed

@@ -17,9 +17,11 @@ from typing import Any
 import msgspec
 from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.runtime import Agent, Evidence, Registry, ToolContext, postcondition, tool
-from foldlog.runtime.models import Delta, ModelRequest, TextDelta
-from foldlog.runtime.ralph import RalphLoop, Reflection, Scored, Stop
-from foldlog.runtime.swarm import Swarm
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.agents.swarm import Swarm
+from foldlog.runtime.core.loop.config import Reflection, Scored
+from foldlog.runtime.ports.models import Delta, ModelRequest, TextDelta
 
 SCRIPTS = Path(__file__).parent / "scripts"
 FAKES = Path(__file__).parents[1] / "fakes"

@@ -44,7 +44,7 @@ def test_there_are_enough_defects_and_each_says_what_found_it() -> None:
 
 
 def test_a_change_that_does_not_apply_any_more_is_told_by_file(tmp_path: Path) -> None:
-    change = Change(file="runtime/drive.py", old="not a line of it", new="")
+    change = Change(file="runtime/driving/driver.py", old="not a line of it", new="")
     defect = Defect(name="gone", breaks="nothing", change=(change,), scenario="pure")
     (found,) = hunted([(defect, [("pure", 1)])], tmp_path, processes=1)
     assert found.problems == ()
@@ -53,14 +53,16 @@ def test_a_change_that_does_not_apply_any_more_is_told_by_file(tmp_path: Path) -
 
 def test_an_unsafe_call_that_starts_on_an_old_word_of_the_log_is_found(tmp_path: Path) -> None:
     old = "fresh = self.clock.monotonic() - self._proven_at < holds_s"
-    change = Change(file="runtime/drive.py", old=old, new="fresh = True")
+    change = Change(file="runtime/driving/driver.py", old=old, new="fresh = True")
     rare = Defect(name="an-old-proof", breaks="", change=(change,), scenario="approval", seed=142)
     (found,) = hunted([(rare, nearby(rare))], tmp_path, processes=1)
     assert found.problems[0].startswith("P4"), found
 
 
 def test_a_copy_without_a_defect_breaks_nothing(tmp_path: Path) -> None:
-    change = Change(file="runtime/drive.py", old='"""Driving one run:', new='"""Driving one run, copied:')
+    change = Change(
+        file="runtime/driving/driver.py", old='"""Driving one run:', new='"""Driving one run, copied:'
+    )
     defect = Defect(name="none", breaks="nothing", change=(change,))
     (found,) = hunted([(defect, everywhere(34))], tmp_path, processes=1)
     assert (found.error, found.problems, found.tried) == ("", (), 34)

@@ -28,14 +28,16 @@ from foldlog.replay.simulation.process import LEASE_S
 from foldlog.replay.simulation.properties import violations
 from foldlog.replay.simulation.scenarios import lane, pure, unsafe
 from foldlog.replay.simulation.scenarios import retry as parked_retry
-from foldlog.runtime import calls as calls_module
-from foldlog.runtime import drive, durable, family, heart, local
-from foldlog.runtime.children import ChildRuns
-from foldlog.runtime.drive import Driver
-from foldlog.runtime.durable import DurableExecutor, Worker
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.open_run import open_turn
-from foldlog.runtime.submission import CHILD, submitted_event
+from foldlog.runtime.core import tool_calls as calls_module
+from foldlog.runtime.core.submission import CHILD, submitted_event
+from foldlog.runtime.driving import driver, heartbeat
+from foldlog.runtime.driving.children import ChildRuns
+from foldlog.runtime.driving.driver import Driver
+from foldlog.runtime.executors import durable, local
+from foldlog.runtime.executors.durable import DurableExecutor, Worker
+from foldlog.runtime.journal import cancel
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.journal.open_run import open_turn
 
 from tests.protocol.steer import Steer
 
@@ -379,7 +381,7 @@ def not_looked_for(patch: pytest.MonkeyPatch) -> None:
     async def never(*_: Any) -> bool:
         return False
 
-    patch.setattr(family, "_was_stored", never)
+    patch.setattr(cancel, "_was_stored", never)
 
 
 @row("9b", "lost ack of a cancel: not looked for", "W2", "P9", not_looked_for)
@@ -449,7 +451,7 @@ def found_means_stored(patch: pytest.MonkeyPatch) -> None:
         return False
 
     patch.setattr(Journal, "_find", find)
-    patch.setattr(drive, "PROOF_S", math.inf)  # else the log is asked again before the start
+    patch.setattr(driver, "PROOF_S", math.inf)  # else the log is asked again before the start
 
 
 @row("11", "append id found, fencing not re-read", "W3", "P4", found_means_stored)
@@ -490,12 +492,12 @@ async def approved_behind_a_late_park(world: World) -> None:
 
 
 def unsafe_is_idempotent(patch: pytest.MonkeyPatch) -> None:
-    real = drive.expose
+    real = driver.expose
 
     def expose(spec: Any, injected: Any) -> Any:
         return msgspec.structs.replace(real(spec, injected), effect="idempotent")
 
-    patch.setattr(drive, "expose", expose)
+    patch.setattr(driver, "expose", expose)
 
 
 @row("13a", "no tool_started", "W20", "P4", unsafe_is_idempotent)
@@ -576,7 +578,7 @@ def no_watch(patch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(real(journal, due_at), due_at=float("inf"))
 
     patch.setattr(local, "watch_timer", never)
-    patch.setattr(heart, "watch_timer", never)
+    patch.setattr(heartbeat, "watch_timer", never)
 
 
 @row("16", "local run without cover", "W18", "P3", no_watch)
@@ -593,7 +595,7 @@ async def local_process_dies(world: World) -> None:
 
 
 def lane_freed_later(patch: pytest.MonkeyPatch) -> None:
-    real, hand_on = family._cancel_all, family.hand_lane_on
+    real, hand_on = cancel._cancel_all, cancel.hand_lane_on
 
     async def nothing(*_: Any) -> list[Any]:
         return []
@@ -604,8 +606,8 @@ def lane_freed_later(patch: pytest.MonkeyPatch) -> None:
         await log.events.append(*await hand_on(log, submitted.lane, members[-1].subject.id))
         return done
 
-    patch.setattr(family, "hand_lane_on", nothing)
-    patch.setattr(family, "_cancel_all", cancel_all)
+    patch.setattr(cancel, "hand_lane_on", nothing)
+    patch.setattr(cancel, "_cancel_all", cancel_all)
 
 
 @row("17", "lane freed after the terminal", "W6", "P3", lane_freed_later)
@@ -643,7 +645,7 @@ async def spurious_wakeup_in_a_lane(world: World) -> None:
 
 
 def root_only(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(family, "open_from", lambda members, run: [members[run]])
+    patch.setattr(cancel, "open_from", lambda members, run: [members[run]])
 
 
 @row("19a", "cancel root only", "W23", "P7", root_only)
@@ -657,7 +659,7 @@ async def family_cancelled(world: World) -> None:
 
 
 def enumerated_once(patch: pytest.MonkeyPatch) -> None:
-    real = family.open_family
+    real = cancel.open_family
     first: dict[str, set[str]] = {}
 
     async def read(named: Journal, load: Any) -> dict[str, Journal]:
@@ -665,7 +667,7 @@ def enumerated_once(patch: pytest.MonkeyPatch) -> None:
         known = first.setdefault(named.subject.id, set(journals))
         return {run: journal for run, journal in journals.items() if run in known}
 
-    patch.setattr(family, "open_family", read)
+    patch.setattr(cancel, "open_family", read)
 
 
 @row("19b", "cancel enumerates once", "W7, W23", "P7", enumerated_once)
@@ -686,12 +688,12 @@ async def child_starts_while_the_family_is_cancelled(world: World) -> None:
 
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
-    real = family._cancel_all
+    real = cancel._cancel_all
 
     async def cancel_all(log: Any, journals: Any, members: Any, *rest: Any) -> bool:
         return all([await real(log, journals, [member], *rest) for member in members])
 
-    patch.setattr(family, "_cancel_all", cancel_all)
+    patch.setattr(cancel, "_cancel_all", cancel_all)
 
 
 @row("20", "children one by one", "W23", "P8", one_by_one)
@@ -720,8 +722,8 @@ def announced_then_created(patch: pytest.MonkeyPatch) -> None:
         await child.journal.load()
 
     patch.setattr(ChildRuns, "_start", start)
-    real = family._loaded
-    patch.setattr(family, "_loaded", lambda log, relative, run, **_: real(log, relative, run, at_once=True))
+    real = Journal.relative
+    patch.setattr(Journal, "relative", lambda self, run, **_: real(self, run, at_once=True))
 
 
 # A child that is announced exists: both stand in one batch (W5), so that no cancel needs a tombstone.

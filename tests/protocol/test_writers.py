@@ -15,11 +15,11 @@ from foldlog.eventlog.ports import Subject
 from foldlog.replay import check_trace, load_trace
 from foldlog.replay.simulation.cast import Model, Reply
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
-from foldlog.runtime.drive import Driver
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.open_run import open_turn
-from foldlog.runtime.submission import submitted_event
+from foldlog.runtime.core.submission import submitted_event
+from foldlog.runtime.driving.driver import Driver
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.journal.open_run import open_turn
 
 WRITERS, MESSAGES = 8, 5
 

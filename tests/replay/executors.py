@@ -15,14 +15,14 @@ from foldlog.eventlog.events import McpProgress, Step, StoredEvent, Submitted, T
 from foldlog.eventlog.ports import Subject
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import CAPABILITIES, Agent
-from foldlog.runtime.commands import Command, ToolEmitted, ToolReturned
-from foldlog.runtime.drive import Driver
-from foldlog.runtime.effects import CallTool
-from foldlog.runtime.heart import Heart
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.open_run import open_turn
-from foldlog.runtime.turn import Turn
+from foldlog.runtime.core.commands import Command, ToolEmitted, ToolReturned
+from foldlog.runtime.core.effects import CallTool
+from foldlog.runtime.core.turn import Turn
+from foldlog.runtime.driving.driver import Driver
+from foldlog.runtime.driving.heartbeat import Heart
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.journal.open_run import open_turn
 
 
 class OwnExecutor:

@@ -29,12 +29,15 @@ from foldlog.runtime import (
     postcondition,
     tool,
 )
-from foldlog.runtime.commands import Claim
-from foldlog.runtime.decide import advance, take
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.knowledge import KnowledgeItem
-from foldlog.runtime.models import (
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.core.commands import Claim
+from foldlog.runtime.core.decide import advance, take
+from foldlog.runtime.core.turn import Turn
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.ports.knowledge import KnowledgeItem
+from foldlog.runtime.ports.models import (
     AuthenticationFailed,
     CallDelta,
     ContextOverflow,
@@ -46,9 +49,7 @@ from foldlog.runtime.models import (
     TextDelta,
     TransientModelError,
 )
-from foldlog.runtime.ralph import RalphLoop, Stop
-from foldlog.runtime.toolport import Retryable, ToolFailed
-from foldlog.runtime.turn import Turn
+from foldlog.runtime.ports.tools import Retryable, ToolFailed
 
 WAIT_S = 30.0
 
@@ -651,7 +652,7 @@ async def fallen_back(world: World) -> None:
 async def put_aside(world: World) -> None:
     """A text that is too large for its commit lies beside the log, and so does a result that is shown in part."""
     small = {"COMMIT_BYTES_MAX": 5120, "EVENTS_BYTES_MAX": 4096}  # so that the history is small
-    with mock.patch.multiple("foldlog.runtime.journal", **small):
+    with mock.patch.multiple("foldlog.runtime.journal.journal", **small):
         asks = calls(("search", {"query": "word " * 50}), text="many words " * 400)
         context = {"artifact_bytes_min": 200}
         await played(world, world.agent("wordy", asks, says("done"), context=context))
@@ -709,7 +710,7 @@ async def beside_the_log(world: World) -> None:
     small = {"COMMIT_BYTES_MAX": 9216, "EVENTS_BYTES_MAX": 8192}
     with (
         mock.patch("foldlog.eventlog.offload.FIELD_BYTES_MAX", 24),
-        mock.patch.multiple("foldlog.runtime.journal", **small),
+        mock.patch.multiple("foldlog.runtime.journal.journal", **small),
     ):
         asks = calls(("search", {"query": "Otto " * 1000}), text="what is there " * 400)
         agent = world.agent("bulky", asks, says("done " * 1000), says("again"), memory={"scope": "session"})

@@ -27,7 +27,7 @@ from foldlog.replay import (
 )
 from foldlog.replay.parity import check_parity
 from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
-from foldlog.runtime.knowledge import KnowledgeItem
+from foldlog.runtime.ports.knowledge import KnowledgeItem
 
 from tests.replay.conftest import played
 from tests.replay.scenarios import SCENARIOS

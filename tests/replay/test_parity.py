@@ -438,7 +438,7 @@ async def test_an_executor_of_a_plugin_is_found_by_its_entry_point(monkeypatch: 
             return OwnExecutor
 
     monkeypatch.setattr(
-        "foldlog.runtime.executors.entry_points",
+        "foldlog.runtime.executors.installed.entry_points",
         lambda group: [Found] if group == "foldlog.executors" else [],
     )
     report = await check_parity(AGENT, "question", script=TWO_CALLS, executors=("local", "own"))

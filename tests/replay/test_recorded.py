@@ -18,7 +18,7 @@ from foldlog.replay.parity import check_parity
 from foldlog.replay.recorded import RecordedProvider, Recording, rerun
 from foldlog.replay.strategies import traces
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, tool
-from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 from hypothesis import HealthCheck, given, settings
 
 from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says

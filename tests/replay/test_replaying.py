@@ -14,9 +14,10 @@ from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
 from foldlog.projections import call_texts
 from foldlog.replay import Divergence, Trace, export, read_archive, replay, state_at, trace_of
-from foldlog.runtime import Agent, Registry, Runtime, asking, request, rules, steps, tool
-from foldlog.runtime import calls as calls_module
-from foldlog.runtime.turn import Turn
+from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.runtime.core import model_calls, model_request, rules, steps
+from foldlog.runtime.core import tool_calls as calls_module
+from foldlog.runtime.core.turn import Turn
 
 from tests.replay.conftest import played
 from tests.replay.scenarios import SCENARIOS, Model, World, calls, says
@@ -64,7 +65,9 @@ def test_a_trace_without_its_artifacts_is_refused() -> None:
 
 
 def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "request_digest", lambda *asked: request.request_digest(*asked)[::-1])
+    monkeypatch.setattr(
+        model_calls, "request_digest", lambda *asked: model_request.request_digest(*asked)[::-1]
+    )
     found = diverged(only("tools_and_progress"))
     assert (found.fields, found.revision) == (("digest",), 6)
     assert found.why.startswith("the code asks the model something else in step 1; rule R12: ")
@@ -82,9 +85,9 @@ def test_another_rendering_of_results_is_found_at_the_next_request(monkeypatch: 
 
 
 def test_a_longer_backoff_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    backoff_s = asking.backoff_s
+    backoff_s = model_calls.backoff_s
     monkeypatch.setattr(
-        asking, "backoff_s", lambda retry, failures, seed: 20 * backoff_s(retry, failures, seed)
+        model_calls, "backoff_s", lambda retry, failures, seed: 20 * backoff_s(retry, failures, seed)
     )
     found = diverged(only("retries"))
     assert found.fields == ("retry_at",)
@@ -97,7 +100,7 @@ def test_another_expiry_of_approvals_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "RETRIED_ERRORS", frozenset[str]())
+    monkeypatch.setattr(model_calls, "RETRIED_ERRORS", frozenset[str]())
     found = diverged(only("retries"))
     assert found.recorded is not None
     assert found.recorded.type == "model_failed"
@@ -106,7 +109,7 @@ def test_fewer_attempts_at_a_model_are_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_shorter_wait_before_parking_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PARK_RETRY_S", 3600.0)
+    monkeypatch.setattr(model_calls, "PARK_RETRY_S", 3600.0)
     found = diverged(only("waiting", 2))
     assert found.recorded is not None
     assert found.recorded.type == "parked"
@@ -141,7 +144,7 @@ def test_a_result_of_a_call_that_was_not_asked_for_yet_is_found(monkeypatch: pyt
 
 
 def test_the_first_difference_of_a_family_is_the_first_in_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "request_digest", lambda *_: "other")
+    monkeypatch.setattr(model_calls, "request_digest", lambda *_: "other")
     trace = only("child")
     assert diverged(trace).run == trace.root
 

@@ -11,8 +11,8 @@ from foldlog.eventlog import Event, MemoryLog, Text
 from foldlog.eventlog.events import TextReset
 from foldlog.replay import canonical, load_trace
 from foldlog.runtime import Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, Worker, tool
-from foldlog.runtime.host import Host
-from foldlog.runtime.ralph import Stop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.driving.host import Host
 
 pytestmark = pytest.mark.anyio
 

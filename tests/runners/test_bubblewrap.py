@@ -15,7 +15,7 @@ import pytest
 from foldlog.adapters.builtin.workspace import Workspace
 from foldlog.adapters.runners import Bubblewrap, Limits, SubprocessRunner
 from foldlog.adapters.runners.conformance import LimitsSuite, ToolRunnerSuite, sh
-from foldlog.runtime.toolrunner import ToolRunner
+from foldlog.runtime.ports.runner import ToolRunner
 
 pytestmark = pytest.mark.anyio
 MB = 1_000_000

@@ -17,9 +17,9 @@ from foldlog.adapters.runners.job import job_manifest, job_name
 from foldlog.eventlog import Memoized, MemoryLog
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Runtime, ToolContext
-from foldlog.runtime.context import CallFacts
-from foldlog.runtime.toolport import ToolFailed
-from foldlog.runtime.toolrunner import Command, ToolRunner
+from foldlog.runtime.ports.runner import Command, ToolRunner
+from foldlog.runtime.ports.tools import ToolFailed
+from foldlog.runtime.tools.context import CallFacts
 from kubernetes_asyncio import client
 
 from tests.fakes.kubernetes_api import Cluster, serve

@@ -20,8 +20,8 @@ from foldlog.adapters.runners import Bubblewrap, DirectRunner, Limits, Subproces
 from foldlog.adapters.runners.conformance import LimitsSuite, ToolRunnerSuite, sh
 from foldlog.adapters.runners.output import HeadAndTail
 from foldlog.eventlog import ConfigError
-from foldlog.runtime.toolport import ToolFailed
-from foldlog.runtime.toolrunner import Command, Outcome, ToolRunner
+from foldlog.runtime.ports.runner import Command, Outcome, ToolRunner
+from foldlog.runtime.ports.tools import ToolFailed
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -17,9 +17,9 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.outcome import Outcome, fold_stored
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Registry, RunHandle, Runtime, Worker, tool
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.runnable import Runnable
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.ports.runnable import Runnable
 
 Turn = dict[str, Any]
 _NUMBERS = itertools.count(1)

@@ -10,7 +10,7 @@ from foldlog.eventlog import RunFailed
 from foldlog.eventlog.events import ModelFailed
 from foldlog.replay import check_parity, load_trace
 from foldlog.runtime import Agent, RunHandle, ToolFailed, tool
-from foldlog.runtime.models import Delta, Finished, ModelRequest, RateLimited, TextDelta
+from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, RateLimited, TextDelta
 
 from .conftest import Place, call, calls, says
 

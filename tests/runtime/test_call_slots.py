@@ -13,8 +13,8 @@ from foldlog.eventlog import ConfigError
 from foldlog.eventlog.events import ChildStarted, Effect, ToolResult
 from foldlog.eventlog.names import slots_subject
 from foldlog.runtime import Agent, ToolContext, tool
-from foldlog.runtime.journal import following
-from foldlog.runtime.slot_cycles import call_slots_name
+from foldlog.runtime.journal.journal import following
+from foldlog.runtime.shared.deadlocks import call_slots_name
 
 from .conftest import Place, call, calls, says, when
 

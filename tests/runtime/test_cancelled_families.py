@@ -17,7 +17,8 @@ from foldlog.eventlog import (
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import CommitWrite, Family, Write
-from foldlog.runtime import Agent, RunHandle, ToolContext, family, open_family, tool
+from foldlog.runtime import Agent, RunHandle, ToolContext, tool
+from foldlog.runtime.journal import cancel, open_family
 
 from .conftest import Place, call, calls, says
 
@@ -28,7 +29,7 @@ MANY = 5
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "CANCELLER_S", 0.05)
+    monkeypatch.setattr(cancel, "CANCELLER_S", 0.05)
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ async def test_a_second_canceller_finishes_the_work_of_the_first_and_says_that_i
     cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await Crowd(script).start(cheap)
-    monkeypatch.setattr(family, "CANCELLER_S", 30.0)
+    monkeypatch.setattr(cancel, "CANCELLER_S", 30.0)
     dies_behind_its_fence(cheap, monkeypatch)
     with contextlib.suppress(LogUnavailable):
         await run.cancel("enough")

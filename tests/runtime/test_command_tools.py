@@ -14,7 +14,7 @@ from foldlog.adapters.runners import SubprocessRunner
 from foldlog.eventlog import RunCancelled
 from foldlog.eventlog.events import ApprovalRequested, Custom, Effect, ToolResult
 from foldlog.runtime import Agent, Evidence, postcondition
-from foldlog.runtime.toolport import Tool
+from foldlog.runtime.ports.tools import Tool
 
 from .conftest import Place, call, calls, says
 

@@ -12,11 +12,11 @@ from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, tool
-from foldlog.runtime.coordinate import COORDINATORS
-from foldlog.runtime.effects import Evaluate, RunNode
-from foldlog.runtime.kinds import KINDS
-from foldlog.runtime.runnable import Runnable
-from foldlog.runtime.turn import Turn
+from foldlog.runtime.agents.kinds import KINDS
+from foldlog.runtime.core.coordination import COORDINATORS
+from foldlog.runtime.core.effects import Evaluate, RunNode
+from foldlog.runtime.core.turn import Turn
+from foldlog.runtime.ports.runnable import Runnable
 
 from tests.runtime.conftest import HeldClock, HeldTool, Place, call, calls, says
 

@@ -11,11 +11,13 @@ import pytest
 from foldlog.eventlog import Claimed, LeftToOthers, NotRegistered, decode
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
-from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, durable, tool
-from foldlog.runtime.host import Host
-from foldlog.runtime.ralph import RalphLoop, Stop
-from foldlog.runtime.runnable import Runnable
-from foldlog.runtime.swarm import Swarm
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, tool
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.agents.swarm import Swarm
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.executors import durable
+from foldlog.runtime.ports.runnable import Runnable
 
 from tests.runtime.conftest import HeldTool, call, calls, says
 from tests.runtime.test_approvals import parked

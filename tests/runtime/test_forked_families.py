@@ -21,17 +21,11 @@ from foldlog.replay import (
     read_archive,
     replay,
 )
-from foldlog.runtime import (
-    Agent,
-    Registry,
-    RunHandle,
-    Runtime,
-    Swarm,
-    ToolContext,
-    fork_storage,
-    tool,
-)
-from foldlog.runtime.ralph import RalphLoop, Scored, Stop
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.core.loop.config import Scored
+from foldlog.runtime.forks import storage
 
 from .conftest import Place, call, calls, says
 
@@ -456,7 +450,7 @@ async def test_a_family_that_one_batch_does_not_hold_is_refused_by_name(
     parent = await cheap.start(company.swarm)
     await parent.result(timeout_s=30)
     before = len(await cheap.runtime.list_runs())
-    monkeypatch.setattr(fork_storage, "COMMITS_MAX", 5)
+    monkeypatch.setattr(storage, "COMMITS_MAX", 5)
     with pytest.raises(ConfigError, match=r"would share 9 runs, more than one batch .* the run of a node"):
         await cheap.fork(parent, at=(await parent.state()).head.rev)
     assert len(await cheap.runtime.list_runs()) == before

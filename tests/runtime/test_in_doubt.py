@@ -20,7 +20,7 @@ from foldlog.runtime import (
     postcondition,
     tool,
 )
-from foldlog.runtime.toolport import ChildFailed, InvalidArguments, ToolTimedOut
+from foldlog.runtime.ports.tools import ChildFailed, InvalidArguments, ToolTimedOut
 
 from .conftest import Place, call, calls, says
 

@@ -15,8 +15,8 @@ from foldlog.projections.run_state import RunState
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.replay.simulation.loop import SimulatedClock, run_simulated
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, Worker, tool
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.journal import Journal
 
 from tests.replay.scenarios import ShiftedClock
 from tests.runtime.conftest import Place, call, calls, says, when

@@ -13,7 +13,8 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Family, Shard
 from foldlog.replay import read_archive
 from foldlog.replay.archive import export, import_archive
-from foldlog.runtime import Agent, Registry, RunHandle, Runtime, journal
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime
+from foldlog.runtime.journal import lanes
 
 from .conftest import says
 
@@ -38,7 +39,7 @@ async def purge(log: Log, run: RunHandle[Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "PURGED_LOOKS", 2)
+    monkeypatch.setattr(lanes, "PURGED_LOOKS", 2)
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from foldlog.eventlog import ApprovalRequested, MemoryLog, ToolResult, decode
 from foldlog.replay import load_trace
-from foldlog.runtime import Agent, Registry, Runtime, Worker, drive, durable, local, tool
-from foldlog.runtime.host import Host
+from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
+from foldlog.runtime.driving import driver
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.executors import durable, local
 
 from tests.runtime.conftest import HeldTool, call, calls, says
 
@@ -143,7 +145,7 @@ async def test_a_worker_that_leaves_stores_the_result_of_an_unsafe_call_before_i
 async def test_a_process_that_leaves_waits_for_a_tool_without_a_timeout_only_so_long(
     script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive, "UNBOUNDED_CALL_S", 0.01)
+    monkeypatch.setattr(driver, "UNBOUNDED_CALL_S", 0.01)
     monkeypatch.setattr(local, "RELEASE_GRACE_S", 0.01)
     entered = asyncio.Event()
 

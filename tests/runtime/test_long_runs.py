@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from foldlog.eventlog import MemoryLog
 from foldlog.runtime import Agent, Registry, Runtime, tool
-from foldlog.runtime.drive import Driver
+from foldlog.runtime.driving.driver import Driver
 
 from tests.runtime.conftest import call, calls, says
 

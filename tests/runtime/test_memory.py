@@ -12,7 +12,7 @@ import pytest
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.replay import load_trace, rerun
 from foldlog.runtime import Agent, tool
-from foldlog.runtime.knowledge import KnowledgeItem, KnowledgeUnavailable
+from foldlog.runtime.ports.knowledge import KnowledgeItem, KnowledgeUnavailable
 
 from .conftest import HeldTool, Place, call, calls, says
 

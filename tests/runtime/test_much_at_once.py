@@ -11,8 +11,9 @@ import pytest
 from foldlog.eventlog import PlannerToolReturned, ToolCall, ToolResult
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
 from foldlog.replay import load_trace, replay
-from foldlog.runtime import Agent, journal, tool
-from foldlog.runtime import calls as runtime_calls
+from foldlog.runtime import Agent, tool
+from foldlog.runtime.core import tool_calls as runtime_calls
+from foldlog.runtime.journal import journal
 
 from tests.runtime.conftest import USAGE, Place, call, calls, says
 from tests.runtime.test_approvals import parked

@@ -14,8 +14,9 @@ from foldlog.eventlog.events import ToolSpec
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
-from foldlog.runtime.models import Finished, TextDelta
-from foldlog.runtime.ralph import RalphLoop, Stop
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.ports.models import Finished, TextDelta
 
 from tests.runtime.conftest import call, calls, says
 

@@ -13,9 +13,9 @@ from foldlog.eventlog.events import ModelRequested
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
-from foldlog.runtime.agent_config import config_digest
-from foldlog.runtime.host import Host
-from foldlog.runtime.knowledge import KnowledgeItem
+from foldlog.runtime.agents.config import config_digest
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.ports.knowledge import KnowledgeItem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

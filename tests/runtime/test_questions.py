@@ -12,9 +12,9 @@ from foldlog.eventlog.errors import ApprovalError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, tool
-from foldlog.runtime.decide import pending
-from foldlog.runtime.effects import CallTool
-from foldlog.runtime.toolport import ToolFailed
+from foldlog.runtime.core.decide import pending
+from foldlog.runtime.core.effects import CallTool
+from foldlog.runtime.ports.tools import ToolFailed
 
 from tests.replay.scenarios import ShiftedClock
 from tests.runtime.conftest import Place, call, calls, names, says

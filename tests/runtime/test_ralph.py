@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from foldlog.eventlog import AgentConfigError, RalphIteration, RalphStop, RunFailed, RunNotFound
 from foldlog.runtime import Agent, Swarm, tool
-from foldlog.runtime.ralph import RalphLoop, Reflection, Scored, Stop
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.core.loop.config import Reflection, Scored
 
 from tests.runtime.conftest import Place, call, calls, says, when
 

@@ -24,18 +24,9 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
-from foldlog.runtime import (
-    CAPABILITIES,
-    Agent,
-    RalphLoop,
-    Registry,
-    Runtime,
-    Swarm,
-    ToolContext,
-    durable,
-    tool,
-)
-from foldlog.runtime.models import Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime.executors import durable
+from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 
 from .conftest import Place, call, calls, says
 

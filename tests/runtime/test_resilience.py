@@ -12,9 +12,9 @@ from foldlog.adapters.scripted import ScriptedProvider
 from foldlog.eventlog import MemoryLog, RunFailed
 from foldlog.replay import check_parity, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
-from foldlog.runtime.host import Host
-from foldlog.runtime.modelcall import Patience, first_token_timeout_s
-from foldlog.runtime.rules import rules_of
+from foldlog.runtime.core.rules import rules_of
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.driving.model_call import Patience, first_token_timeout_s
 
 from tests.fakes.openai_server import Fault, Reply, serve
 

@@ -11,10 +11,10 @@ from foldlog.eventlog import Error, Event, RunCancelled
 from foldlog.eventlog.names import slots_subject
 from foldlog.projections.pending import PendingSlot
 from foldlog.runtime import Agent, RunHandle, tool
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal, following
-from foldlog.runtime.slot_cycles import slots_name
-from foldlog.runtime.slots import slots_of
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.journal import Journal, following
+from foldlog.runtime.shared.deadlocks import slots_name
+from foldlog.runtime.shared.slots import slots_of
 
 from .conftest import Place, call, calls, says, when
 

@@ -25,10 +25,10 @@ from foldlog.projections.fold import fold_commit
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import FOLD, decode_state, encode_state
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
-from foldlog.runtime.family import cancel_family
-from foldlog.runtime.host import Host
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.snapshots import SNAPSHOT_EVENTS as DEFAULT_EVENTS
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.journal.cancel import cancel_family
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.journal.snapshots import SNAPSHOT_EVENTS as DEFAULT_EVENTS
 
 from tests.runtime.conftest import SNAPSHOT_EVENTS, call, calls, says
 

@@ -11,7 +11,8 @@ import pytest
 from foldlog.eventlog import ChildStarted, ConfigError, NotRegistered, RunFailed
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
-from foldlog.runtime.ralph import RalphLoop, Stop
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.loop_config import Stop
 
 from tests.runtime.conftest import HeldTool, Place, call, calls, says
 

@@ -12,7 +12,7 @@ import pytest
 from foldlog.eventlog import ChildStarted, Clock, Custom, Log, McpProgress, Text, ToolResult
 from foldlog.replay import canonical, compare, load_trace, rerun
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
-from foldlog.runtime.call_time import CallTime
+from foldlog.runtime.driving.call_timeout import CallTime
 
 from tests.runtime.conftest import Place, call, calls, names, says
 
@@ -420,7 +420,7 @@ async def test_a_sync_tool_can_see_that_nobody_waits_for_it_any_more(
             super().__init__(seconds, clock)
             limits.append(self)
 
-    monkeypatch.setattr("foldlog.runtime.toolcall.CallTime", Limit)
+    monkeypatch.setattr("foldlog.runtime.driving.tool_call.CallTime", Limit)
 
     @tool(effect="pure", timeout_s=timeout_s)
     def stubborn(context: ToolContext) -> str:

@@ -13,8 +13,8 @@ import pytest
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.errors import AgentConfigError
 from foldlog.eventlog.events import Submitted
-from foldlog.runtime.agent import Agent
-from foldlog.runtime.agent_config import (
+from foldlog.runtime.agents.agent import Agent
+from foldlog.runtime.agents.config import (
     AgentConfig,
     BudgetsConfig,
     RetryConfig,
@@ -22,7 +22,7 @@ from foldlog.runtime.agent_config import (
     config_digest,
     config_schema,
 )
-from foldlog.runtime.rules import rules_of
+from foldlog.runtime.core.rules import rules_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved
-from foldlog.runtime.approving import expiry, token_problem
-from foldlog.runtime.commands import IssueToken, Resolve, RevokeTokens
+from foldlog.runtime.core.approvals import expiry, token_problem
+from foldlog.runtime.core.commands import IssueToken, Resolve, RevokeTokens
 
 from .test_core import CLAIM, NOW, PREPARED, Story, given_events, replies
 

@@ -6,8 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from foldlog.runtime.arguments import NESTING_MAX, is_deeper, parse_arguments, schema_problem, value_problem
-from foldlog.runtime.json_schema import unsearchable
+from foldlog.runtime.core.arguments import (
+    NESTING_MAX,
+    is_deeper,
+    parse_arguments,
+    schema_problem,
+)
+from foldlog.runtime.ports.json_schema import unsearchable
+from foldlog.runtime.ports.schema_problems import value_problem
 from hypothesis import given
 from hypothesis import strategies as st
 

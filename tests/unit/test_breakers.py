@@ -9,8 +9,8 @@ from foldlog.eventlog import LogUnavailable, MemoryLog, SystemClock
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.events import BreakerUpdated
 from foldlog.eventlog.names import breaker_subject
-from foldlog.runtime.breakers import Breaker, Refused, provider_breaker, tool_breaker
-from foldlog.runtime.rules import BreakerRules
+from foldlog.runtime.core.rules import BreakerRules
+from foldlog.runtime.shared.breakers import Breaker, Refused, provider_breaker, tool_breaker
 
 pytestmark = pytest.mark.anyio
 RULES = BreakerRules(failures=3, open_s=30.0)

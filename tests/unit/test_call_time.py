@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from foldlog.eventlog.clock import SystemClock
-from foldlog.runtime.begun import Begun
-from foldlog.runtime.call_time import CallTime
+from foldlog.runtime.driving.call_timeout import CallTime
+from foldlog.runtime.driving.eager import Begun
 
 
 async def echo(value: str, *, waits: int = 0) -> str:

@@ -12,12 +12,12 @@ import pytest
 from foldlog.adapters.cli.agent_files import check_path
 from foldlog.eventlog.errors import AgentConfigError
 from foldlog.runtime import Agent, RalphLoop, Registry, Swarm
-from foldlog.runtime.agent_config import AgentConfig, ContextConfig, PolicyConfig, PolicyRuleConfig
-from foldlog.runtime.config_schemas import schema_of
-from foldlog.runtime.kinds import KINDS, runnable_of_table
-from foldlog.runtime.ralph.loop_config import RalphConfig, Stop
-from foldlog.runtime.runnable import all_members
-from foldlog.runtime.swarm import SwarmConfig
+from foldlog.runtime.agents.config import AgentConfig, ContextConfig, PolicyConfig, PolicyRuleConfig
+from foldlog.runtime.agents.kinds import KINDS, runnable_of_table
+from foldlog.runtime.agents.loop_config import RalphConfig, Stop
+from foldlog.runtime.agents.schemas import schema_of
+from foldlog.runtime.agents.swarm_config import SwarmConfig
+from foldlog.runtime.ports.runnable import all_members
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -24,8 +24,8 @@ from foldlog.projections.id_set import IdSet
 from foldlog.projections.messages import CallRequest, chain, parse_messages
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import decode_state, encode_state
-from foldlog.runtime.budgeting import check_raise
-from foldlog.runtime.commands import (
+from foldlog.runtime.core.budgets import check_raise
+from foldlog.runtime.core.commands import (
     Claim,
     Command,
     Inject,
@@ -37,10 +37,10 @@ from foldlog.runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from foldlog.runtime.decide import decide, pending
-from foldlog.runtime.effects import CallModel
-from foldlog.runtime.request import model_request
-from foldlog.runtime.rules import RULES_NOW, Rules, rules_of
+from foldlog.runtime.core.decide import decide, pending
+from foldlog.runtime.core.effects import CallModel
+from foldlog.runtime.core.model_request import model_request
+from foldlog.runtime.core.rules import RULES_NOW, Rules, rules_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -26,8 +26,7 @@ from foldlog.projections.fold import apply, evolve
 from foldlog.projections.messages import CallRequest, chain
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import encode_state, state_in
-from foldlog.runtime.calls import free_id
-from foldlog.runtime.commands import (
+from foldlog.runtime.core.commands import (
     Cancel,
     ChildEnded,
     ChildSpawned,
@@ -47,10 +46,11 @@ from foldlog.runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from foldlog.runtime.decide import advance, decide, pending, take, unsafe_starts
-from foldlog.runtime.effects import CallModel, CallTool, Prepare, WaitUntil
-from foldlog.runtime.rules import RetryRules, Rules
-from foldlog.runtime.turn import Turn
+from foldlog.runtime.core.decide import advance, decide, pending, take, unsafe_starts
+from foldlog.runtime.core.effects import CallModel, CallTool, Prepare, WaitUntil
+from foldlog.runtime.core.rules import RetryRules, Rules
+from foldlog.runtime.core.tool_calls import free_id
+from foldlog.runtime.core.turn import Turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from foldlog.eventlog.errors import AgentConfigError, FlowError
 from foldlog.replay.swarm_strategies import flows, predicates
-from foldlog.runtime.swarm import (
+from foldlog.runtime.core.swarm import (
     Arm,
     At,
     Branch,
@@ -24,8 +24,8 @@ from foldlog.runtime.swarm import (
     names_in,
     parse_flow,
 )
-from foldlog.runtime.swarm.flow_parser import LOOP_TIMES_MAX, NESTING_MAX, WORDS
-from foldlog.runtime.swarm.predicates import Data
+from foldlog.runtime.core.swarm.flow_parser import LOOP_TIMES_MAX, NESTING_MAX, WORDS
+from foldlog.runtime.core.swarm.predicates import Data
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,8 +8,8 @@ import pytest
 from foldlog.eventlog.events import ChildReturned, Evaluated
 from foldlog.projections.run_state import NodeState
 from foldlog.replay.swarm_strategies import flows
-from foldlog.runtime.effects import Evaluate, RunNode
-from foldlog.runtime.swarm import (
+from foldlog.runtime.core.effects import Evaluate, RunNode
+from foldlog.runtime.core.swarm import (
     Arm,
     Branch,
     Failure,
@@ -28,7 +28,7 @@ from foldlog.runtime.swarm import (
     parse_flow,
     progress,
 )
-from foldlog.runtime.swarm.handoff import handoff_progress
+from foldlog.runtime.core.swarm.handoff import handoff_progress
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.runtime.heart import Heart
+from foldlog.runtime.driving.heartbeat import Heart
 
 
 def driving(run: str, epoch: int) -> Any:

@@ -1,6 +1,8 @@
 """Imports point down and are relative, and in the pure folders only ports read a clock or throw dice."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,18 @@ BELOW: dict[str, set[str]] = {
     "runtime": {"eventlog", "projections"},
     "replay": {"eventlog", "projections", "runtime"},
     "adapters": {"eventlog", "projections", "runtime"},
+}
+# The rooms of the runtime, and what each may import besides itself. What lies in no room puts them together.
+ROOMS: dict[str, set[str]] = {
+    "ports": set(),
+    "core": {"ports"},
+    "tools": {"core", "ports"},
+    "agents": {"core", "ports", "tools"},
+    "journal": {"core"},
+    "shared": {"core", "journal", "ports"},
+    "driving": {"agents", "core", "journal", "ports", "shared", "tools"},
+    "executors": {"agents", "core", "driving", "journal", "ports", "shared", "tools"},
+    "forks": {"agents", "core", "journal", "ports"},
 }
 # The composition roots: the commands of `replay` and the demo, which shows the proof, are put together here.
 COMPOSITION_ROOTS = ("adapters/cli", "adapters/demo")
@@ -45,7 +59,7 @@ PURE = ("projections", "runtime")
 # eventlog/clock.py, outside these folders.
 PORTS: dict[str, set[str]] = {
     # Functions that are not async run in threads; INLINE keeps a simulation out of them.
-    "runtime/functions.py": {"anyio.to_thread"},
+    "runtime/tools/functions.py": {"anyio.to_thread"},
     # The bits of a resume token: they decide nothing, and the log knows their digest only.
     "runtime/resume_tokens.py": {"secrets"},
 }
@@ -98,6 +112,50 @@ def wrong_arrows(path: Path, tree: ast.Module) -> list[str]:
     return [target for target in relative_targets(path, tree) if target not in allowed]
 
 
+def relative_modules(path: Path, tree: ast.Module) -> Iterator[Path]:
+    """Yield the file of each relative import, wherever in the module it stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            for name in node.names:
+                found = (base / f"{name.name}.py", base.with_suffix(".py"), base / "__init__.py")
+                yield from [each for each in found if base.name and (ROOT / each).is_file()][:1]
+
+
+def room_of(path: Path) -> str | None:
+    """The room of the runtime that a file lies in; null for none."""
+    return path.parts[1] if path.parts[0] == "runtime" and len(path.parts) > 2 else None
+
+
+def wrong_doors(path: Path, tree: ast.Module) -> list[str]:
+    """What a file of a room imports of the runtime, and may not."""
+    room = room_of(path)
+    allowed = {room, *ROOMS[room]} if room else set()
+    imported = [each for each in relative_modules(path, tree) if each.parts[0] == "runtime"]
+    return [each.as_posix() for each in imported if room and room_of(each) not in allowed]
+
+
+def rings(arrows: dict[Path, set[Path]]) -> list[set[Path]]:
+    """The modules that import each other, directly or by way of others."""
+    reached = {start: set(walked(start, arrows)) for start in arrows}
+    return [
+        {start, *(each for each in found if start in reached.get(each, ()))}
+        for start, found in reached.items()
+        if start in found
+    ]
+
+
+def walked(start: Path, arrows: dict[Path, set[Path]]) -> Iterator[Path]:
+    """Yield what can be reached from a module by one import or more."""
+    seen, ahead = set[Path](), list(arrows[start])
+    while ahead:
+        each = ahead.pop()
+        if each not in seen:
+            seen.add(each)
+            ahead += arrows.get(each, ())
+            yield each
+
+
 def dotted_name(node: ast.expr, names: dict[str, str]) -> str | None:
     """The dotted origin of `a.b.c` where `a` was imported, else None."""
     if isinstance(node, ast.Name):
@@ -126,6 +184,40 @@ def clocks_and_dice(tree: ast.Module) -> set[str]:
 @pytest.mark.parametrize("path", source_files(*BELOW), ids=str)
 def test_imports_point_down(path: Path) -> None:
     assert wrong_arrows(path, parsed(path)) == []
+
+
+@pytest.mark.parametrize("path", source_files("runtime"), ids=str)
+def test_imports_between_the_rooms_of_the_runtime_point_down(path: Path) -> None:
+    assert wrong_doors(path, parsed(path)) == []
+
+
+def test_every_room_of_the_runtime_has_its_place_in_the_order() -> None:
+    assert {room_of(path) for path in source_files("runtime")} == {None, *ROOMS}
+
+
+def test_no_modules_import_each_other() -> None:
+    arrows = {path: set(relative_modules(path, parsed(path))) - {path} for path in source_files(*BELOW)}
+    assert rings(arrows) == []
+
+
+@pytest.mark.parametrize("path", source_files("runtime/core"), ids=str)
+def test_the_core_neither_waits_nor_stores(path: Path) -> None:
+    tree = parsed(path)
+    tops = {origin.split(".")[0] for _, origin in absolute_imports(tree)}
+    assert tops.isdisjoint({"asyncio", "anyio", "pydantic"})
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert named.isdisjoint({"Log", "Registry"})
+
+
+def test_importing_the_core_loads_only_what_it_decides_about() -> None:
+    asked = "import sys, foldlog.runtime.core.decide; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    loaded = set(told.stdout.split())
+    assert loaded.isdisjoint({"anyio", "asyncio", "jsonschema", "nats", "pydantic", "pydantic_core"})
+    ours = {name.removeprefix("foldlog.").partition(".")[0] for name in loaded if name.startswith("foldlog.")}
+    assert ours == {"eventlog", "projections", "runtime"}
+    rooms = {name.split(".")[2] for name in loaded if name.startswith("foldlog.runtime.")}
+    assert rooms == {"core", "ports"}
 
 
 @pytest.mark.parametrize("path", source_files(*BELOW), ids=str)
@@ -173,6 +265,24 @@ def test_an_arrow_that_points_the_wrong_way_is_found(path: str, line: str) -> No
 )
 def test_an_arrow_that_points_down_is_let_through(path: str, line: str) -> None:
     assert wrong_arrows(Path(path), ast.parse(line)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("runtime/core/turn.py", "from ..journal.journal import Journal"),
+        ("runtime/core/loop/stop.py", "from ...agents import agent"),
+        ("runtime/journal/journal.py", "def late():\n    from ..driving import host"),
+        ("runtime/ports/models.py", "from ..runtime import Runtime"),
+    ],
+)
+def test_a_wrong_door_between_rooms_is_found(path: str, line: str) -> None:
+    assert wrong_doors(Path(path), ast.parse(line))
+
+
+def test_a_ring_of_imports_is_found() -> None:
+    a, b, c, d = (Path(f"{name}.py") for name in "abcd")
+    assert rings({a: {b}, b: {c}, c: {b}, d: {a}}) == [{b, c}, {b, c}]
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from foldlog.eventlog.events import (
 from foldlog.projections.run_state import NodeState
 from foldlog.replay import canonical, compare, diff
 from foldlog.replay.swarm_strategies import flows
-from foldlog.runtime.effects import RunNode
-from foldlog.runtime.rules import RULES_NOW
-from foldlog.runtime.swarm import Flow, format_flow, names_in, parse_flow, progress
+from foldlog.runtime.core.effects import RunNode
+from foldlog.runtime.core.rules import RULES_NOW
+from foldlog.runtime.core.swarm import Flow, format_flow, names_in, parse_flow, progress
 from hypothesis import given
 from hypothesis import strategies as st
 

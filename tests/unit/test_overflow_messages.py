@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from foldlog.adapters.openai.failures import Callee, reported
-from foldlog.runtime.models import ContextOverflow
+from foldlog.runtime.ports.models import ContextOverflow
 
 CALLEE = Callee("here:m", "http://127.0.0.1/v1", 600.0)
 TOLD = """\

@@ -8,8 +8,8 @@ from typing import Any
 from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, Claimed, Parked
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Subject, Timer
-from foldlog.runtime.owed import news_or_timer, owed_timers
-from foldlog.runtime.waking import pay_owed_below
+from foldlog.runtime.journal.family import pay_owed_below
+from foldlog.runtime.journal.timers import news_or_timer, owed_timers
 
 from .test_core import NOW, given_events
 

@@ -10,7 +10,7 @@ from foldlog.eventlog.events import PlanMade, StoredEvent, Submitted, TokenUsage
 from foldlog.projections.fold import apply
 from foldlog.projections.messages import CallRequest
 from foldlog.projections.run_state import RunState
-from foldlog.runtime.commands import (
+from foldlog.runtime.core.commands import (
     Claim,
     Command,
     ModelCallFailed,
@@ -18,12 +18,12 @@ from foldlog.runtime.commands import (
     ToolReturned,
     ToolsResolved,
 )
-from foldlog.runtime.decide import decide, pending
-from foldlog.runtime.effects import CallModel, CallTool
-from foldlog.runtime.planning import ROUNDS_MAX
-from foldlog.runtime.policy import Policy, PolicyRule
-from foldlog.runtime.request import PLANNER_INSTRUCTIONS, model_request
-from foldlog.runtime.rules import RetryRules, Rules
+from foldlog.runtime.core.decide import decide, pending
+from foldlog.runtime.core.effects import CallModel, CallTool
+from foldlog.runtime.core.model_request import PLANNER_INSTRUCTIONS, model_request
+from foldlog.runtime.core.planning import ROUNDS_MAX
+from foldlog.runtime.core.policy import Policy, PolicyRule
+from foldlog.runtime.core.rules import RetryRules, Rules
 
 NOW = 1_800_000_000.0
 RULES = Rules(

@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 import pytest
-from foldlog.runtime.policy import STRENGTH, Action, Policy, PolicyRule, verdict_on
+from foldlog.runtime.core.policy import STRENGTH, Action, Policy, PolicyRule, verdict_on
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from foldlog.eventlog import ConfigError
 from foldlog.runtime import Evidence, postcondition, tool
-from foldlog.runtime.evidence import FileSeen
-from foldlog.runtime.postconditions import Postcondition, judge, problem, verdict
+from foldlog.runtime.core.postconditions import Postcondition, judge, problem, verdict
+from foldlog.runtime.ports.evidence import FileSeen
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from foldlog.runtime.drive import Driver
+from foldlog.runtime.driving.driver import Driver
 
 
 class Guard:

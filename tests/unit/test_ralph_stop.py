@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from foldlog.runtime.ralph.config import StopConditions
-from foldlog.runtime.ralph.loop_config import Stop
-from foldlog.runtime.ralph.stop import Iteration, stop_after
+from foldlog.runtime.agents.loop_config import Stop
+from foldlog.runtime.core.loop.config import StopConditions
+from foldlog.runtime.core.loop.stop import Iteration, stop_after
 
 OFF = Stop(max_iterations=0, max_consecutive_failures=0)
 GOOD = Iteration(

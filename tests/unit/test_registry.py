@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import pydantic
 import pytest
 from foldlog.eventlog.errors import AgentConfigError, ConfigError, FoldlogError, NotRegistered
-from foldlog.runtime import registry as registry_module
-from foldlog.runtime.agent import Agent
-from foldlog.runtime.agent_config import BudgetsConfig, config_digest
-from foldlog.runtime.models import Delta, ModelRequest
-from foldlog.runtime.registry import Registry
-from foldlog.runtime.tools import tool
+from foldlog.runtime.agents import registry as registry_module
+from foldlog.runtime.agents.agent import Agent
+from foldlog.runtime.agents.config import BudgetsConfig, config_digest
+from foldlog.runtime.agents.registry import Registry
+from foldlog.runtime.ports.models import Delta, ModelRequest
+from foldlog.runtime.tools.decorator import tool
 
 
 @tool(effect="pure")
@@ -408,8 +408,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 APP = """
-from foldlog.runtime.agent import Agent
-from foldlog.runtime.registry import Registry
+from foldlog.runtime.agents.agent import Agent
+from foldlog.runtime.agents.registry import Registry
 
 agent = Agent("helper")
 registry = Registry(agents=[agent])
@@ -465,7 +465,10 @@ def test_a_path_that_leads_nowhere_is_refused(project: Path, path: str, message:
         ("raise GeneratorExit('no')", r"app_of_the_test.py, line 1: GeneratorExit: no"),
         ("class Odd(BaseException): ...\nraise Odd", r"app_of_the_test.py, line 2: Odd: Odd"),
         ("\nimport nothing_like_it", r"app_of_the_test.py, line 2: ModuleNotFoundError: .*nothing_like_it"),
-        ("from foldlog.runtime.agent import Agent\nAgent('a b')", r"line 2: AgentConfigError: agent 'a b'"),
+        (
+            "from foldlog.runtime.agents.agent import Agent\nAgent('a b')",
+            r"line 2: AgentConfigError: agent 'a b'",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_shown_with_its_line(

@@ -15,11 +15,11 @@ from foldlog.eventlog.events import (
     ToolAttemptFailed,
     ToolResult,
 )
-from foldlog.runtime.commands import Claim, ModelCallFailed, Resume, Tick, TimerDue, ToolReturned
-from foldlog.runtime.decide import pending
-from foldlog.runtime.effects import CallModel
-from foldlog.runtime.request import request_digest
-from foldlog.runtime.rules import RetryRules, Rules
+from foldlog.runtime.core.commands import Claim, ModelCallFailed, Resume, Tick, TimerDue, ToolReturned
+from foldlog.runtime.core.decide import pending
+from foldlog.runtime.core.effects import CallModel
+from foldlog.runtime.core.model_request import request_digest
+from foldlog.runtime.core.rules import RetryRules, Rules
 
 from .test_core import CLAIM, NOW, PREPARED, Story, replies, returns
 

@@ -35,14 +35,14 @@ from foldlog.replay import (
     read_archive,
     replay,
 )
-from foldlog.runtime.commands import Claim, ToolsResolved
-from foldlog.runtime.decide import advance, take
-from foldlog.runtime.fork import Origin, Wish, opening, read_origin, submission
-from foldlog.runtime.fork_plan import plan_of
-from foldlog.runtime.fork_storage import store
-from foldlog.runtime.journal import Journal
-from foldlog.runtime.shared_family import Ancestor, Ancestors, Opening
-from foldlog.runtime.turn import Turn
+from foldlog.runtime.core.commands import Claim, ToolsResolved
+from foldlog.runtime.core.decide import advance, take
+from foldlog.runtime.core.turn import Turn
+from foldlog.runtime.forks.family import Ancestor, Ancestors, Opening
+from foldlog.runtime.forks.fork import Origin, Wish, opening, read_origin, submission
+from foldlog.runtime.forks.plan import plan_of
+from foldlog.runtime.forks.storage import store
+from foldlog.runtime.journal.journal import Journal
 
 HISTORIES = Path(__file__).parents[1] / "histories" / "v1"
 POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")

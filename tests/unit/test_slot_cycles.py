@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from foldlog.runtime.slot_cycles import Waiting, stuck
+from foldlog.runtime.shared.deadlocks import Waiting, stuck
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,9 +8,10 @@ import pytest
 from foldlog.eventlog.errors import AgentConfigError, FlowError
 from foldlog.replay.swarm_strategies import flows
 from foldlog.runtime import Agent, tool
-from foldlog.runtime.kinds import runnable_of_table
-from foldlog.runtime.ralph import RalphLoop
-from foldlog.runtime.swarm import Swarm, format_flow, names_in
+from foldlog.runtime.agents.kinds import runnable_of_table
+from foldlog.runtime.agents.loop import RalphLoop
+from foldlog.runtime.agents.swarm import Swarm
+from foldlog.runtime.core.swarm import format_flow, names_in
 from hypothesis import assume, given
 
 

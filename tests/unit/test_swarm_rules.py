@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from foldlog.eventlog.events import ChildReturned, Submitted
 from foldlog.projections.run_state import NodeState, RunState
-from foldlog.runtime.effects import RunNode
-from foldlog.runtime.rules import LINEAR_PATTERNS, RULES_NOW
-from foldlog.runtime.swarm.coordinator import SwarmCoordinator
+from foldlog.runtime.core.effects import RunNode
+from foldlog.runtime.core.rules import LINEAR_PATTERNS, RULES_NOW
+from foldlog.runtime.core.swarm.coordinator import SwarmCoordinator
 
 
 def after(output: str, pattern: str, rules: int) -> str:

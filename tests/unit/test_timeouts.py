@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from foldlog.eventlog.events import Claimed, Error, Parked, Status, Step
 from foldlog.projections.fold import apply
-from foldlog.runtime.commands import Claim, Expired, ModelCallFailed, Resolve, TimerDue
-from foldlog.runtime.effects import Expire
-from foldlog.runtime.timeouts import expiry
+from foldlog.runtime.core.commands import Claim, Expired, ModelCallFailed, Resolve, TimerDue
+from foldlog.runtime.core.effects import Expire
+from foldlog.runtime.core.timeouts import expiry
 
 from .test_core import CLAIM, NOW, PREPARED, RULES, Story, given_events, replies, returns
 

@@ -17,11 +17,11 @@ import pydantic
 import pytest
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Event
-from foldlog.runtime.context import ToolContext
-from foldlog.runtime.docstrings import read_docstring
-from foldlog.runtime.functions import INLINE
-from foldlog.runtime.toolport import ToolFailed
-from foldlog.runtime.tools import PythonTool, expose, tool
+from foldlog.runtime.ports.tools import ToolFailed
+from foldlog.runtime.tools.context import ToolContext
+from foldlog.runtime.tools.decorator import PythonTool, expose, tool
+from foldlog.runtime.tools.docstrings import read_docstring
+from foldlog.runtime.tools.functions import INLINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

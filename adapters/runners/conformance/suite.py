@@ -11,8 +11,8 @@ from typing import ClassVar
 import anyio
 import pytest
 
-from ....runtime.toolport import ToolFailed
-from ....runtime.toolrunner import Command, Limit, Outcome, ToolRunner
+from ....runtime.ports.runner import Command, Limit, Outcome, ToolRunner
+from ....runtime.ports.tools import ToolFailed
 
 SECRET = "SECRET_OF_A_CONFORMANCE_TEST"  # noqa: S105 - The name of a variable.
 

@@ -131,11 +131,11 @@ TAIL = """`ALWAYS` stands for a scenario that breaks with nothing going wrong.
 Some lines can be changed without anybody seeing a difference, whatever happens. They stay because the core has to be
 right for every caller, also for one that this runtime does not have.
 
-- *The result of an orphaned attempt is taken.* `returned` in `runtime/calls.py` refuses the result of an unsafe call
-  whose worker was given up for dead. A call is orphaned by the claim of another epoch. Whoever ran it did so for a
-  driver of the epoch before: its append is refused by that claim, it reads the claim, and ends as fenced before it
-  decides again. A process that claims once more, also the same one, has a new driver, of whose inbox the old attempt
-  does not know. So no result of an orphan ever comes to a decision: with a report of each, 2,000 schedules have
+- *The result of an orphaned attempt is taken.* `returned` in `runtime/core/tool_calls.py` refuses the result of an
+  unsafe call whose worker was given up for dead. A call is orphaned by the claim of another epoch. Whoever ran it did
+  so for a driver of the epoch before: its append is refused by that claim, it reads the claim, and ends as fenced
+  before it decides again. A process that claims once more, also the same one, has a new driver, of whose inbox the old
+  attempt does not know. So no result of an orphan ever comes to a decision: with a report of each, 2,000 schedules have
   reported none. A unit test holds the line.
 """
 

@@ -1,0 +1,384 @@
+"""An agent: a configuration that can be stored, and the Python objects that it names.
+
+`Agent.config` is all that the log, a worker or the console need; functions, an output type and instructions that are
+computed live on the object only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast
+
+import pydantic
+from typing_extensions import TypeVar
+
+from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ...eventlog.events import ToolSpec
+from ...projections.messages import canonical_json
+from ..ports.runnable import Runnable
+from ..ports.tools import Tool, ToolFunction
+from ..tools.decorator import PythonTool, check_injected, tool
+from .as_tool import runnable_tool
+from .config import AgentConfig, capabilities_needed, config_digest
+from .subagents import subagent_specs
+
+OutputT = TypeVar("OutputT", default=Any)
+
+Instructions = str | Callable[[Mapping[str, Any]], str]
+"""The system prompt, or a function of the run (`input`, `session`, `metadata`, `agent`) that makes it."""
+
+ToolLike = Tool | ToolFunction | str
+"""A tool, a function to be made one with the defaults of `tool`, or a name that the registry knows."""
+
+
+class KnownTools(Protocol):
+    """What a process knows of tools. `Registry` is one."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The registered tools by name."""
+        ...
+
+    def check(self, runnable: Runnable[Any]) -> None:
+        """Raise `NotRegistered` for a tool of the agent, or of what its tools start, that is unknown."""
+        ...
+
+
+class AgentFields(TypedDict, total=False):
+    """What `Agent` takes besides: every other field of `AgentConfig`; tables as dicts or as their own types."""
+
+    max_steps: int
+    temperature: float | None
+    max_tokens: int | None
+    on_length: Literal["error", "continue", "accept"]
+    mcp_servers: Mapping[str, Mapping[str, Any]]
+    output_schema: Mapping[str, Any] | None
+    planning_enabled: bool
+    planning_model: str | None
+    planning_instructions: str
+    budget_awareness: str | None
+    hitl_tools: Iterable[str]
+    policy: Any
+    emit_mcp_progress: bool
+    injected_tool_args: Mapping[str, str]
+    allow_parallel_subagents: bool
+    max_parallel_subagents: int
+    allow_self_spawn: bool
+    max_spawn_depth: int
+    max_spawn_children: int
+    max_spawn_total: int
+    context: Any
+    memory: Any
+    knowledge: bool | None
+    budgets: Any
+    retry: Any
+    fallback_models: Iterable[str]
+    breaker: Any
+    concurrency: Any
+    loop_threshold: int
+    model_idle_timeout_s: float
+    model_first_token_timeout_s: float | None
+    model_timeout_s: float
+    step_timeout_s: float | None
+    run_timeout_s: float | None
+    approval_timeout_s: float | None
+
+
+class Agent(Generic[OutputT]):
+    """A named agent; frozen, equal only to itself.
+
+    `name`, `config` (the stored form), `tools` (name to tool, of those given as objects), `output_type`. Raises
+    `AgentConfigError` that names the wrong key.
+    """
+
+    __slots__ = ("__weakref__", "_instructions", "_output", "config", "output_type", "tools")
+
+    config: AgentConfig
+    tools: Mapping[str, Tool]
+    output_type: type[OutputT] | None
+    _instructions: Callable[[Mapping[str, Any]], str] | None
+    _output: pydantic.TypeAdapter[Any] | None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str = "openai:gpt-4o",
+        instructions: Instructions = "",
+        tools: Iterable[ToolLike] = (),
+        output_type: type[OutputT] | None = None,
+        **fields: Unpack[AgentFields],
+    ) -> None:
+        names, objects = _read_tools(name, tools)
+        data: dict[str, Any] = {"name": name, "model": model, "tools": names, **_as_builtins(fields)}
+        if not callable(instructions):
+            data["instructions"] = instructions
+        if output_type is str:
+            output_type = None  # an output without a type is text
+        output = None if output_type is None else _adapter(name, output_type)
+        if output is not None:
+            data["output_schema"] = _output_schema(name, output_type, output, fields.get("output_schema"))
+        self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type)
+
+    def _assign(
+        self,
+        config: AgentConfig,
+        tools: Mapping[str, Tool],
+        instructions: Instructions = "",
+        output: pydantic.TypeAdapter[Any] | None = None,
+        output_type: type[OutputT] | None = None,
+    ) -> None:
+        for each in tools.values():
+            check_clashes(config, each)
+        self._check_subagent_tools(config)
+        parts = {
+            "config": config,
+            "tools": MappingProxyType(dict(tools)),
+            "output_type": output_type,
+            "_instructions": instructions if callable(instructions) else None,
+            "_output": output,
+        }
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def _check_subagent_tools(config: AgentConfig) -> None:
+        for spec in subagent_specs(config) if config.injected_tool_args else ():
+            check_clashes(config, spec)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An agent never changes."""
+        raise AttributeError(f"an agent is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        """An agent never changes."""
+        raise AttributeError(f"an agent is frozen: {name} cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} {self.config.model}>"
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.config.name
+
+    @property
+    def kind(self) -> str:
+        """What a run of it is."""
+        return "agent"
+
+    @property
+    def members(self) -> Mapping[str, Runnable]:
+        """An agent has none: its sub-agents are started by tool calls."""
+        return {}
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """An agent has none: its configuration names no functions."""
+        return frozenset()
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it."""
+        return capabilities_needed(self.config)
+
+    async def evaluate(self, name: str, argument: str) -> Any:
+        """An agent's configuration names no functions. Raises `ConfigError`."""
+        raise ConfigError(f"agent {self.name!r} has no function {name!r} to call with {argument!r}")
+
+    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+        """A tool that runs this agent with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        return runnable_tool(self, name, description)
+
+    def extended(
+        self,
+        *,
+        tools: Iterable[Tool] = (),
+        instructions: str = "",
+        output_schema: Mapping[str, Any] | None = None,
+    ) -> Agent[Any]:
+        """A copy with more tools, more instructions, an output schema. Raises `AgentConfigError` for what clashes."""
+        more = {tool.spec.name: tool for tool in tools}
+        data = self.config.to_config()
+        data["tools"] = [*data["tools"], *more]
+        data["instructions"] = _paragraphs(data["instructions"], instructions)
+        if output_schema is not None:
+            data["output_schema"] = dict(output_schema)
+        own = self._instructions
+        agent: Agent[Any] = object.__new__(Agent)
+        agent._assign(
+            AgentConfig.from_config(data),
+            {**self.tools, **more},
+            data["instructions"]
+            if own is None
+            else lambda run: _paragraphs(self._called(own, run), instructions),
+            self._output,
+            self.output_type,
+        )
+        return agent
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `to_config()`, and raises what that raises."""
+        return config_digest(self.to_config())
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins. Raises `AgentConfigError` if the instructions are a function."""
+        if self._instructions is not None:
+            raise AgentConfigError(
+                f"agent {self.name!r}: instructions is the function {_described(self._instructions)}, which cannot be "
+                "stored; give text, or let submission_config() call it for one run"
+            )
+        return self.config.to_config()
+
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """What a run stores: `to_config()`, with instructions that are a function made text by calling it with `run`.
+
+        Raises `AgentConfigError` if the function fails or returns anything but text.
+        """
+        config = self.config.to_config()
+        if self._instructions is not None:
+            config["instructions"] = self._called(self._instructions, run)
+        return config
+
+    def _called(self, function: Callable[[Mapping[str, Any]], str], run: Mapping[str, Any]) -> str:
+        where = f"agent {self.name!r}: instructions: {_described(function)}"
+        try:
+            text: object = function(run)
+        except Exception as error:
+            raise AgentConfigError(f"{where} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(text, str):
+            raise AgentConfigError(f"{where} returned {type(text).__name__}, not text")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise AgentConfigError(f"{where} returned text that is not valid Unicode") from None
+        return text
+
+    def as_stored(self, config: Mapping[str, Any]) -> Agent[Any]:
+        """This agent with the configuration that a run of it stored; tool objects and functions stay its own.
+
+        Raises `AgentConfigError`.
+        """
+        table = config if self._instructions is None else {**config, "instructions": self.config.instructions}
+        stored = AgentConfig.from_config(table)
+        return self if stored == self.config else self.derived(stored, self.tools)
+
+    def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent[Any]:
+        """An agent of another configuration with these tool objects; instructions that are a function stay.
+
+        Raises `AgentConfigError`.
+        """
+        agent: Agent[Any] = object.__new__(type(self))
+        kept = self._instructions if config.instructions == self.config.instructions else None
+        agent._assign(config, tools, kept or config.instructions)
+        return agent
+
+    def parse_output(self, value: Any) -> OutputT:
+        """The run's output (JSON builtins) as `output_type`; without one as it is. Raises `ValueError`."""
+        if self._output is None:
+            return cast("OutputT", value)
+        return cast("OutputT", self._output.validate_json(canonical_json(value)))
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any], registry: KnownTools | None = None) -> Agent[Any]:
+        """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
+
+        A `kind` of `agent`, as in a file, is no part of it. With a registry, a configuration without `tools` has the
+        registered ones among its `hitl_tools`. Raises `AgentConfigError` for a wrong key and, if a registry is given,
+        `NotRegistered` for an unknown tool.
+        """
+        agent: Agent[Any] = object.__new__(cls)
+        table = data if registry is None else with_approved_tools(data, registry.tools)
+        agent._assign(AgentConfig.from_config(table), {})
+        if registry is not None:
+            registry.check(agent)
+        return agent
+
+
+def with_approved_tools(data: Mapping[str, Any], registered: Container[str]) -> Mapping[str, Any]:
+    """The configuration; one that says nothing of its `tools` lists those of its `hitl_tools` that are registered.
+
+    Whoever says which tools wait for a person means that the agent has them.
+    """
+    given: object = data  # by whoever
+    approved = given.get("hitl_tools") if isinstance(given, Mapping) and "tools" not in given else None
+    if not isinstance(approved, list | tuple):
+        return data
+    tools = [name for name in approved if isinstance(name, str) and name in registered]
+    return {**data, "tools": tools} if tools else data
+
+
+def check_clashes(config: AgentConfig, agent_tool: Tool | ToolSpec) -> None:
+    """Raises `AgentConfigError` if the tool has a parameter of the name of an injected one."""
+    spec = agent_tool if isinstance(agent_tool, ToolSpec) else agent_tool.spec
+    try:
+        check_injected(spec, config.injected_tool_args)
+    except ConfigError as error:
+        problem = ConfigProblem("injected_tool_args", str(error))
+        raise AgentConfigError(f"agent {config.name!r}: {error}", [problem]) from None
+
+
+def as_tool(given: Tool | ToolFunction) -> Tool:
+    """The tool itself, or the function made one. Raises `ConfigError` if it is neither."""
+    if hasattr(given, "spec") and hasattr(given, "call"):
+        return cast("Tool", given)
+    if not callable(given):
+        raise ConfigError(f"{given!r} is no tool: give a function or a tool")
+    return tool(given)
+
+
+def _read_tools(agent: str, given: Iterable[ToolLike]) -> tuple[list[str], dict[str, Tool]]:
+    """All names in order (those of a set sorted, so that the digest holds), and the objects by name."""
+    if isinstance(given, (str, Mapping)):
+        raise AgentConfigError(f"agent {agent!r}: tools: must be a list, not {given!r}")
+    names: list[str] = []
+    objects: dict[str, Tool] = {}
+    for each in given:
+        name = each
+        if not isinstance(each, str):
+            made = as_tool(each)
+            name = made.spec.name
+            objects[name] = made
+        if name in names:
+            raise AgentConfigError(f"agent {agent!r}: tools: two tools are named {name!r}")
+        names.append(cast("str", name))
+    return sorted(names) if isinstance(given, AbstractSet) else names, objects
+
+
+def _as_builtins(fields: AgentFields) -> dict[str, Any]:
+    """Tuples, mapping proxies and the like as the lists and dicts that a configuration holds."""
+    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
+
+
+def _adapter(agent: str, output_type: Any) -> pydantic.TypeAdapter[Any]:
+    try:
+        return pydantic.TypeAdapter(output_type)
+    except (pydantic.PydanticUserError, NameError) as error:
+        raise _no_schema(agent, output_type, error) from None
+
+
+def _output_schema(
+    agent: str, output_type: Any, output: pydantic.TypeAdapter[Any], given: Any
+) -> dict[str, Any]:
+    if given is not None:
+        raise AgentConfigError(
+            f"agent {agent!r}: output_schema and output_type are both given; one says it all"
+        )
+    try:
+        return output.json_schema()
+    except (pydantic.PydanticUserError, NameError) as error:
+        raise _no_schema(agent, output_type, error) from None
+
+
+def _no_schema(agent: str, output_type: Any, error: Exception) -> AgentConfigError:
+    return AgentConfigError(f"agent {agent!r}: output_type {output_type!r} has no JSON Schema: {error}")
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
+
+
+def _described(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

@@ -1,0 +1,451 @@
+"""The one configuration of an agent: what TOML, JSON, the log, a worker and the console hold of it.
+
+`to_config()` is complete (defaults are written out, so that a later release cannot change what a stored run meant) and
+holds no null at a field of ours (null is always the default, and TOML has none). Fields of a switched-off feature are
+validated, kept and ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
+
+from ...eventlog.errors import AgentConfigError, ConfigProblem
+from ...projections.messages import canonical_json, sha256_hex
+from ...projections.retrieval import RETRIEVE
+from ..core.policy import Action as PolicyAction
+from ..ports.json_schema import DRAFT, check_output_schema
+from ..ports.json_values import NotJson, as_json
+from ..ports.suggestions import near, nearest
+from .mcp_servers import server_problems, servers_schema
+
+APPROVAL_TIMEOUT_S_MAX = 1e9
+INTEGER_MAX = 2**53 - 1
+"""What every reader of JSON holds exactly."""
+AGENT = "agent"
+"""The kind of a run of an agent, and of its configuration."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
+_BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
+_INJECTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_NO_JSON = "invalid-json-value"
+_MESSAGES = {
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    _NO_JSON: "must be a value of JSON",
+}
+
+
+# --- fields -----------------------------------------------------------------------------------------------------------
+
+
+def _pattern(pattern: re.Pattern[str]) -> Any:
+    """Tell the JSON Schema what the validator holds to; the validator has the better message."""
+    return Field(json_schema_extra={"pattern": f"^({pattern.pattern})$"})
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"{value!r} must be 1 to 64 letters, digits, '_' or '-'")
+    return value
+
+
+def _model(value: str) -> str:
+    if not _MODEL.fullmatch(value):
+        raise ValueError(f"{value!r} must be written provider:model, as in 'openai:gpt-4o'")
+    return value
+
+
+def _budget_awareness(value: str) -> str:
+    if not _BUDGET_AWARENESS.fullmatch(value):
+        raise ValueError(f"{value!r} must be 'per-message' or 'limit:<0-100>', as in 'limit:70'")
+    return value
+
+
+def _injected_name(value: str) -> str:
+    if not _INJECTED_NAME.fullmatch(value):
+        raise ValueError(f"{value!r} must be a letter or '_', then at most 63 letters, digits, '_' or '-'")
+    return value
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"{value!r} stands twice")
+    return values
+
+
+def _in_order(value: Any) -> Any:
+    """A set has no order that two processes share, and the order is part of the digest."""
+    return sorted(value) if isinstance(value, AbstractSet) else value
+
+
+def _rounds(value: int) -> int:
+    if value == 1:
+        raise ValueError("must be 0 (off) or at least 2: one round repeats nothing")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return as_json(value)
+    except NotJson as error:
+        raise ValueError(f"it cannot be stored as JSON: {error}") from None
+
+
+Name = Annotated[StrictStr, AfterValidator(_name), _pattern(_NAME)]
+Text = Annotated[StrictStr, AfterValidator(_plain)]
+ModelName = Annotated[Text, AfterValidator(_model), _pattern(_MODEL)]
+BudgetAwareness = Annotated[StrictStr, AfterValidator(_budget_awareness), _pattern(_BUDGET_AWARENESS)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_in_order), AfterValidator(_distinct)]
+JsonObject = Annotated[dict[StrictStr, JsonValue], AfterValidator(_plain)]
+Positive = Annotated[StrictInt, Field(ge=1, le=INTEGER_MAX)]
+NotNegative = Annotated[StrictInt, Field(ge=0, le=INTEGER_MAX)]
+Seconds = Annotated[StrictFloat, Field(ge=0)]
+Percent = Annotated[StrictInt, Field(ge=0, le=100)]
+
+
+class _Table(pydantic.BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ContextConfig(_Table):
+    """How the history is kept within the model's window. Numbers go before the mode's."""
+
+    mode: Literal["pilot", "copilot", "navigator"] | None = None
+    history_messages_max: Positive | None = None
+    summary_at_messages: Positive | None = None
+    offload_at_messages: Positive | None = None
+    overflow: Literal["summarize", "truncate", "none"] = "summarize"
+    window_tokens: Positive | None = None
+    """The model's window, where it is not known."""
+    trigger_pct: Percent = 80
+    compact_pct: Percent = 90
+    keep_user_tokens: NotNegative = 20_000
+    artifact_bytes_min: Positive = 32_768
+    """A tool result of more bytes is stored as an artifact."""
+
+
+class MemoryConfig(_Table):
+    """What a run remembers of earlier runs: those of its user, its session or its task, or none."""
+
+    scope: Literal["user", "session", "task", "none"]
+    backend: Name = "log"
+
+
+class Ceilings(_Table):
+    """What may be used up, in all; null is no ceiling."""
+
+    max_tokens: NotNegative | None = None
+    max_cost_usd: Annotated[Decimal, Field(ge=0)] | None = None
+    max_seconds: Seconds | None = None
+
+
+class BudgetsConfig(Ceilings):
+    """Ceilings of the run, and of each of its steps."""
+
+    step: Ceilings | None = None
+
+
+class RetryConfig(_Table):
+    """How often and how fast a failed model call is tried again: `base_s` x 2^n, at most `max_s`, with jitter."""
+
+    attempts: Positive = 5
+    """Attempts of each model; 1 is no retry."""
+    base_s: Seconds = 0.2
+    max_s: Seconds = 20.0
+    jitter: StrictBool = True
+    exhausted: Literal["error", "pause"] = "error"
+    """What a run does when its model, and every fallback, has failed."""
+    quota: dict[Literal["transient", "rate_limit", "tool_failure"], NotNegative] = {}
+    """How often a run may try again in all, by the type of the error; one that is missing has no such bound."""
+
+
+class BreakerConfig(_Table):
+    """When the circuit breaker of a model provider, or of a tool, opens; its state is shared by all workers."""
+
+    failures: Positive = 5
+    """In a row."""
+    open_s: Annotated[StrictFloat, Field(gt=0)] = 30.0
+    """How long it lets no call through; then one."""
+
+
+class PolicyRuleConfig(_Table):
+    """A rule: what becomes of calls whose tool's name and whose arguments all match these patterns."""
+
+    tool: Annotated[Text, Field(min_length=1)] = "*"
+    arguments: dict[Text, Text] = {}
+    """A pattern for each argument that counts."""
+    action: PolicyAction
+    reason: Text = ""
+    """Told to the model, or to who decides."""
+
+
+class PolicyConfig(_Table):
+    """What the agent's tools may be called with: deny > require_approval > allow > default."""
+
+    rules: tuple[PolicyRuleConfig, ...] = ()
+    default: PolicyAction = "allow"
+
+
+class ConcurrencyConfig(_Table):
+    """How many runs of this agent may be driven at once, over all workers; null is no limit."""
+
+    runs_max: Positive | None = None
+
+
+class AgentConfig(_Table):
+    """An agent's configuration. Frozen; every wrong key or value is an `AgentConfigError`."""
+
+    name: Name
+    model: ModelName = "openai:gpt-4o"
+    instructions: Text = ""
+    max_steps: Positive = 10
+    temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
+    max_tokens: Positive | None = None
+    on_length: Literal["error", "continue", "accept"] = "error"
+    """What becomes of a final answer that was cut at the limit of its length."""
+    tools: Names = ()
+    mcp_servers: dict[Name, JsonObject] = {}
+    output_schema: JsonObject | None = None
+    planning_enabled: StrictBool = False
+    planning_model: ModelName | None = None
+    planning_instructions: Text = ""
+    budget_awareness: BudgetAwareness | None = None
+    hitl_tools: Names = ()
+    policy: PolicyConfig | None = None
+    emit_mcp_progress: StrictBool = True
+    injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], Text] = {}
+    allow_parallel_subagents: StrictBool = False
+    max_parallel_subagents: Annotated[StrictInt, Field(ge=1, le=7)] = 3
+    allow_self_spawn: StrictBool = False
+    max_spawn_depth: Positive = 3
+    max_spawn_children: Positive = 4
+    max_spawn_total: Positive = 16
+    context: ContextConfig | None = None
+    memory: MemoryConfig | None = None
+    """Null: a run of a session remembers the session."""
+    knowledge: StrictBool | None = None
+    """Whether the prompt gets the stored knowledge that fits the input; null: if the agent has a memory."""
+    budgets: BudgetsConfig | None = None
+    retry: RetryConfig = RetryConfig()
+    fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
+    breaker: BreakerConfig | None = None
+    concurrency: ConcurrencyConfig | None = None
+    loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = 3
+    """So many identical rounds in a row end the run; 0 is off."""
+    model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 120.0
+    model_first_token_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    """How long a model may read the prompt before it sends anything; null: by the length of the prompt."""
+    model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 600.0
+    step_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    """How long a step may take, pauses aside; null is no bound, as for the run."""
+    run_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    approval_timeout_s: Annotated[StrictFloat, Field(gt=0, le=APPROVAL_TIMEOUT_S_MAX)] | None = None
+    """How long an approval waits for an answer; null is seven days."""
+
+    @pydantic.field_validator("output_schema")
+    @classmethod
+    def _schema_is_ours(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            check_output_schema(value)
+        return value
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _errors_are_ours(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            config = handler(data)
+        except pydantic.ValidationError as error:
+            raise AgentConfigError(
+                explain(error, data, AgentConfig), problems_of(error, AgentConfig)
+            ) from None
+        if problems := [*server_problems(config.mcp_servers), *_unknown_approvals(config)]:
+            raise AgentConfigError(f"agent {config.name!r}: {_told(problems)}", problems)
+        return config
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any]) -> AgentConfig:
+        """The configuration in `data`. Raises `AgentConfigError` that names each wrong key by its path.
+
+        A table among others says its `kind`; that of an agent may say it anywhere.
+        """
+        if not isinstance(data, Mapping):
+            raise AgentConfigError(f"an agent is configured by a table, not {data!r:.60}")
+        table = dict(data)
+        kind = table.pop("kind", AGENT)
+        if kind != AGENT:
+            told = f"kind is {kind!r:.60}, and this is read as an agent"
+            raise AgentConfigError(told, [ConfigProblem("kind", told)])
+        return cls.model_validate(table)
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins; `from_config` of it is equal. Every call gives a fresh copy."""
+        config = self.model_dump(mode="json", exclude_none=True)
+        # What lies within these is the user's, nulls included.
+        if self.output_schema is not None:
+            config["output_schema"] = as_json(self.output_schema)
+        config["mcp_servers"] = as_json(self.mcp_servers)
+        return config
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) over the canonical JSON of a configuration as `to_config` gives it."""
+    return sha256_hex(canonical_json(config))
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of an agent's configuration."""
+    schema = AgentConfig.model_json_schema()
+    entry, tables = servers_schema("#/$defs/{name}")
+    schema["$defs"] |= tables
+    schema["properties"]["mcp_servers"]["additionalProperties"] = entry
+    schema["properties"]["kind"] = {"const": AGENT, "description": "What the table is of; may be left out."}
+    return {"$schema": DRAFT, **schema}
+
+
+def capabilities_needed(config: AgentConfig) -> frozenset[str]:
+    """What an executor must be able to do for this agent, by the names of R20.
+
+    Besides those: `concurrency`, so that no executor ignores the setting in silence.
+    """
+    needs = {
+        "approvals": config.hitl_tools or config.budgets or _policy_asks(config.policy),
+        "children": config.allow_self_spawn or config.allow_parallel_subagents,
+        "concurrency": config.concurrency,
+        "context": config.context or config.budget_awareness,
+        "fallback": config.fallback_models,
+        "memory": config.knowledge or (config.memory and config.memory.scope != "none"),
+        "planning": config.planning_enabled,
+        "progress": config.mcp_servers and config.emit_mcp_progress,
+    }
+    return frozenset(name for name, needed in needs.items() if needed)
+
+
+def _policy_asks(policy: PolicyConfig | None) -> bool:
+    actions = {policy.default, *(rule.action for rule in policy.rules)} if policy is not None else set()
+    return "require_approval" in actions
+
+
+# --- the output schema ------------------------------------------------------------------------------------------------
+
+
+# --- checks and errors ------------------------------------------------------------------------------------------------
+
+
+def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
+    """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
+    known = [*python_tool_names(config), *([RETRIEVE] if config.context is not None else [])]
+    servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
+    return [
+        ConfigProblem(
+            "hitl_tools",
+            f"hitl_tools: {name!r} is no tool of the agent"
+            + (nearest(name, known) if near(name, known) else "; list it in tools, too"),
+            near(name, known),
+        )
+        for name in config.hitl_tools
+        if name not in known and not name.startswith(servers)
+    ]
+
+
+def python_tool_names(config: AgentConfig) -> list[str]:
+    """All tools of the agent but those of MCP servers: the named ones, then those that start sub-agents."""
+    spawns = {"spawn_self": config.allow_self_spawn, "parallel_subagents": config.allow_parallel_subagents}
+    return [*config.tools, *(name for name, allowed in spawns.items() if allowed)]
+
+
+def explain(
+    error: pydantic.ValidationError, data: Any, model: type[pydantic.BaseModel], what: str = "agent"
+) -> str:
+    """Each problem by its path, with the nearest known key; `what` is named if `data` has a name."""
+    told = _told(problems_of(error, model))
+    name = data.get("name") if isinstance(data, Mapping) else None
+    return f"{what} {name!r}: {told}" if isinstance(name, str) else told
+
+
+def problems_of(error: pydantic.ValidationError, model: type[pydantic.BaseModel]) -> list[ConfigProblem]:
+    """What is wrong, one by one."""
+    return [_problem(problem, model) for problem in error.errors(include_url=False)]
+
+
+def within(key: str, error: AgentConfigError) -> AgentConfigError:
+    """What is wrong with the table at `key` of another one, told with its place there."""
+    problems = [
+        problem._replace(key=f"{key}.{problem.key}".removesuffix("."), message=f"{key}: {problem.message}")
+        for problem in error.problems
+    ]
+    return AgentConfigError(f"{key}: {error}", problems)
+
+
+def _told(problems: list[ConfigProblem]) -> str:
+    return "; ".join(problem.message for problem in problems)
+
+
+def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
+    kind = problem["type"]
+    marks = (
+        set[str]() if kind == "extra_forbidden" else {"[key]"}
+    )  # pydantic's, of a key; else somebody's own
+    marked = _unmarked(problem["loc"]) if kind == _NO_JSON else problem["loc"]
+    location = [str(part) for part in marked if part not in marks]
+    path = ".".join(location)
+    match kind:
+        case "extra_forbidden":
+            known = _keys(model, location[:-1])
+            told = f"unknown key {path!r}{nearest(location[-1], known)}"
+            return ConfigProblem(path, told, near(location[-1], known))
+        case "missing":
+            told = f"the key {path!r} is required"
+        case "value_error":
+            told = f"{path}: {problem['ctx']['error']}".removeprefix(": ")
+        case _:
+            # The entry of a server may hold a secret.
+            shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
+            told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}".removeprefix(": ")
+    return ConfigProblem(path, told)
+
+
+def _unmarked(location: Sequence[str | int]) -> list[str | int]:
+    """Where in a JSON value something is, without pydantic's word before each key (`dict`) and index (`list`)."""
+    found, end = [], len(location)
+    while end > 1 and location[end - 2] == ("list" if isinstance(location[end - 1], int) else "dict"):
+        found.append(location[end - 1])
+        end -= 2
+    return [*location[:end], *reversed(found)]
+
+
+def _keys(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:
+    """The keys that the table at `path` may have."""
+    table: Any = model
+    for part in path:
+        if not part.isdecimal():  # else a place in a list of tables
+            table = _table(table.model_fields[part].annotation)
+    return list(table.model_fields)
+
+
+def _table(annotation: Any) -> Any:
+    """The table within `Table`, `Table | None` or `tuple[Table, ...]`."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) in {typing.Union, tuple}:
+        return typing.get_args(annotation)[0]
+    return annotation

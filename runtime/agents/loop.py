@@ -1,0 +1,247 @@
+"""A ralph loop as its users make it: what it repeats, who scores, what is fed back, and when it ends.
+
+`config` is all that the log or a worker need; the functions live on the object only and are called by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from math import isfinite
+from numbers import Real
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
+from ..core.loop.config import REFLECT, Reflection, Scored
+from ..core.rules import rules_of
+from ..ports.runnable import Runnable, all_members, is_runnable
+from ..tools.decorator import PythonTool
+from ..tools.functions import call_function
+from .agent import Agent
+from .as_tool import runnable_tool
+from .config import config_digest, within
+from .loop_config import RalphConfig, Stop, read_config
+
+Scorer = Callable[[Scored], float | Decimal | Awaitable[float | Decimal]]
+"""How good an output is; more is better. Usually 0 to 1. A truth value is 0 or 1."""
+
+Reflect = Callable[[Reflection], str | Awaitable[str]]
+"""What the next iteration is told besides the loop's own input."""
+
+
+class RalphLoop:
+    """A named loop; frozen, equal only to itself.
+
+    `RalphLoop(writer, scorers={"quality": score}, stop=Stop(score_threshold=0.9))`. `runnable` is an agent, a swarm or
+    another loop. `scorers` are functions of a `Scored`, sync or async, by name or in a list, where each goes by its own
+    name; `reflect` is one of a `Reflection`, whose text is fed back (without one, the scores and the last output are).
+    Their results are stored, so they are asked once an iteration, or again after a crash. Raises `AgentConfigError`
+    that names the wrong key.
+    """
+
+    __slots__ = ("__weakref__", "_reflect", "_scorers", "_stop", "name", "runnable")
+
+    name: str
+    runnable: Runnable[Any]
+    _scorers: Mapping[str, Scorer]
+    _reflect: Reflect | None
+    _stop: Any
+
+    def __init__(
+        self,
+        runnable: Runnable[Any],
+        scorers: Mapping[str, Scorer] | Sequence[Scorer] = (),
+        stop: Stop | Mapping[str, Any] | None = None,
+        *,
+        name: str = "loop",
+        reflect: Reflect | None = None,
+    ) -> None:
+        if not is_runnable(runnable):
+            raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is no agent, swarm or loop")
+        named = _by_name(name, scorers)
+        _check_functions(name, named, reflect)
+        stops = stop.model_dump() if isinstance(stop, Stop) else stop or {}
+        parts = {
+            "name": name,
+            "runnable": runnable,
+            "_scorers": MappingProxyType(dict(named)),
+            "_reflect": reflect,
+            "_stop": stops,
+        }
+        for key, value in parts.items():
+            object.__setattr__(self, key, value)
+        self._config({"name": getattr(runnable, "name", "")})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A loop never changes."""
+        raise AttributeError(f"a loop is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        """A loop never changes."""
+        raise AttributeError(f"a loop is frozen: {name} cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"<RalphLoop {self.name} of {self.runnable!r}>"
+
+    @property
+    def kind(self) -> str:
+        """What a run of it is."""
+        return "ralph"
+
+    @property
+    def members(self) -> Mapping[str, Runnable[Any]]:
+        """What it repeats, by name."""
+        return {self.runnable.name: self.runnable}
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of what it asks about an iteration."""
+        return frozenset(self._scorers) | ({REFLECT} if self._reflect is not None else set())
+
+    @property
+    def output_type(self) -> Any:
+        """That of what it repeats."""
+        return self.runnable.output_type
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `to_config()`."""
+        return config_digest(self.to_config())
+
+    def parse_output(self, value: Any) -> Any:
+        """The output as `output_type`. Raises `ValueError`."""
+        return self.runnable.parse_output(value)
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it, what it repeats apart."""
+        return frozenset({"children"})
+
+    def check_prices(self, known: Callable[[str], bool]) -> None:
+        """Raises `AgentConfigError` for a `max_cost_usd` that cannot be kept: `known` says whose price is known."""
+        if not read_config(self._config({"name": self.runnable.name})).stop.max_cost_usd:
+            return
+        for each in all_members(self.runnable):
+            for model in rules_of(each.config.to_config()).models if isinstance(each, Agent) else ():
+                if not known(model):
+                    raise AgentConfigError(
+                        f"loop {self.name!r}: stop.max_cost_usd needs the price of {model!r} (agent {each.name!r}), "
+                        "which is not known: configure it, or leave max_cost_usd out"
+                    )
+
+    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+        """A tool that runs this loop with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        return runnable_tool(self, name, description)
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins. Raises `AgentConfigError` if instructions within are a function."""
+        return self._config(self.runnable.to_config())
+
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """What a run stores: as `to_config`, with instructions that are a function called for this run."""
+        return self._config(self.runnable.submission_config(run))
+
+    def _config(self, member: Mapping[str, Any]) -> dict[str, Any]:
+        data = {
+            "name": self.name,
+            "runnable": {"kind": self.runnable.kind, "config": dict(member)},
+            "scorers": tuple(self._scorers),
+            "reflects": self._reflect is not None,
+            "stop": self._stop,
+        }
+        return read_config(data).model_dump(mode="json")
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any]) -> RalphLoop:
+        """The loop of a stored configuration. It runs only where nothing has to be scored or reflected any more.
+
+        Raises `AgentConfigError` for a wrong key.
+        """
+        config = read_config(data)
+        runnable = _read(config)
+        return cls(
+            runnable,
+            name=config.name,
+            scorers={name: _gone(name) for name in config.scorers},
+            reflect=_gone(REFLECT) if config.reflects else None,
+            stop=config.stop,
+        )
+
+    async def evaluate(self, name: str, argument: str) -> Any:
+        """Ask a scorer, or what reflects. Raises what it raises, and `ConfigError` for a result of the wrong type."""
+        function: Callable[..., Any] | None = self._reflect if name == REFLECT else self._scorers.get(name)
+        if function is None:
+            raise ConfigError(f"loop {self.name!r} has no function {name!r}")
+        kind = Reflection if name == REFLECT else Scored
+        value = await call_function(function, msgspec.json.decode(argument, type=kind))
+        if name == REFLECT and not isinstance(value, str):
+            raise ConfigError(f"reflect of loop {self.name!r} returned {type(value).__name__}, not text")
+        return value if name == REFLECT else self._score(name, value)
+
+    def _score(self, name: str, value: Any) -> float:
+        """The number that a scorer returned; true is 1."""
+        told = repr(value) if isinstance(value, float) else type(value).__name__
+        with suppress(OverflowError):
+            if isinstance(value, (Real, Decimal)) and isfinite(score := float(value)):
+                return score
+        raise ConfigError(f"scorer {name!r} of loop {self.name!r} returned {told}, not a finite number")
+
+
+def _read(config: RalphConfig) -> Runnable[Any]:
+    """What is repeated."""
+    from .kinds import checked_kind, runnable_of
+
+    key = "runnable"
+    try:
+        kind, key = checked_kind(config.runnable.kind), "runnable.config"
+        return runnable_of(kind, config.runnable.config)
+    except FlowError as error:
+        raise error.within(key) from None
+    except AgentConfigError as error:
+        told = within(key, error)
+        raise AgentConfigError(f"loop {config.name!r}: {told}", told.problems) from None
+
+
+def _by_name(loop: object, scorers: object) -> Mapping[str, Scorer]:
+    """The scorers of a list by their own names. Raises `AgentConfigError` for one that has none, or another's."""
+    if isinstance(scorers, Mapping):
+        return scorers
+    if not isinstance(scorers, Sequence) or isinstance(scorers, str):
+        raise AgentConfigError(
+            f"loop {loop!r}: scorers: must be functions, by name or in a list, not {scorers!r:.60}"
+        )
+    named: dict[str, Scorer] = {}
+    for index, scorer in enumerate(scorers):
+        key = getattr(scorer, "__name__", "")
+        if not key.isidentifier() or key in named:
+            problem = (
+                f"another one is named {key!r}" if key in named else f"{scorer!r:.60} has no name of its own"
+            )
+            raise AgentConfigError(
+                f"loop {loop!r}: scorers.{index}: {problem}: give them by name, {{'quality': score}}"
+            )
+        named[key] = scorer
+    return named
+
+
+def _check_functions(name: object, scorers: Mapping[str, object], reflect: object) -> None:
+    """Raises `AgentConfigError` for what cannot be called."""
+    for key, scorer in scorers.items():
+        if key == REFLECT:
+            raise AgentConfigError(
+                f"loop {name!r}: scorers: {REFLECT!r} is the name of what reflects; take another"
+            )
+        if not callable(scorer):
+            raise AgentConfigError(f"loop {name!r}: scorers.{key}: {scorer!r:.60} is no function")
+    if reflect is not None and not callable(reflect):
+        raise AgentConfigError(f"loop {name!r}: reflect: {reflect!r:.60} is no function")
+
+
+def _gone(name: str) -> Callable[[Any], Any]:
+    def function(_: Any) -> Any:
+        raise ConfigError(f"the function {name!r} is not here: register the loop itself in this process")
+
+    return function

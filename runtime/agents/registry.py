@@ -1,0 +1,435 @@
+"""What a process can run: its agents and tools by name, and the model providers and tool servers behind them.
+
+A worker loads one by its path (`Registry.load("my.module:registry")`). Providers are looked for in what was given, then
+in the entry points `foldlog.providers` (a class that is called without arguments), then in `foldlog.provider_configs`
+(a function that returns providers by name); prices, tokenizers and memory in the groups below. Nothing is
+imported or constructed before a run needs it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from decimal import Decimal
+from importlib import metadata
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from ...eventlog.errors import ConfigError, ConfigProblem, FoldlogError, NotRegistered
+from ...eventlog.events import TokenUsage
+from ...eventlog.ports import Log
+from ..core.rules import rules_of
+from ..ports.knowledge import KnowledgeStore, NoKnowledge
+from ..ports.memory import MemoryFactory, MemoryStore
+from ..ports.models import ModelProvider
+from ..ports.prices import NoPrices, PriceBook
+from ..ports.runnable import Runnable, is_runnable
+from ..ports.suggestions import unknown
+from ..ports.tokens import Estimate, TokenCounter
+from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
+from ..tools.decorator import check_injected
+from . import capabilities
+from .agent import Agent, as_tool, check_clashes
+from .secrets import SecretSource
+from .subagents import subagent_tools
+from .todo import TODO_TOOLS
+
+PROVIDERS = "foldlog.providers"
+PROVIDER_CONFIGS = "foldlog.provider_configs"
+TOOL_SOURCES = "foldlog.toolsources"
+PRICES = "foldlog.prices"
+MEMORY = "foldlog.memory"
+KNOWLEDGE = "foldlog.knowledge"
+TOKENS = "foldlog.tokens"
+
+_MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
+
+
+class Registry:
+    """Agents and tools by name. Raises `ConfigError` if two share a name or a thing is neither."""
+
+    def __init__(
+        self,
+        agents: Iterable[Runnable[Any]] = (),
+        tools: Iterable[Tool | ToolFunction] = (),
+        providers: Mapping[str, ModelProvider] | None = None,
+        *,
+        prices: PriceBook | None = None,
+        memories: Mapping[str, MemoryFactory] | None = None,
+        knowledge: KnowledgeStore | None = None,
+        secrets: Mapping[str, SecretSource] | None = None,
+    ) -> None:
+        self._agents: dict[str, Runnable[Any]] = {}
+        self._tools: dict[str, Tool] = {}
+        self._given = dict(providers or {})
+        self._made: dict[str, ModelProvider] = {}
+        self._configured: dict[str, ModelProvider] | None = None
+        self._sources: ToolSourceFactory | None = None
+        self._prices, self._knowledge = prices, knowledge
+        self._secrets = dict(secrets or {})
+        self._memories = dict(memories or {})
+        self._stores: dict[tuple[str, int], tuple[Log, MemoryStore]] = {}
+        for agent in agents:
+            self._add_agent(agent)
+        for each in tools:
+            self._add_tool(as_tool(each))
+
+    def __repr__(self) -> str:
+        return f"<Registry agents={list(self._agents)} tools={list(self._tools)}>"
+
+    @property
+    def agents(self) -> Mapping[str, Runnable[Any]]:
+        """The agents, swarms and loops by name."""
+        return MappingProxyType(self._agents)
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name, without those that agents bring along."""
+        return MappingProxyType(self._tools)
+
+    @property
+    def secrets(self) -> Mapping[str, SecretSource]:
+        """Where the values of `secret://NAME` come from, by name."""
+        return MappingProxyType(self._secrets)
+
+    def serves(self, agent_name: str) -> bool:
+        """Whether this process can drive runs of the agent."""
+        return agent_name in self._agents
+
+    def agent(self, name: str) -> Runnable[Any]:
+        """The agent, swarm or loop of this name. Raises `NotRegistered`."""
+        if name not in self._agents:
+            raise NotRegistered(unknown("agent", name, self._agents))
+        return self._agents[name]
+
+    def tool(self, name: str) -> Tool:
+        """The tool of this name. Raises `NotRegistered`."""
+        if name not in self._tools:
+            raise NotRegistered(unknown("tool", name, self._tools))
+        return self._tools[name]
+
+    def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
+        """All Python tools of the agent by name, in its order, then those that start sub-agents, if it may have them.
+
+        A swarm or a loop has none. A name is looked for among the agent's own tools, those of the registered agent of
+        the same name, and the registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a
+        clash with an injected argument.
+        """
+        if not isinstance(agent, Agent):
+            return {}
+        known = self._known_tools(agent)
+        for name in agent.config.tools:
+            if name not in known:
+                raise NotRegistered(f"agent {agent.name!r}: {unknown('tool', name, known)}")
+            check_clashes(agent.config, known[name])
+        tools = {name: known[name] for name in agent.config.tools}
+        return tools | subagent_tools(agent, tools)
+
+    def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
+        registered = self._agents.get(agent.name)
+        own = registered.tools if isinstance(registered, Agent) else {}
+        return {**TODO_TOOLS, **self._tools, **own, **agent.tools}
+
+    def problems(self, agent: Agent[Any]) -> list[ConfigProblem]:
+        """Everything for which this process could not run the agent: tools, injected arguments, models. Never raises.
+
+        Models are asked for by provider only: neither keys nor files are looked at.
+        """
+        known, config = self._known_tools(agent), agent.config
+        found: list[ConfigProblem] = []
+        for name in config.tools:
+            if name not in known:
+                near = next(iter(difflib.get_close_matches(name, known, n=1)), None)
+                found.append(ConfigProblem("tools", f"tools: {unknown('tool', name, known)}", near))
+                continue
+            try:
+                check_injected(known[name].spec, config.injected_tool_args)
+            except ConfigError as error:
+                found.append(ConfigProblem("injected_tool_args", str(error)))
+        named = {
+            "model": [config.model],
+            "planning_model": [config.planning_model] if config.planning_model else [],
+            "fallback_models": config.fallback_models,
+        }
+        for key, models in named.items():
+            for model in models:
+                try:
+                    self.provider(model)
+                except ConfigError as error:
+                    found.append(ConfigProblem(key, f"{key}: {error}"))
+        if not any(problem.key in named for problem in found):
+            table = config.to_config()
+            lacking = capabilities.problems(self.provider, table, rules_of(table))
+            found += [ConfigProblem("model", f"model: {problem}") for problem in lacking]
+        return found
+
+    def check(self, runnable: Runnable[Any]) -> None:
+        """Raises what `resolve` raises, for all below it too: an unknown tool is refused before the first event."""
+        for each in self.reachable(runnable):
+            self.resolve(each)
+
+    def reachable(self, runnable: Runnable[Any]) -> Iterator[Runnable[Any]]:
+        """The runnable, its members, what its tools start (`as_tool`), and so on, each once.
+
+        What a tool starts by `ToolContext.run` alone is known to nobody before it does.
+        """
+        seen: list[Runnable[Any]] = []
+        ahead = [runnable]
+        while ahead:
+            each = ahead.pop(0)
+            if not any(each is one for one in seen):
+                seen.append(each)
+                yield each
+                ahead += [*each.members.values(), *self.started_by(each)]
+
+    def started_by(self, agent: Runnable[Any]) -> list[Runnable[Any]]:
+        """What the calls of an agent's tools run, as far as they say so."""
+        known = self._known_tools(agent) if isinstance(agent, Agent) else {}
+        wanted = [known.get(name) for name in agent.config.tools] if isinstance(agent, Agent) else []
+        return [starts for tool in wanted if (starts := getattr(tool, "starts", None)) is not None]
+
+    def capabilities(self, runnable: Runnable[Any]) -> frozenset[str]:
+        """What an executor must be able to do for it, with its tools."""
+        return runnable.capabilities() | ({"children"} if self.started_by(runnable) else set())
+
+    def provider(self, model: str) -> tuple[ModelProvider, str]:
+        """The provider of `provider:model`, and the model's name without it. Raises `ConfigError`.
+
+        A provider is made at its first use and serves until `aclose`.
+        """
+        name, colon, rest = model.partition(":")
+        if not (name and colon and rest):
+            raise ConfigError(f"the model {model!r} must be written provider:model, as in 'openai:gpt-4o'")
+        for known in (self._given, self._made):
+            if name in known:
+                return known[name], rest
+        return self._make(name, model), rest
+
+    def tool_sources(self) -> ToolSourceFactory:
+        """What connects to MCP servers, made at its first use. Raises `ConfigError` if it is not installed."""
+        if self._sources is None:
+            found = _entry_points(TOOL_SOURCES)
+            if "mcp" not in found:
+                raise ConfigError(
+                    f"no entry point {TOOL_SOURCES}: mcp is installed: agents cannot use mcp_servers"
+                )
+            self._sources = cast("ToolSourceFactory", _call(found["mcp"]))
+        return self._sources
+
+    def price_book(self) -> PriceBook:
+        """What knows prices and windows, made at its first use. Raises `ConfigError` for prices written wrongly."""
+        if self._prices is None:
+            found = _entry_points(PRICES)
+            self._prices = cast("PriceBook", _call(found["default"])) if "default" in found else NoPrices()
+        return self._prices
+
+    def price(self, model: str, usage: TokenUsage) -> Decimal | None:
+        """What tokens of `provider:model` cost in US dollars; null for an unknown price. Raises `ConfigError`."""
+        return self.price_book().price(model, usage, self._api_url(model))
+
+    def price_known(self, model: str) -> bool:
+        """Whether calls of `provider:model` have a price. Raises `ConfigError`."""
+        return self.price(model, TokenUsage(input_tokens=1, output_tokens=1, total_tokens=2)) is not None
+
+    def window_tokens(self, model: str) -> int | None:
+        """How many tokens of input `provider:model` reads at most; null where unknown. Raises `ConfigError`."""
+        return self.price_book().window_tokens(model, self._api_url(model))
+
+    def token_counter(self, model: str) -> TokenCounter:
+        """What counts as the provider of `provider:model` does, if it is on this machine; else an estimate."""
+        found = _entry_points(TOKENS)
+        counter = _call(found["default"], model.partition(":")[2]) if "default" in found else None
+        return cast("TokenCounter | None", counter) or Estimate()
+
+    def knowledge(self, namespace: str) -> KnowledgeStore:
+        """Long-term knowledge for runs of this namespace. Raises `ConfigError`."""
+        if self._knowledge is not None:
+            return self._knowledge
+        found = _entry_points(KNOWLEDGE)
+        if "default" not in found:
+            return NoKnowledge()
+        return cast("KnowledgeStore", _call(found["default"], namespace))
+
+    def memory(self, backend: str, log: Log) -> MemoryStore:
+        """The memory backend of this name over a log; it serves until `aclose`. Raises `ConfigError`."""
+        key = backend, id(log)
+        if key not in self._stores:
+            self._stores[key] = log, self._memory(backend, log)  # with the log, so that its id stays its own
+        return self._stores[key][1]
+
+    def _memory(self, backend: str, log: Log) -> MemoryStore:
+        if backend in self._memories:
+            return self._memories[backend](log)
+        installed = _entry_points(MEMORY)
+        if backend in installed:
+            return cast("MemoryStore", _call(installed[backend], log))
+        raise ConfigError(unknown("memory backend", backend, [*self._memories, *installed]))
+
+    def _api_url(self, model: str) -> str | None:
+        return getattr(self.provider(model)[0], "api_url", None)
+
+    async def aclose(self) -> None:
+        """Close what this registry made (not the providers given to it). Safe to repeat; it can be used again.
+
+        To be called on the event loop on which the providers and tool sources were used.
+        """
+        async with AsyncExitStack() as stack:
+            if self._sources is not None:
+                stack.push_async_callback(self._sources.aclose)
+            for made in (*self._made.values(), *(self._configured or {}).values()):
+                stack.push_async_callback(made.aclose)
+            for _, store in self._stores.values():
+                stack.push_async_callback(store.aclose)
+            self._made, self._configured, self._sources, self._stores = {}, None, None, {}
+
+    @classmethod
+    def load(cls, path: str) -> Registry:
+        """The registry at `my.module:name`; an agent there becomes a registry of its own.
+
+        The working directory is put on the import path. Raises `ConfigError` that says what is wrong with the path,
+        the module or what it holds.
+        """
+        module_name, colon, attributes = path.partition(":")
+        if not (colon and attributes and _MODULE.fullmatch(module_name)) or module_name.endswith(".py"):
+            raise ConfigError(f"{path!r} must be written module:attribute{_meant(module_name, attributes)}")
+        found: Any = _import(module_name)
+        for attribute in attributes.split("."):
+            found = _attribute(path, found, attribute)
+        if isinstance(found, cls):
+            return found
+        if not is_runnable(found):
+            raise ConfigError(
+                f"{path!r} is neither a Registry nor an agent, swarm or loop: its type is {type(found).__name__}"
+            )
+        return cls(agents=[found])
+
+    def _add_agent(self, agent: Runnable[Any]) -> None:
+        if not is_runnable(agent):
+            raise ConfigError(f"{agent!r:.60} is no agent, swarm or loop")
+        if agent.name in self._agents:
+            raise ConfigError(
+                f"two agents are named {agent.name!r}: {self._agents[agent.name]!r} and {agent!r}; rename one"
+            )
+        self._agents[agent.name] = agent
+
+    def _add_tool(self, added: Tool) -> None:
+        name = added.spec.name
+        if name in self._tools:
+            raise ConfigError(
+                f"two tools are named {name!r}: {_origin(self._tools[name])} and {_origin(added)}; rename one"
+            )
+        self._tools[name] = added
+
+    def _make(self, name: str, model: str) -> ModelProvider:
+        installed = _entry_points(PROVIDERS)
+        if name in installed:
+            self._made[name] = cast("ModelProvider", _call(installed[name]))
+            return self._made[name]
+        if name in self._from_configs():
+            return self._from_configs()[name]
+        known = [*self._given, *installed, *self._from_configs()]
+        raise ConfigError(f"the model {model!r}: {unknown('provider', name, known)}")
+
+    def _from_configs(self) -> dict[str, ModelProvider]:
+        if self._configured is None:
+            self._configured = {}
+            for entry in _entry_points(PROVIDER_CONFIGS).values():
+                self._configured |= cast("Mapping[str, ModelProvider]", _call(entry))
+        return self._configured
+
+
+@functools.cache
+def entry_points(group: str) -> EntryPoints:
+    """What is installed, looked up once a process: a look opens a file of every distribution."""
+    return metadata.entry_points(group=group)
+
+
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def _call(entry: EntryPoint, *arguments: Any) -> Any:
+    """Import what the entry point names and call it with the arguments."""
+    try:
+        return entry.load()(*arguments)
+    except (FoldlogError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise ConfigError(
+            f"the plugin {entry.name!r} ({entry.group}, {entry.value}) cannot be used: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _meant(file: str, attributes: str) -> str:
+    """The end of a message about what is no `module:attribute`."""
+    if file.endswith((".toml", ".json")):
+        return "; a module loads the agent of such a file, with Agent.from_config"
+    parts = file.removesuffix(".py").strip("./").split("/")
+    if file.endswith(".py") and all(map(str.isidentifier, parts)):
+        return f"; did you mean {'.'.join(parts) + ':' + (attributes or 'registry')!r}?"
+    return ", as in 'my.module:registry'"
+
+
+def _import(module_name: str) -> Any:
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
+        raise _import_failed(module_name, error) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a module raises is told in one line
+        raise _import_failed(module_name, error) from error
+
+
+def _attribute(path: str, found: Any, name: str) -> Any:
+    try:
+        return getattr(found, name)
+    except AttributeError:
+        raise ConfigError(f"{path!r}: {unknown('attribute', name, _public(found))}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what a module makes on demand may fail as its import may
+        text = str(error) or type(error).__name__
+        raise ConfigError(f"{path!r}: {name!r} cannot be had: {type(error).__name__}: {text}") from error
+
+
+def _import_failed(module_name: str, error: BaseException) -> ConfigError:
+    text = str(error) or type(error).__name__
+    return ConfigError(
+        f"importing {module_name!r} failed{_line(module_name, error)}: {type(error).__name__}: {text}"
+    )
+
+
+def _line(module_name: str, error: BaseException) -> str:
+    """Where in the package that was to be imported it went wrong, else where at all."""
+    if isinstance(error, SyntaxError):
+        return f" at {error.filename}, line {error.lineno}"
+    package = module_name.partition(".")[0]
+    places = [
+        (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    theirs = [place for place in places if place[0].partition(".")[0] == package]
+    _, filename, line = (theirs or places)[-1]
+    return f" at {filename}, line {line}"
+
+
+def _public(holder: Any) -> list[str]:
+    return [name for name in dir(holder) if not name.startswith("_")]
+
+
+def _origin(found: Tool) -> str:
+    module = getattr(found, "__module__", None)
+    return f"{getattr(found, '__qualname__', found.spec.name)} in {module}" if module else repr(found)

@@ -1,0 +1,253 @@
+"""A swarm: agents that work one input together, by a flow, by handing over, or as the tools of one of them.
+
+Its configuration is all that the log or a worker need; functions of its agents and predicates live on the object only.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
+from ..core.swarm.flow import Flow, format_flow
+from ..core.swarm.flow_parser import parse_flow
+from ..core.swarm.handoff import handoff_instructions, handoff_schema
+from ..core.swarm.predicates import Test
+from ..ports.runnable import Runnable, is_runnable
+from ..tools.decorator import PythonTool
+from ..tools.functions import call_function
+from .agent import Agent
+from .as_tool import runnable_tool
+from .config import config_digest, within
+from .swarm_config import Mode, SwarmConfig
+
+Members = Mapping[str, Runnable[Any]]
+
+
+class Swarm:
+    """A named swarm; frozen, equal only to itself.
+
+    `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents, swarms or loops, each with a name of its own within
+    this one. `flow` is text or a tree; `predicates` are the functions, by name, that it asks about outputs. `members`
+    is what runs: the agents, with what their mode gives them besides. Raises `AgentConfigError` that names the wrong
+    key, and `FlowError`.
+    """
+
+    __slots__ = ("__weakref__", "agents", "config", "flow", "members", "predicates")
+
+    agents: Members
+    members: Members
+    config: SwarmConfig
+    flow: Flow | None
+    predicates: Mapping[str, Test]
+
+    def __init__(
+        self,
+        agents: Iterable[Runnable[Any]],
+        flow: str | Flow = "",
+        *,
+        name: str = "swarm",
+        mode: Mode = "workflow",
+        entry: str | None = None,
+        max_handoffs: int = 20,
+        descriptions: Mapping[str, str] = MappingProxyType({}),
+        predicates: Mapping[str, Test] = MappingProxyType({}),
+    ) -> None:
+        _check_functions(name, predicates)
+        data = {
+            "name": name,
+            "mode": mode,
+            "flow": format_flow(flow) if isinstance(flow, Flow) else flow,
+            "entry": entry,
+            "max_handoffs": max_handoffs,
+            "descriptions": dict(descriptions),
+        }
+        config = SwarmConfig.model_validate(data)
+        members = _by_name(config, agents)
+        if mode == "workflow":
+            parse_flow(config.flow, tuple(members), predicates)
+        self._assign(config, members, predicates)
+
+    def _assign(self, config: SwarmConfig, agents: Members, predicates: Mapping[str, Test]) -> None:
+        config.check(agents)
+        parts = {
+            "config": config,
+            "agents": MappingProxyType(agents),
+            "members": MappingProxyType(_playing(config, agents)),
+            "flow": config.parsed(agents),
+            "predicates": MappingProxyType(dict(predicates)),
+        }
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A swarm never changes."""
+        raise AttributeError(f"a swarm is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        """A swarm never changes."""
+        raise AttributeError(f"a swarm is frozen: {name} cannot be deleted")
+
+    def __repr__(self) -> str:
+        what = self.config.mode if self.flow is None else format_flow(self.flow)
+        return f"<Swarm {self.name} {what}>"
+
+    @property
+    def name(self) -> str:
+        """The swarm's name."""
+        return self.config.name
+
+    @property
+    def kind(self) -> str:
+        """What a run of it is."""
+        return "swarm"
+
+    @property
+    def output_type(self) -> None:
+        """Its output is text."""
+        return
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of the predicates that are functions of this process."""
+        return frozenset(self.predicates)
+
+    def parse_output(self, value: Any) -> Any:
+        """The output as it is."""
+        return value
+
+    def capabilities(self) -> frozenset[str]:
+        """What an executor must be able to do for it, its members apart."""
+        return frozenset({"children"})
+
+    async def evaluate(self, name: str, argument: str) -> bool:
+        """Whether a predicate holds: `name` is that of its function, `@`, and its place in the flow.
+
+        Raises `ConfigError` for one that this process does not have, and what the function raises.
+        """
+        known = name.partition("@")[0]
+        if known not in self.predicates:
+            raise ConfigError(
+                f"swarm {self.name!r} has no function for the predicate {known!r} in this process"
+            )
+        return bool(await call_function(self.predicates[known], argument))
+
+    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+        """A tool that runs this swarm with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        return runnable_tool(self, name, description)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `to_config()`, and raises what that raises."""
+        return config_digest(self.to_config())
+
+    def to_config(self) -> dict[str, Any]:
+        """The configuration as JSON builtins, the agents' included; predicates are names in the flow.
+
+        Raises `AgentConfigError` if the instructions of an agent are a function.
+        """
+        agents = [agent.to_config() for agent in self.agents.values()]
+        return {**self.config.to_config(), "agents": agents}
+
+    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """What a run stores: `to_config()`, with instructions that are functions called with `run`."""
+        agents = [agent.submission_config({**run, "agent": name}) for name, agent in self.agents.items()]
+        return {**self.config.to_config(), "agents": agents}
+
+    @classmethod
+    def from_config(cls, data: Mapping[str, Any]) -> Swarm:
+        """The swarm of a stored configuration; tools and predicates are names, looked up when a run needs them.
+
+        Raises `AgentConfigError` for a wrong key, and `FlowError`.
+        """
+        if not isinstance(data, Mapping):
+            raise AgentConfigError(f"a swarm is configured by a table, not {data!r:.60}")
+        own = dict(data)
+        tables = own.pop("agents", None)
+        config = SwarmConfig.model_validate(own)
+        if not isinstance(tables, (list, tuple)):
+            config.fail(f"agents: must be a list of tables, not {reprlib.repr(tables)}")
+        swarm: Swarm = object.__new__(cls)
+        swarm._assign(config, _by_name(config, _read_all(config, tables)), {})
+        return swarm
+
+
+def _read_all(config: SwarmConfig, tables: Sequence[Any]) -> list[Runnable[Any]]:
+    """What the tables are. Raises what is wrong with all of them."""
+    read: list[Runnable[Any]] = []
+    wrong: list[AgentConfigError] = []
+    for index, table in enumerate(tables):
+        try:
+            read.append(_read(config, f"agents.{index}", table))
+        except AgentConfigError as error:
+            wrong.append(error)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        problems = [problem for error in wrong for problem in error.problems]
+        told = "; ".join(problem.message for problem in problems)
+        raise AgentConfigError(f"swarm {config.name!r}: {told}", problems)
+    return read
+
+
+def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
+    """The agent of a table, or what its `kind` says."""
+    from .kinds import runnable_of_table
+
+    if not isinstance(table, Mapping):
+        config.fail(f"{key}: {reprlib.repr(table)} must be a table")
+    try:
+        return runnable_of_table(table)
+    except FlowError as error:
+        raise error.within(key) from None
+    except AgentConfigError as error:
+        told = within(key, error)
+        raise AgentConfigError(f"swarm {config.name!r}: {told}", told.problems) from None
+
+
+def _check_functions(name: object, predicates: object) -> None:
+    if not isinstance(predicates, Mapping):
+        raise AgentConfigError(
+            f"swarm {name!r}: predicates: must be functions by name, not {predicates!r:.60}"
+        )
+    for key, test in predicates.items():
+        if not callable(test):
+            raise AgentConfigError(f"swarm {name!r}: predicates.{key}: {test!r:.60} is no function")
+
+
+def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, Runnable[Any]]:
+    if isinstance(given, (str, Mapping)) or is_runnable(given) or not isinstance(given, Iterable):
+        raise AgentConfigError(f"swarm {config.name!r}: agents: must be a list, not {given!r}")
+    members: dict[str, Runnable[Any]] = {}
+    for member in given:
+        if not is_runnable(member):
+            config.fail(f"agents: {member!r} is no agent, swarm or loop")
+        if member.name in members:
+            config.fail(f"agents: two are named {member.name!r}; rename one")
+        members[member.name] = member
+    return members
+
+
+def _playing(config: SwarmConfig, agents: Members) -> dict[str, Runnable[Any]]:
+    """The agents with what the mode gives them: to hand over, or the others as tools for the lead."""
+    purposes = {name: config.descriptions.get(name, "") for name in agents}
+    if config.mode == "handoff":
+        return {name: _handing(agent, purposes) for name, agent in agents.items()}
+    lead = agents[config.first(agents)] if config.mode == "team" else None
+    if isinstance(lead, Agent):
+        others = [(name, agent) for name, agent in agents.items() if agent is not lead]
+        tools = [runnable_tool(agent, description=purposes[name]) for name, agent in others]
+        return {**agents, lead.name: lead.extended(tools=tools)}
+    return dict(agents)
+
+
+def _handing(agent: Runnable[Any], purposes: Mapping[str, str]) -> Runnable[Any]:
+    """A swarm or a loop hands over to nobody: its output is the whole one's."""
+    if not isinstance(agent, Agent):
+        return agent
+    others = {name: purpose for name, purpose in purposes.items() if name != agent.name}
+    return agent.extended(
+        instructions=handoff_instructions(others), output_schema=handoff_schema(list(others))
+    )

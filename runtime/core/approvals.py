@@ -1,0 +1,236 @@
+"""Approvals as the core sees them: asked for, answered, timed out, and what a call's record says of them."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from ...eventlog.events import (
+    QUESTION,
+    REPLY_APPROVALS,
+    ApprovalRequested,
+    ApprovalResolved,
+    Status,
+    TimerFired,
+    TokenIssued,
+    TokenRevoked,
+)
+from ...eventlog.names import digest_of
+from ...projections.run_state import ApprovalState, CallState, RunState
+from ..ports.tools import Answer, AnswerAction
+from . import timeouts
+from .commands import IssueToken, Resolve, RevokeTokens, ToolReturned
+from .effects import ExpireApproval
+from .policy import verdict_on
+from .rules import Rules
+from .turn import Turn
+
+APPROVAL_TIMER = "approval-"
+UNVERIFIABLE: Final = "unverifiable"
+"""The kind of the approvals about calls of which nobody knows what became of them."""
+_ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline", "timed_out": "cancel"}
+
+
+def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
+    """The arguments to run a call with: as edited by whoever approved it, else the model's."""
+    for approval in reversed(state.approvals.values()):
+        resolution = approval.resolution
+        if (
+            approval.request.tool_call_id == call.id
+            and approval.request.kind != QUESTION
+            and resolution is not None
+            and resolution.arguments is not None
+        ):
+            return resolution.arguments
+    return call.arguments
+
+
+def request_approval(
+    turn: Turn,
+    call: CallState,
+    kind: str,
+    reason: str = "",
+    *,
+    arguments: dict[str, object] | None = None,
+    unverified: ToolReturned | None = None,
+) -> None:
+    """Ask people about a call.
+
+    `reason`: why, where the kind does not say it. `arguments`: if not those of the call. `unverified`: what is known of
+    an attempt that could not be verified. They have the agent's `approval_timeout_s`, but for a call of unknown
+    outcome, which only they can settle.
+    """
+    expires_at = None if kind == UNVERIFIABLE else turn.now + turn.rules.approval_timeout_s
+    ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
+    approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
+    turn.add(
+        ApprovalRequested(
+            step=turn.state.step,
+            tool_call_id=call.id,
+            approval_id=approval_id,
+            kind=kind,
+            tool_name=call.name,
+            arguments=_told_arguments(turn.state, call, kind) if arguments is None else arguments,
+            expires_at=expires_at,
+            reason=reason,
+            injected_args=call.injected_args,
+            postcondition=list(unverified.postcondition) if unverified is not None else [],
+            evidence=list(unverified.evidence) if unverified is not None else [],
+            result=unverified.result if unverified is not None else None,
+        )
+    )
+
+
+def _told_arguments(state: RunState, call: CallState, kind: str) -> dict[str, object]:
+    """Of a call of unknown outcome those that it ran with, which somebody may have edited."""
+    return effective_arguments(state, call) if kind == UNVERIFIABLE else call.arguments
+
+
+def resolve(turn: Turn, answer: Resolve) -> None:
+    """Somebody answered."""
+    approval = turn.state.approvals.get(answer.approval_id)
+    if approval is None or not approval.pending or token_problem(approval, answer.token, turn.now):
+        return
+    if denial_of_edit(turn.rules, approval, answer):
+        return
+    expires_at = approval.request.expires_at
+    if expires_at is not None and expires_at <= turn.now:  # nobody was there when its timer was due
+        _timed_out(turn, approval)
+        return
+    _resolved(
+        turn,
+        approval,
+        ApprovalResolved(
+            approval_id=answer.approval_id,
+            decision=answer.decision,
+            arguments=answer.arguments,
+            outcome=outcome_of(approval, answer),
+            result=answer.result,
+            by=answer.by,
+            note=answer.note,
+            token=answer.token,
+        ),
+    )
+
+
+def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "succeeded", "failed"] | None:
+    """What an answer says became of a call: of unknown outcome, or done by hand; null for one that is to be run."""
+    if approval.request.kind != UNVERIFIABLE or answer.outcome is not None:
+        return answer.outcome
+    return "failed" if answer.decision == "rejected" else "retry"
+
+
+def denial_of_edit(rules: Rules, approval: ApprovalState, answer: Resolve) -> str | None:
+    """The rule of the policy that denies the arguments of an answer; nobody can approve what is denied."""
+    if answer.arguments is None or approval.request.kind not in REPLY_APPROVALS:
+        return None
+    verdict = verdict_on(rules.policy, approval.request.tool_name, answer.arguments)
+    return verdict.why if verdict.action == "deny" else None
+
+
+def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:
+    """What people answered to the questions of a call, by the questions' names."""
+    found: dict[str, Answer] = {}
+    for approval in state.approvals.values():
+        request, resolution = approval.request, approval.resolution
+        if request.kind == QUESTION and request.tool_call_id == call.id and resolution is not None:
+            found[str(request.arguments["name"])] = Answer(
+                action=_ACTIONS[resolution.decision],
+                content=filled_in(request.arguments.get("schema"), resolution),
+                note=resolution.note,
+                by=resolution.by,
+            )
+    return found
+
+
+def filled_in(form: Mapping[str, Any] | None, answer: Resolve | ApprovalResolved) -> dict[str, Any] | None:
+    """What is said to a question: the fields given, and the form's defaults of those left out. Null without a form."""
+    if form is None or answer.decision != "approved":
+        return answer.arguments
+    properties = form.get("properties")
+    fields = properties.items() if isinstance(properties, Mapping) else ()
+    defaults = {
+        name: field["default"] for name, field in fields if isinstance(field, Mapping) and "default" in field
+    }
+    return defaults | (answer.arguments or {})
+
+
+def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:
+    """Why the resume token of this digest does not give the right to answer; None if it does, or none is needed."""
+    if not sha256:
+        return None
+    found = [token for token in approval.tokens if hmac.compare_digest(token.sha256, sha256)]
+    if not found:
+        return "the resume token is not valid: it was never issued, or it was revoked"
+    return None if now < found[0].expires_at else "the resume token has expired"
+
+
+def issue_token(turn: Turn, wish: IssueToken) -> None:
+    """Somebody gets a token, as long as the approval is pending."""
+    approval = turn.state.approvals.get(wish.approval_id)
+    if approval is None or not approval.pending or wish.sha256 in {each.sha256 for each in approval.tokens}:
+        return
+    turn.add(
+        TokenIssued(approval_id=wish.approval_id, sha256=wish.sha256, expires_at=wish.expires_at, by=wish.by)
+    )
+
+
+def revoke_tokens(turn: Turn, wish: RevokeTokens) -> None:
+    """All tokens of an approval are taken back."""
+    approval = turn.state.approvals.get(wish.approval_id)
+    if approval is not None and approval.pending:
+        tokens = [each.sha256 for each in approval.tokens]
+        turn.add(*[TokenRevoked(approval_id=wish.approval_id, sha256=each, by=wish.by) for each in tokens])
+
+
+def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved) -> None:
+    request = approval.request
+    turn.add(msgspec.structs.replace(resolution, step=request.step, tool_call_id=request.tool_call_id))
+    if not turn.state.pending_approvals and turn.state.paused in {"approval", "unverifiable", "budget"}:
+        turn.add(Status(status="resumed", reason=turn.state.paused))
+
+
+def expiry(state: RunState) -> ExpireApproval | None:
+    """Which approval expires first, while somebody drives the run; of one that is parked, timers in the log tell."""
+    if not state.approvals:
+        return None
+    requests = [approval.request for approval in state.pending_approvals]
+    ends = [(each.expires_at, each.approval_id) for each in requests if each.expires_at is not None]
+    return ExpireApproval(at=min(ends)[0], approval_id=min(ends)[1]) if ends else None
+
+
+def timer_due(turn: Turn, timer_id: str) -> None:
+    """A timer fired: the one the run is parked on, or the end of an approval's time."""
+    parked = turn.state.parked
+    if parked is not None and parked.reason == "timer" and parked.timer_id == timer_id:
+        turn.add(TimerFired(timer_id=timer_id))
+        if timer_id.startswith(timeouts.TIMER):
+            timeouts.expired_by_timer(turn, timer_id)
+        return
+    approval = turn.state.approvals.get(timer_id.removeprefix(APPROVAL_TIMER))
+    if approval is not None and approval.pending:
+        _timed_out(turn, approval)
+
+
+def _timed_out(turn: Turn, approval: ApprovalState) -> None:
+    approval_id = approval.request.approval_id
+    _resolved(turn, approval, ApprovalResolved(approval_id=approval_id, decision="timed_out"))
+
+
+def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:
+    """The approval of kind tool or policy; recovery and questions are no part of the record."""
+    for approval in reversed(turn.state.approvals.values()):
+        request, resolution = approval.request, approval.resolution
+        if request.tool_call_id == call.id and request.kind in REPLY_APPROVALS and resolution is not None:
+            edited = {"edited_arguments": resolution.arguments} if resolution.arguments is not None else {}
+            return {"approval_status": resolution.decision, "approval_id": request.approval_id, **edited}
+    return {"approval_status": "not_required"}
+
+
+def awaits_approval(turn: Turn, call: CallState) -> bool:
+    """Whether somebody still has to decide about the call."""
+    approval = turn.state.approvals.get(call.approval_id or "")
+    return approval is not None and approval.pending

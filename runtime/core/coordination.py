@@ -1,0 +1,72 @@
+"""Runs that coordinate others: no step, text or usage of their own, only child runs and what follows from their ends.
+
+A coordinator is pure: from the folded state it says which nodes should be running and which functions should be asked,
+and decides what follows. All else - starting children once, driving them on after a crash, pausing, cancelling,
+storing outcomes - is the same for every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...eventlog.events import ChildStarted, Evaluated, Parked, Status
+from ...projections.run_state import RunState
+from .commands import ChildSpawned, EvaluationReturned
+from .effects import Effect, Evaluate, RunNode
+from .loop.coordinator import RalphCoordinator
+from .swarm.coordinator import SwarmCoordinator
+from .turn import Turn
+
+
+class Coordinator(Protocol):
+    """Decides for the runs of one kind, by their stored configuration and their state alone."""
+
+    def wanted(self, state: RunState) -> Sequence[RunNode | Evaluate]:
+        """All nodes and evaluations that the state calls for and that are not over yet, in the order of their start."""
+        ...
+
+    def advance(self, turn: Turn) -> None:
+        """Add the events that follow by themselves; the end (`Turn.complete`, `Turn.fail`) among them. May add none."""
+        ...
+
+
+COORDINATORS: dict[str, Coordinator] = {"ralph": RalphCoordinator(), "swarm": SwarmCoordinator()}
+"""The coordinator of each kind of run but `agent`."""
+
+
+def pending(state: RunState) -> tuple[Effect, ...]:
+    """The nodes and evaluations to go on with: open ones also when the run is to pause, new ones not."""
+    wanted = COORDINATORS[state.kind].wanted(state)
+    if not state.pause_requested:
+        return tuple(wanted)
+    return tuple(effect for effect in wanted if isinstance(effect, RunNode) and is_open(state, effect))
+
+
+def is_open(state: RunState, effect: RunNode) -> bool:
+    """Whether the node was started and is not over."""
+    node = state.node(effect.name, effect.ordinal)
+    return node is not None and node.status is None
+
+
+def advance(turn: Turn) -> None:
+    """Pause at a node boundary if that was asked for, else what the coordinator decides."""
+    state = turn.state
+    if state.pause_requested and not state.open_children:
+        turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
+    else:
+        COORDINATORS[state.kind].advance(turn)
+
+
+def node_started(turn: Turn, spawned: ChildSpawned) -> None:
+    """A node begins; the `ordinal`-th of its name begins once."""
+    if spawned.ordinal == len(turn.state.nodes_of(spawned.name)):
+        turn.add(ChildStarted(child_run=spawned.child_run, name=spawned.name, kind=spawned.kind))
+
+
+def evaluated(turn: Turn, outcome: EvaluationReturned) -> None:
+    """A function gave a value; what is stored already stands."""
+    if outcome.ordinal == len(turn.state.evaluations.get(outcome.name, ())):
+        turn.add(
+            Evaluated(name=outcome.name, ordinal=outcome.ordinal, value=outcome.value, error=outcome.error)
+        )

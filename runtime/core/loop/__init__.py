@@ -1,0 +1,1 @@
+"""Loops: run something again and again, score it, feed back, until a stop condition holds."""

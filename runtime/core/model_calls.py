@@ -1,0 +1,133 @@
+"""A model call, of a step or of a phase besides the steps: asked for, tried again, given up.
+
+Retries and fallbacks are the same for all: every model has its own attempts, and the next call begins with the first
+model again. Attempts are counted on through all calls of a step, whatever their phase, so that no two
+are ever taken for one.
+"""
+
+from __future__ import annotations
+
+from ...eventlog.events import ModelFailed, ModelRequested, Parked, Status
+from ...projections.run_state import RunState
+from ..ports.models import CircuitOpen, RateLimited, TransientModelError
+from . import timeouts
+from .commands import ModelCallFailed, ModelReplied
+from .effects import CallModel, Effect, WaitUntil
+from .model_request import request_digest
+from .rules import PARK_RETRY_S, backoff_s
+from .turn import Turn
+
+CIRCUIT_OPEN = CircuitOpen.error_type
+RETRIED_ERRORS = frozenset({TransientModelError.error_type, RateLimited.error_type, CIRCUIT_OPEN})
+
+
+def pending(state: RunState) -> tuple[Effect, ...]:
+    """The model call, or the wait for its next attempt."""
+    if state.model.requested:
+        return (CallModel(step=state.step, attempt=state.model.attempt, phase=state.model.phase),)
+    retry_at = state.model.retry_at  # maybe past already: storing the failure took its time
+    return (WaitUntil(retry_at),) if retry_at else ()
+
+
+def ask(turn: Turn, model: str, phase: str = "") -> None:
+    """Decide on the next attempt."""
+    state = turn.state
+    turn.add(
+        ModelRequested(
+            step=state.step if state.step_open else None,
+            attempt=state.model.attempt + 1,
+            digest=request_digest(state, turn.rules, model, phase),
+            model=model,
+            phase=phase,
+        )
+    )
+
+
+def is_given_up(state: RunState) -> bool:
+    """Whether the last attempt failed and there is no next, of whichever model."""
+    model = state.model
+    failed = bool(model.error_type) and model.failures > 0 and not model.requested
+    return failed and model.retry_at is None and not model.next_model
+
+
+def ask_again(turn: Turn, model: str, phase: str = "") -> None:
+    """The next attempt, when the wait is over; a long wait parks the run. `model` is the first that is asked."""
+    call = turn.state.model
+    if call.requested:
+        return
+    if call.retry_at is None or call.retry_at <= turn.now:
+        ask(turn, call.next_model or call.model or model, phase)
+    elif call.retry_at - turn.now > PARK_RETRY_S:
+        name = f"{phase}-{call.attempt}" if phase else str(call.attempt)
+        retry = f"model-{turn.state.step}-{name}", call.retry_at
+        timer_id, due_at = timeouts.timer_before(turn, call.retry_at) or retry
+        turn.add(Parked(reason="timer", timer_id=timer_id, due_at=due_at))
+
+
+def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
+    """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (W21)."""
+    state, model = turn.state, turn.state.model
+    asked = (state.step, model.attempt, model.phase)
+    return (
+        model.requested
+        and (state.step_open or bool(model.phase))
+        and (outcome.step, outcome.attempt, outcome.phase) == asked
+    )
+
+
+def failed(turn: Turn, failure: ModelCallFailed) -> None:
+    """A failed attempt, with the time of the next if there is one."""
+    state, retry = turn.state, turn.rules.retry
+    if not is_current(turn, failure):
+        return
+    failures, retry_at = state.model.failures + 1, None
+    if failures < retry.attempts and _may_try_again(turn, failure.error_type):
+        wait_s = max(backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0)
+        retry_at = turn.now + wait_s
+    turn.add(
+        ModelFailed(
+            step=state.step if state.step_open else None,
+            attempt=failure.attempt,
+            error_type=failure.error_type,
+            error=failure.message,
+            retry_at=retry_at,
+            phase=failure.phase,
+            window_tokens=failure.window_tokens,
+            request_tokens=failure.request_tokens,
+            next_model=_fallback(turn) if failure.error_type in RETRIED_ERRORS and retry_at is None else "",
+            usage=failure.usage,
+            cost_usd=failure.cost_usd,
+        )
+    )
+
+
+def _may_try_again(turn: Turn, error_type: str) -> bool:
+    """Whether the same model may be asked again; nobody waits for a breaker who can ask another model."""
+    if error_type == CIRCUIT_OPEN and _fallback(turn):
+        return False
+    return error_type in RETRIED_ERRORS and not is_quota_used_up(turn, error_type)
+
+
+def _fallback(turn: Turn) -> str:
+    """The first of the fallback models that this call was not given up with; empty when there is none left."""
+    call = turn.state.model
+    tried = {*call.given_up, call.model}
+    return next((model for model in turn.rules.fallback_models if model not in tried), "")
+
+
+def is_quota_used_up(turn: Turn, error_type: str) -> bool:
+    """Whether the run may not try again any more after errors of this type."""
+    most = turn.rules.retry.quota.get(error_type)
+    return most is not None and turn.state.retries.get(error_type, 0) >= most
+
+
+def pause(turn: Turn) -> bool:
+    """Instead of an error, if the configuration says so: wait until somebody resumes the run."""
+    call = turn.state.model
+    if turn.rules.retry.exhausted != "pause" or call.error_type not in RETRIED_ERRORS:
+        return False
+    turn.add(
+        Status(status="paused", reason="policy", message=f"{call.error_type}: {call.error}"),
+        Parked(reason="policy"),
+    )
+    return True

@@ -1,0 +1,194 @@
+"""The model request of a step, or of a phase besides the steps, built from the state alone; and its digest (R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from ...projections.messages import Message, canonical_json, chain, sha256_hex
+from ...projections.prompt import Range
+from ...projections.run_state import RunState
+from ...projections.tokens import BYTES_PER_TOKEN, messages_tokens
+from ..ports.models import ModelRequest
+from .rules import Rules
+
+PLANNER, SUMMARY, COMPACTION = "planner", "summary", "compaction"
+SUMMARY_INSTRUCTIONS = """\
+You put a conversation into few words, for the one who goes on with it and will not see it. Keep what was asked, what \
+was decided and why, what was found (names, numbers, paths, ids as they are), what was done, and what is left to do. \
+Answer with the summary alone. If you are given a summary of what was said before, answer with one that holds it, \
+too."""
+PLANNER_INSTRUCTIONS = """\
+You plan the work of another agent, which reads your plan and then answers the user. Work out what has to be done, in \
+which order, and with which of the tools. You may call tools that only read, to find out what the plan depends on. \
+Answer with the plan alone: short numbered steps, each with the tool it needs, if any. If the request needs no plan, \
+answer with nothing."""
+"""What a planner is told whose agent has no `planning_instructions`."""
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation of a model call. `digest` is the chain over `messages`; `history` counts those before the input.
+
+    `messages` may be the run's own list, which goes on growing: to be copied by who keeps them. `round` as in
+    `ModelRequest`.
+    """
+
+    messages: Sequence[Message]
+    digest: str
+    history: int
+    round: int
+    tools: bool = True
+    output_schema: dict[str, Any] | None = None
+
+
+def prompt_of(state: RunState, rules: Rules, phase: str = "") -> Prompt:
+    """What the next (or current) call of a phase tells the model; the empty phase is that of the steps."""
+    if phase == PLANNER:
+        return _planner_prompt(state, rules)
+    if phase:
+        return _summary_prompt(state)
+    return Prompt(
+        messages=state.messages,
+        digest=state.messages_digest,
+        history=state.history_count,
+        round=state.step,
+        output_schema=rules.output_schema,
+    )
+
+
+def _planner_prompt(state: RunState, rules: Rules) -> Prompt:
+    """The prepared history under the planner's own instructions, and what the planner has found out since."""
+    told = state.messages[0] if state.messages and state.messages[0].role == "system" else None
+    instructions = rules.planning_instructions or PLANNER_INSTRUCTIONS
+    if told is not None:
+        instructions = (
+            f"{instructions}\n\nThe agent is told:\n\n<instructions>\n{told.content}\n</instructions>"
+        )
+    opening = Message(role="system", content=instructions)
+    messages = (opening, *state.messages[told is not None :], *state.planning.messages)
+    digest, places = "", state.call_places | state.planning.places
+    for message in messages:
+        digest = chain(digest, message, places)
+    return Prompt(
+        messages=messages,
+        digest=digest,
+        history=state.history_count + (told is None),
+        round=state.planning.rounds + 1,
+    )
+
+
+def cut_messages(state: RunState, kept: Sequence[Range]) -> list[Message]:
+    """The messages behind the system message that ranges of them do not keep."""
+    body = state.messages[bool(state.messages) and state.messages[0].role == "system" :]
+    stay = {index for first, last in kept for index in range(first, last)}
+    return [message for index, message in enumerate(body) if index not in stay]
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """What a cut takes away, as one text; `ends` are where its messages end there, in characters."""
+
+    text: str
+    ends: list[int]
+
+
+def leaving(state: RunState) -> Leaving:
+    """What the cut that has begun takes away."""
+    cut = state.context.cut
+    texts = [_as_text(message) + "\n\n" for message in cut_messages(state, cut.kept if cut else ())]
+    return Leaving("".join(texts), list(accumulate(map(len, texts))))
+
+
+def part_end(state: RunState, gone: Leaving) -> int:
+    """Where the part ends that the next summary is made of: the rest, or as many messages as fit into the window.
+
+    A message is divided if the part would be less than half full without it.
+    """
+    cut = state.context.cut
+    begin = cut.until if cut is not None else 0
+    room = _room_bytes(state)
+    end = begin + len(gone.text[begin : begin + room].encode(errors="replace")[:room].decode(errors="ignore"))
+    whole = max((each for each in gone.ends if each <= end), default=0)
+    return whole if (whole - begin) * 2 >= end - begin else end
+
+
+def _summary_prompt(state: RunState) -> Prompt:
+    """The next part of what leaves, with the summary of the parts before it."""
+    gone, cut = leaving(state), state.context.cut
+    begin, before = (cut.until, cut.summary) if cut is not None else (0, "")
+    told = f"<summary>\n{before}\n</summary>\n\n" if before else ""
+    text = gone.text[begin : part_end(state, gone)].strip("\n")
+    messages = (
+        Message(role="system", content=SUMMARY_INSTRUCTIONS),
+        Message(role="user", content=f"{told}<conversation>\n{text}\n</conversation>"),
+    )
+    digest = ""
+    for message in messages:
+        digest = chain(digest, message, {})
+    summaries = state.context.summaries + 1
+    return Prompt(messages=messages, digest=digest, history=1, round=summaries, tools=False)
+
+
+PART_BYTES_MIN = 1024
+"""A part of what leaves is never cut shorter: a summary of less would not be worth its call."""
+
+
+def _room_bytes(state: RunState) -> int:
+    """How much of the conversation fits into one summary call, beside the summary of what was before.
+
+    Three quarters of the window, by the provider's own count of what is in it; of an unknown window that is full, half
+    of what is there. Half as much for each time that it was too much.
+    """
+    context, cut = state.context, state.context.cut
+    window, tokens = context.window_tokens, context.tokens
+    room = window * 3 // 4 if window is not None else tokens // 2 if state.step_open else tokens
+    estimate = context.tool_tokens + messages_tokens(state.messages)
+    if window is not None and estimate < tokens:  # the provider counts more tokens than our estimate
+        room = room * estimate // tokens
+    room_bytes = room * BYTES_PER_TOKEN
+    if cut is not None:
+        room_bytes = (room_bytes >> cut.overflows) - len(cut.summary.encode(errors="replace"))
+    return max(PART_BYTES_MIN, room_bytes)
+
+
+def _as_text(message: Message) -> str:
+    calls = [f"calls {call.name} {call.arguments}" for call in message.tool_calls]
+    return "\n".join([f"{message.role}: {message.content}", *calls])
+
+
+def model_request(state: RunState, rules: Rules, model: str, phase: str = "") -> ModelRequest:
+    """What the current call asks the model; `model` is its name without the provider."""
+    prompt = prompt_of(state, rules, phase)
+    kind, fallback = f"{phase}-{prompt.round}" if phase else "", len(state.model.given_up)
+    call = [kind, f"fallback-{fallback}" if fallback else "", str(state.step)]
+    return ModelRequest(
+        model=model,
+        messages=tuple(prompt.messages),
+        tools=tuple(tool.schema for tool in state.tools.values()) if prompt.tools else (),
+        output_schema=prompt.output_schema,
+        temperature=rules.temperature,
+        max_tokens=rules.max_tokens,
+        history=prompt.history,
+        places=state.call_places | state.planning.places if phase else state.call_places,
+        phase=phase,
+        round=prompt.round,
+        idempotency_key=":".join([state.run, *filter(None, call)]),
+        attempt=state.model.given_up_failures + state.model.failures + 1,
+    )
+
+
+def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -> str:
+    """The chain over the messages, closed with everything else that decides what a model answers."""
+    prompt = prompt_of(state, rules, phase)
+    closing = {
+        "messages": prompt.digest,
+        "tools": [tool.schema for tool in state.tools.values()] if prompt.tools else [],
+        "tool_choice": None,
+        "output_schema": prompt.output_schema,
+        "temperature": rules.temperature,
+        "max_tokens": rules.max_tokens,
+        "model": model,
+    }
+    return sha256_hex(canonical_json(closing))

@@ -1,0 +1,98 @@
+"""Large tool results: stored beside the log, shown to the model by their head and tail, read on by a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...eventlog.events import Context, Event, PlannerToolReturned, ToolResult, ToolSpec
+from ...eventlog.ports import Artifacts
+from ...projections.call_texts import answer_text, result_text
+from ...projections.messages import sha256_hex
+from ...projections.retrieval import LIMIT_MAX, OFFLOADED, RETRIEVE, SOURCE, retrieval_spec
+from ...projections.run_state import RunState
+from ..ports.tools import Tool, ToolContextPort, ToolFailed
+from .rules import OFFLOAD_TOLD, Rules, keeps
+
+SOONER = 8
+"""Into a long conversation, results are offloaded at so small a part of the usual size."""
+
+
+def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -> str | None:
+    """Under which id a successful result is offloaded; null for one that is small, or a part of a large one."""
+    context, tool = rules.context, state.tools.get(tool_name)
+    if not context.offloads or (tool is not None and tool.source == SOURCE):
+        return None
+    data = result_text(result).encode(errors="replace")
+    many = context.offload_at_messages
+    sooner = many is not None and state.context.messages >= many
+    return sha256_hex(data) if len(data) > context.artifact_bytes_min // (SOONER if sooner else 1) else None
+
+
+def is_offloaded(event: Event) -> bool:
+    """Whether the event is a result of which a model is to see only the head and the tail."""
+    if isinstance(event, PlannerToolReturned):
+        return event.offloaded_artifact_id is not None
+    return isinstance(event, ToolResult) and OFFLOADED in event.metadata
+
+
+def told(state: RunState) -> Context | None:
+    """What is said of a step that ends, if the model is to see only parts of some of its results."""
+    if not keeps(state.submitted, OFFLOAD_TOLD):
+        return None
+    results = [call.result for call in state.calls.values() if call.result is not None]
+    large = [result for result in results if is_offloaded(result)]
+    if not large:
+        return None
+    count = len(state.messages) + 1 + len(results)  # with the step's own, which it adds as it ends
+    return Context(
+        action="offload",
+        before_count=count,
+        after_count=count,
+        details={
+            "artifacts": [result.metadata[OFFLOADED] for result in large],
+            "characters_before": sum(len(result_text(result.result)) for result in large),
+            "characters_after": sum(len(answer_text(result)) for result in large),
+        },
+    )
+
+
+async def store(event: Event, artifacts: Artifacts) -> None:
+    """Put the text of a result, if it is offloaded, where it is read from. Raises `LogUnavailable`."""
+    if isinstance(event, ToolResult | PlannerToolReturned) and is_offloaded(event):
+        await artifacts.put(result_text(event.result).encode(errors="replace"))
+
+
+class Retrieval:
+    """The tool by which a model reads on in what was offloaded."""
+
+    def __init__(self, artifacts: Artifacts, injected: Mapping[str, str]) -> None:
+        self.spec: ToolSpec = retrieval_spec(injected)
+        self._artifacts = artifacts
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> str:
+        """The characters from `offset` on, at most `limit`. Raises `ToolFailed`."""
+        given = {key: value for key, value in arguments.items() if value is not None}
+        name, offset, limit = given.get("id"), given.get("offset", 0), given.get("limit", LIMIT_MAX)
+        if not isinstance(name, str) or not _is_count(offset) or not _is_count(limit):
+            raise ToolFailed("give id as text, offset and limit as whole numbers from 0 on")
+        try:
+            text = (await self._artifacts.get(name)).decode(errors="replace")
+        except KeyError:
+            raise ToolFailed(f"there is no artifact {name!r}") from None
+        end = min(offset + min(limit, LIMIT_MAX), len(text))
+        return f"{text[offset:end]}\n[characters {min(offset, len(text))} to {end} of {len(text)}]"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def with_retrieval(tools: Mapping[str, Tool], rules: Rules, artifacts: Artifacts) -> dict[str, Tool]:
+    """The tools of an agent, with that by which it reads on; one of its own of that name goes before."""
+    return {RETRIEVE: Retrieval(artifacts, rules.injected_tool_args), **tools}
+
+
+def is_offered(spec: ToolSpec, state: RunState, rules: Rules) -> bool:
+    """Whether a run is prepared with the tool: that by which it reads on only where results are expected to be long."""
+    return spec.source != SOURCE or rules.context.windows or RETRIEVE in state.tools

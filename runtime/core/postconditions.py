@@ -1,0 +1,279 @@
+"""Whether a tool call did what it was to do: the assertions of its tool, each with a finding, and what they add up to.
+
+An assertion is written as its name with its arguments, `{"http_status": {"equals": 201}}`; `${name}` in a text stands
+for that argument of the call. A report is a list of findings, as it stands in the log: tables with `assertion`,
+`status` (passed, failed, error), `code` and `observed`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from ...eventlog.errors import ConfigError, FoldlogError
+from ...projections.messages import canonical_json
+from ..ports.evidence import Assertion, Evidence, EvidenceMissing, Failed
+from ..ports.json_values import NotJson, as_json, sound
+from ..ports.suggestions import unknown
+
+POSTCONDITIONS = "foldlog.postconditions"
+MISSING, PROBE_FAILED, INVALID, BROKEN = "evidence_missing", "probe_failed", "invalid", "assertion_failed"
+"""Codes of findings with status error: nothing to judge by, nobody could look, wrong arguments, a bug."""
+OBSERVED_CHARACTERS_MAX: Final = 300
+
+Written = Mapping[str, Mapping[str, Any]]
+"""An assertion as it is written: one entry, the name and the arguments."""
+Report = Sequence[Mapping[str, Any]]
+Verdict = Literal["passed", "failed", "unverifiable"]
+
+_REFERENCE = re.compile(r"\$(\$?)\{(\w+)\}")
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an assertion came to. `observed` is what was seen instead, in short, or what is missing."""
+
+    assertion: dict[str, Any]
+    status: Literal["passed", "failed", "error"]
+    code: str = ""
+    observed: Any = None
+
+
+def verdict(report: Report) -> Verdict:
+    """One that failed: failed. Else one that could not be judged: unverifiable. Of no findings: passed."""
+    found = {finding["status"] for finding in report}
+    if "failed" in found:
+        return "failed"
+    return "unverifiable" if "error" in found else "passed"
+
+
+def problem(report: Report) -> str | None:
+    """What is wrong, in one line; None if nothing is."""
+    match verdict(report):
+        case "passed":
+            return None
+        case "failed":
+            wrong = [finding for finding in report if finding["status"] == "failed"]
+            return f"the postcondition does not hold: {'; '.join(map(told, wrong))}"
+        case "unverifiable":
+            missing = [finding for finding in report if finding["status"] == "error"]
+            return f"the postcondition cannot be verified: {'; '.join(map(told, missing))}"
+
+
+def told(finding: Mapping[str, Any]) -> str:
+    """A finding in words."""
+    name, arguments = next(iter(finding["assertion"].items()))
+    text = f"{name} {canonical_json(arguments).decode()}"
+    if finding["status"] == "passed":
+        return text
+    observed = finding.get("observed")
+    seen = observed if isinstance(observed, str) and finding["status"] == "error" else as_text(observed)
+    return f"{text}: {finding['code']}, {'observed ' if finding['status'] == 'failed' else ''}{seen}"
+
+
+def as_text(value: Any) -> str:
+    """A JSON value as text."""
+    return canonical_json(value).decode()
+
+
+def unjudged(assertions: Sequence[Written], code: str, why: str) -> list[dict[str, Any]]:
+    """The report where nothing could be judged, for one reason."""
+    return [
+        {"assertion": dict(each), "status": "error", "code": code, "observed": _short(why)}
+        for each in assertions
+    ]
+
+
+def filled(written: Written, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The assertion as it is about a call with these arguments."""
+    return {name: with_arguments(given, arguments) for name, given in written.items()}
+
+
+def with_arguments(written: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What was written about a tool's calls, as it is about a call with these arguments."""
+    filled: dict[str, Any] = _filled(dict(written), arguments)
+    return filled
+
+
+class Bound(NamedTuple):
+    """An assertion about one call: as written, with the call's arguments in it, and made, or why it cannot be."""
+
+    written: dict[str, Any]
+    assertion: Assertion | None
+    problem: str = ""
+
+    def judge(self, evidence: Evidence) -> Finding:
+        """What it comes to."""
+        if self.assertion is None:
+            return self._error(INVALID, self.problem)
+        try:
+            failed = self.assertion.judge(evidence)
+        except EvidenceMissing as missing:
+            return self._error(MISSING, str(missing))
+        except Exception as error:  # noqa: BLE001 - of whoever wrote it
+            return self._error(BROKEN, f"{type(error).__name__}: {error}")
+        if failed is None:
+            return Finding(assertion=self.written, status="passed")
+        return self._failed(failed)
+
+    def _failed(self, failed: Failed) -> Finding:
+        return Finding(
+            assertion=self.written, status="failed", code=failed.code, observed=_short(failed.observed)
+        )
+
+    def _error(self, code: str, why: str) -> Finding:
+        return Finding(assertion=self.written, status="error", code=code, observed=_short(why))
+
+
+def judge(bound: Sequence[Bound], evidence: Evidence) -> list[dict[str, Any]]:
+    """The report. Pure: it looks at nothing but the evidence."""
+    return [msgspec.to_builtins(each.judge(evidence)) for each in bound]
+
+
+def _short(value: Any) -> Any:
+    """What is told of a value; the whole of it is in the evidence."""
+    try:
+        plain = as_json(value)
+    except NotJson:
+        plain = sound(repr(value))
+    text = plain if isinstance(plain, str) else as_text(plain)
+    if len(text) <= OBSERVED_CHARACTERS_MAX:
+        return plain
+    return f"{text[:OBSERVED_CHARACTERS_MAX]}…"
+
+
+class Postcondition:
+    """The assertions of a tool, checked when they are written.
+
+    Raises `ConfigError` that names the tool, for an assertion that there is not, wrong arguments, and a `${name}` that
+    is none of the tool's `parameters`, where those are known.
+    """
+
+    def __init__(
+        self, tool: str, assertions: Sequence[Written], parameters: Collection[str] | None = None
+    ) -> None:
+        if not assertions:
+            raise ConfigError(f"tool {tool!r}: a postcondition needs at least one assertion")
+        self.written: list[dict[str, Any]] = []
+        self._bound: list[Bound] = []
+        self._refers = False
+        for each in assertions:
+            try:
+                self._add(each, parameters)
+            except FoldlogError as error:
+                raise ConfigError(f"tool {tool!r}, postcondition: {error}") from None
+
+    def _add(self, each: Written, parameters: Collection[str] | None) -> None:
+        name, arguments = _taken_apart(each)
+        if parameters is not None:
+            check_references(name, arguments, parameters)
+        self._refers = self._refers or any(_references(arguments))
+        self.written.append({name: arguments})
+        self._bound.append(Bound({name: _filled(arguments, {})}, assertion(name, _filled(arguments, {}))))
+
+    def bound(self, arguments: Mapping[str, Any]) -> list[Bound]:
+        """The assertions about a call with these arguments (JSON)."""
+        return [_bind(each, arguments) for each in self.written] if self._refers else self._bound
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether any of them is about files."""
+        return any(each.assertion is not None and each.assertion.files for each in self._bound)
+
+
+def _taken_apart(written: Written) -> tuple[str, dict[str, Any]]:
+    form = '{"name": {arguments}}'
+    given: Any = written  # by whoever
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise ConfigError(f"an assertion is written {form}, not {given!r:.80}")
+    name, arguments = next(iter(given.items()))
+    if not isinstance(arguments, Mapping):
+        raise ConfigError(f"an assertion is written {form}, not {given!r:.80}")
+    try:
+        return str(name), as_json(dict(arguments))
+    except NotJson as error:
+        raise ConfigError(f"{name}: its arguments are stored as JSON: {error}") from None
+
+
+def _bind(written: Mapping[str, dict[str, Any]], arguments: Mapping[str, Any]) -> Bound:
+    name, given = next(iter(written.items()))
+    filled = _filled(given, arguments)
+    without = sorted(set(_references(given)) - arguments.keys())
+    if without:
+        return Bound({name: filled}, None, f"the call has no argument {without[0]!r}")
+    try:
+        return Bound({name: filled}, assertion(name, filled))
+    except FoldlogError as error:
+        return Bound({name: filled}, None, str(error))
+
+
+def _references(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield from (name for escaped, name in _REFERENCE.findall(value) if not escaped)
+        case list():
+            for item in value:
+                yield from _references(item)
+        case dict():
+            for item in value.values():
+                yield from _references(item)
+        case _:
+            pass
+
+
+def check_references(where: str, written: Mapping[str, Any], parameters: Collection[str]) -> None:
+    """Raises `ConfigError` for a `${name}` in `written` that is none of the tool's parameters."""
+    if unknown := sorted(set(_references(written)) - set(parameters)):
+        known = ", ".join(parameters) or "none"
+        raise ConfigError(f"{where}: ${{{unknown[0]}}} is no parameter of the tool (parameters: {known})")
+
+
+def _filled(value: Any, arguments: Mapping[str, Any]) -> Any:
+    """The value with arguments for their names: a text that is nothing else becomes the argument, whatever it is."""
+    match value:
+        case str():
+            whole = _REFERENCE.fullmatch(value)
+            if whole is not None and not whole[1] and whole[2] in arguments:
+                return arguments[whole[2]]
+            return _REFERENCE.sub(lambda found: _substitute(found, arguments), value)
+        case list():
+            return [_filled(item, arguments) for item in value]
+        case dict():
+            return {key: _filled(item, arguments) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _substitute(found: re.Match[str], arguments: Mapping[str, Any]) -> str:
+    if found[1]:
+        return f"${{{found[2]}}}"
+    if found[2] not in arguments:
+        return found[0]
+    value = arguments[found[2]]
+    return value if isinstance(value, str) else as_text(value)
+
+
+# --- the assertions that are installed --------------------------------------------------------------------------------
+
+
+@functools.cache
+def _installed() -> dict[str, metadata.EntryPoint]:
+    return {entry.name: entry for entry in metadata.entry_points(group=POSTCONDITIONS)}
+
+
+def assertion(name: str, arguments: Mapping[str, Any]) -> Assertion:
+    """The assertion of this name about these arguments. Raises `ConfigError`."""
+    known = _installed()
+    if name not in known:
+        raise ConfigError(unknown("assertion", name, known))
+    try:
+        make: Callable[[Mapping[str, Any]], Assertion] = known[name].load()
+        return make(arguments)
+    except FoldlogError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"{name} ({known[name].value}): {type(error).__name__}: {error}") from error

@@ -1,0 +1,245 @@
+"""What an agent's configuration means to the core: a small frozen value, read once per run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ...eventlog.events import Effect, Submitted
+from .lineage import fork_policy
+from .policy import Policy
+
+ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
+"""What a fork asks about: its calls have keys of their own, so what was idempotent for its parent is done once more."""
+
+PARK_RETRY_S = 10.0
+"""A retry that is due later than this parks the run (a timer in the log); a sooner one is waited for in place."""
+
+OFFLOAD_ALWAYS = 1
+"""From these rules on, large results are shown in part also to agents without a `context` table."""
+NEWEST_STAYS = 2
+"""From these rules on, a compaction never takes away the newest message of the user, unless it alone is too much."""
+OFFLOAD_TOLD = 3
+"""From these rules on, a `context` event tells which results of a step are shown in part."""
+KNOWLEDGE_LAST = 4
+"""From these rules on, knowledge is looked up when the history is within its bounds, and not before."""
+DEDUPLICATED = 5
+"""From these rules on, a result that a fork takes over is marked `deduplicated`."""
+NESTING_BOUND = 6
+"""From these rules on, arguments that are nested too deeply are no arguments."""
+PLANNER_OFFLOADS = 7
+"""From these rules on, the planner, too, is shown large results in part."""
+WRITTEN_MEANS = 8
+"""From these rules on, the mean of scores is that of the numbers as they are written: three times 0.7 are 0.7."""
+LINEAR_PATTERNS = 9
+"""From these rules on, the regular expressions of flows are RE2's, which takes linear time, and not Python's."""
+NEWEST_ALWAYS_STAYS = 10
+"""From these rules on, a compaction never takes away the newest message of the user, however long it is."""
+RULES_NOW = 10
+"""The rules of runs that are submitted now."""
+
+
+def keeps(submitted: Submitted | None, rules: int) -> bool:
+    """Whether a run was submitted under these rules or later ones; one that is being made here goes by all of them."""
+    return submitted is None or submitted.rules >= rules
+
+
+APPROVAL_TIMEOUT_S = 7 * 24 * 3600.0
+RETRYABLE_ATTEMPTS = 3
+"""Attempts of a pure or idempotent tool that raises `Retryable` without declaring `max_attempts`."""
+
+
+class RetryRules(msgspec.Struct, frozen=True):
+    """Backoff of model calls: `base_s` x 2^n, at most `max_s`, spread by up to a quarter; `attempts` in all."""
+
+    attempts: int = 5
+    base_s: float = 0.2
+    max_s: float = 20.0
+    jitter: bool = True
+    exhausted: Literal["error", "pause"] = "error"
+    """What a run does whose model, and all fallbacks, have failed."""
+    quota: dict[str, int] = {}
+    """How often the run may try again in all, by the type of the error; one that is missing has no such bound."""
+
+
+MODES = {"pilot": (100, 100, 100), "copilot": (20, 10, 50), "navigator": (10, 5, 20)}
+"""By mode: messages of history, messages that a summary leaves, messages from which results are offloaded sooner."""
+
+
+class ContextRules(msgspec.Struct, frozen=True):
+    """How the prompt is kept within the window. `windows`: whether the agent has a table for it at all."""
+
+    windows: bool = False
+    offloads: bool = False
+    """Whether large results are shown in part."""
+    newest_stays: bool = False
+    """Whether a compaction keeps the newest message of the user, whatever room that leaves."""
+    newest_always_stays: bool = False
+    """Also one that is above `keep_user_tokens` alone."""
+    history_messages_max: int | None = None
+    summary_at_messages: int | None = None
+    offload_at_messages: int | None = None
+    overflow: Literal["summarize", "truncate", "none"] = "summarize"
+    window_tokens: int | None = None
+    trigger_pct: int = 80
+    compact_pct: int = 90
+    keep_user_tokens: int = 20_000
+    artifact_bytes_min: int = 32_768
+
+    @property
+    def kept_messages(self) -> int:
+        """How many messages a cut leaves: some way below the most, so that the next one is some way off."""
+        most = self.history_messages_max or 0
+        return max(1, min(self.summary_at_messages or most, most // 2))
+
+
+class Ceiling(msgspec.Struct, frozen=True):
+    """What may be used up, of the run or of each step: `name` as in the configuration, `limit` a decimal."""
+
+    name: str
+    scope: Literal["tokens", "cost", "seconds"]
+    limit: str
+
+
+class BreakerRules(msgspec.Struct, frozen=True):
+    """When a circuit breaker opens (`failures` in a row), and for how long."""
+
+    failures: int = 5
+    open_s: float = 30.0
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The part of a configuration that the core decides by."""
+
+    model: str = ""
+    max_steps: int = 10
+    temperature: float | None = None
+    max_tokens: int | None = None
+    on_length: Literal["error", "continue", "accept"] = "error"
+    """What becomes of a final answer that the provider cut at the limit of its length."""
+    output_schema: dict[str, Any] | None = None
+    hitl_tools: frozenset[str] = frozenset()
+    approved_effects: frozenset[Effect] = frozenset()
+    """Tools of these effects need an approval, whatever their name: so a fork asks again."""
+    policy: Policy = Policy()
+    injected_tool_args: dict[str, str] = {}
+    emit_mcp_progress: bool = True
+    loop_threshold: int = 3
+    retry: RetryRules = RetryRules()
+    fallback_models: tuple[str, ...] = ()
+    breaker: BreakerRules | None = None
+    """Null for an agent whose calls no circuit breaker watches."""
+    model_idle_timeout_s: float = 120.0
+    model_first_token_timeout_s: float | None = None
+    """Null for what `modelcall` allows a prompt of its length."""
+    model_timeout_s: float = 600.0
+    step_timeout_s: float | None = None
+    run_timeout_s: float | None = None
+    approval_timeout_s: float = APPROVAL_TIMEOUT_S
+    planning: bool = False
+    planning_model: str | None = None
+    planning_instructions: str = ""
+    tells_window: bool = False
+    """Whether each message says how full the window is."""
+    limit_pct: int | None = None
+    """How much of the window the run may use."""
+    context: ContextRules = ContextRules()
+    ceilings: tuple[Ceiling, ...] = ()
+    runs_max: int | None = None
+    """How many runs of the agent may be driven at once."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models that a run may ask, as provider:model."""
+        planning = (self.planning_model,) if self.planning and self.planning_model else ()
+        return (self.model, *planning, *self.fallback_models)
+
+
+def rules_of_run(submitted: Submitted) -> Rules:
+    """The rules of a run: those of its configuration and of its submission, and what its lineage adds."""
+    rules = rules_of(submitted.config)
+    if submitted.rules >= OFFLOAD_ALWAYS:
+        context = msgspec.structs.replace(rules.context, offloads=True)
+        rules = msgspec.structs.replace(rules, context=context)
+    if submitted.rules >= NEWEST_STAYS:
+        always = submitted.rules >= NEWEST_ALWAYS_STAYS
+        context = msgspec.structs.replace(rules.context, newest_stays=True, newest_always_stays=always)
+        rules = msgspec.structs.replace(rules, context=context)
+    if fork_policy(submitted) in {None, "run"}:
+        return rules
+    return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
+
+
+def rules_of(config: Mapping[str, Any]) -> Rules:
+    """Read the rules from a serialised configuration, which was validated when the run was submitted."""
+    retry = {k: v for k, v in (config.get("retry") or {}).items() if k in RetryRules.__struct_fields__}
+    return Rules(
+        model=config.get("model", ""),
+        max_steps=config.get("max_steps", 10),
+        temperature=config.get("temperature"),
+        max_tokens=config.get("max_tokens"),
+        on_length=config.get("on_length", "error"),
+        output_schema=config.get("output_schema"),
+        hitl_tools=frozenset(config.get("hitl_tools") or ()),
+        policy=msgspec.convert(config.get("policy") or {}, Policy),
+        injected_tool_args=dict(config.get("injected_tool_args") or {}),
+        emit_mcp_progress=config.get("emit_mcp_progress", True),
+        loop_threshold=config.get("loop_threshold", 3),
+        retry=RetryRules(**retry),
+        fallback_models=tuple(config.get("fallback_models") or ()),
+        breaker=BreakerRules(**config["breaker"]) if config.get("breaker") is not None else None,
+        model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
+        model_first_token_timeout_s=config.get("model_first_token_timeout_s"),
+        model_timeout_s=config.get("model_timeout_s", 600.0),
+        step_timeout_s=config.get("step_timeout_s"),
+        run_timeout_s=config.get("run_timeout_s"),
+        approval_timeout_s=config.get("approval_timeout_s") or APPROVAL_TIMEOUT_S,
+        planning=config.get("planning_enabled", False),
+        planning_model=config.get("planning_model"),
+        planning_instructions=config.get("planning_instructions") or "",
+        tells_window=config.get("budget_awareness") == "per-message",
+        limit_pct=_limit_pct(config.get("budget_awareness") or ""),
+        context=_context_rules(config.get("context")),
+        ceilings=tuple(_ceilings(config.get("budgets") or {})),
+        runs_max=(config.get("concurrency") or {}).get("runs_max"),
+    )
+
+
+def _limit_pct(awareness: str) -> int | None:
+    return int(awareness.removeprefix("limit:")) if awareness.startswith("limit:") else None
+
+
+def _context_rules(table: Mapping[str, Any] | None) -> ContextRules:
+    """The mode's numbers, and those that are given before them."""
+    if table is None:
+        return ContextRules()
+    history, summary, offload = MODES.get(table.get("mode") or "", (None, None, None))
+    numbers = {
+        "history_messages_max": history,
+        "summary_at_messages": summary,
+        "offload_at_messages": offload,
+    }
+    given = {key: value for key, value in table.items() if key in ContextRules.__struct_fields__}
+    return ContextRules(**{**numbers, **given, "windows": True, "offloads": True})
+
+
+def _ceilings(budgets: Mapping[str, Any]) -> Iterator[Ceiling]:
+    scopes: tuple[tuple[str, Literal["tokens", "cost", "seconds"]], ...] = (
+        ("max_tokens", "tokens"),
+        ("max_cost_usd", "cost"),
+        ("max_seconds", "seconds"),
+    )
+    for prefix, table in (("", budgets), ("step.", budgets.get("step") or {})):
+        for key, scope in scopes:
+            if table.get(key) is not None:
+                yield Ceiling(prefix + key, scope, str(table[key]))
+
+
+def backoff_s(retry: RetryRules, failures: int, seed: str) -> float:
+    """How long to wait after the n-th failure (1, 2, ...). The spread comes from `seed`, so that it is no dice."""
+    spread = hashlib.sha256(f"{seed}:{failures}".encode()).digest()[0] / 255 * 0.5 + 0.75
+    pause_s = min(retry.max_s, retry.base_s * 2.0 ** (failures - 1))
+    return pause_s * float(spread) if retry.jitter else pause_s

@@ -1,0 +1,169 @@
+"""The steps of an agent: a model round begins, its answer comes, and the step ends."""
+
+from __future__ import annotations
+
+from ...eventlog.events import (
+    FinishReason,
+    MessageInjected,
+    OutputMade,
+    OutputRejected,
+    Parked,
+    Reasoning,
+    Status,
+    Step,
+    Text,
+    TokenUsage,
+    Usage,
+)
+from . import budgets, compaction, model_calls, offloading
+from .approvals import request_approval
+from .arguments import schema_problem
+from .commands import ModelReplied
+from .rules import Rules
+from .tool_calls import approval_needed, called, refuse
+from .turn import Turn
+
+GO_ON = (
+    "Your answer was cut at the limit of its length. Go on exactly where it stands: begin with the very next "
+    "characters, and repeat nothing."
+)
+"""What the model is told whose answer is to go on."""
+CALL_AGAIN = (
+    "Your tool call could not be read, and nothing was done. Make it again: one of the tools that you have, with "
+    "arguments that are a JSON object and fit its parameters."
+)
+"""What the model is told of a tool call that its provider could not read."""
+
+
+def pause(turn: Turn) -> bool:
+    """Pause, if somebody has asked for it."""
+    if turn.state.pause_requested:
+        turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
+    return turn.state.paused == "manual"
+
+
+def begin(turn: Turn) -> None:
+    """Begin the next step, or end the run at its last."""
+    state = turn.state
+    if state.step >= turn.rules.max_steps:
+        limit = turn.rules.max_steps
+        turn.fail("max_steps", f"no final answer within {limit} steps", recoverable=False, step=None)
+    else:
+        turn.add(*[MessageInjected(content=content) for content in list(state.queue)])
+        budgets.advise(turn)
+        turn.add(Step(step=state.step + 1, status="started", started_at=turn.now))
+        model_calls.ask(turn, turn.rules.model)
+
+
+def go_on_with_model(turn: Turn) -> None:
+    """Ask the model again when the wait is over, or give up."""
+    state, model = turn.state, turn.state.model
+    if not model_calls.is_given_up(state):
+        model_calls.ask_again(turn, turn.rules.model)
+    elif model.error_type == "context_overflow" and compaction.begin_overflow(turn):
+        return
+    elif not model_calls.pause(turn):
+        recoverable = model.error_type in model_calls.RETRIED_ERRORS
+        turn.fail(model.error_type, model.error, recoverable=recoverable, step=state.step)
+
+
+def model_replied(turn: Turn, reply: ModelReplied) -> None:
+    """The answer's commit, in the order of R10."""
+    state = turn.state
+    if not model_calls.is_current(turn, reply):
+        return
+    step = state.step
+    if reply.reasoning:
+        turn.add(Reasoning(step=step, text=reply.reasoning))
+    if reply.text:
+        turn.add(Text(step=step, text=reply.text))
+    turn.add(
+        Usage(
+            step=step,
+            usage=reply.usage or TokenUsage(),
+            model=reply.model,
+            source=reply.usage_source if reply.usage else "estimate",
+            cost_usd=reply.cost_usd,
+            finish_reason=reply.finish_reason,
+        )
+    )
+    beyond = called(turn, reply.calls, cut=reply.finish_reason == "length")
+    made = [call for call in state.calls.values() if call is not beyond]
+    approvals = [(c, asks) for c in made if (asks := approval_needed(turn, c)) is not None]
+    for call, asks in approvals:
+        request_approval(turn, call, asks.kind, asks.reason)
+    if approvals:
+        turn.add(Status(status="paused", reason="approval"))
+    if beyond is not None:
+        refuse(turn, beyond)
+
+
+def complete(turn: Turn) -> None:
+    """End the step; an answer without calls ends the run, unless it has to be given again."""
+    state, rules = turn.state, turn.rules
+    final, cut = not state.calls, state.model.finish_reason
+    step_usage = state.model.usage
+    offloaded = offloading.told(state)
+    turn.add(Step(step=state.step, status="completed", completed_at=turn.now, usage=step_usage))
+    if offloaded is not None:
+        turn.add(offloaded)
+    if cut == "content_filter":
+        _end_cut(
+            turn,
+            "content_filter",
+            "the provider's content filter stopped the answer; what came stands in its text",
+        )
+    elif not final:
+        if state.same_rounds >= rules.loop_threshold > 0:
+            times = f"{state.same_rounds} rounds in a row asked for the same tool calls"
+            turn.fail("loop_detected", times, recoverable=False, step=None)
+    elif cut == "malformed_call":
+        turn.add(OutputRejected(message=CALL_AGAIN, reason="call"))
+    elif not state.queue or state.step >= rules.max_steps:
+        _answered(turn, cut)
+
+
+def _answered(turn: Turn, cut: FinishReason) -> None:
+    """End the run with its final answer, unless that has to be given again."""
+    state, rules = turn.state, turn.rules
+    output = state.continued + state.output
+    problem = schema_problem(output, rules.output_schema)
+    if cut == "length" and (rules.on_length != "accept" or problem is not None):
+        _go_on_or_end(turn)
+    elif problem is None:
+        if state.continued:
+            turn.add(OutputMade(output=output))
+        turn.add(Status(status="completed", reason=cut))
+    elif state.output_rejections:
+        turn.fail("output_invalid", problem, recoverable=False, step=None)
+    else:
+        turn.add(OutputRejected(message=f"The answer does not match the required output schema: {problem}"))
+
+
+def _go_on_or_end(turn: Turn) -> None:
+    """Ask once to go on with a final answer that was cut at the limit of its length, if the agent says so.
+
+    JSON that was cut is not asked for again: the model would begin it from the start, and be cut at the same place.
+    """
+    state, rules = turn.state, turn.rules
+    goes_on = rules.on_length == "continue" and rules.output_schema is None and state.step < rules.max_steps
+    if goes_on and state.output and not state.continued:
+        turn.add(OutputRejected(message=GO_ON, reason="length"))
+    else:
+        _end_cut(turn, "output_truncated", truncation(rules, "the answer"))
+
+
+def _end_cut(turn: Turn, error_type: str, message: str) -> None:
+    """End the run with what there is of its answer kept as its output."""
+    if turn.state.continued:
+        turn.add(OutputMade(output=turn.state.continued + turn.state.output))
+    turn.fail(error_type, message, recoverable=False, step=None)
+
+
+def truncation(rules: Rules, what: str) -> str:
+    """What is told of something that the provider cut at the limit of its length, and what helps."""
+    limit = (
+        f"max_tokens is {rules.max_tokens}" if rules.max_tokens is not None else "the provider's own limit"
+    )
+    remedy = 'raise max_tokens, or set on_length = "continue" or "accept"'
+    return f"{what} was cut at the limit of its length ({limit}); {remedy}"

@@ -1,0 +1,112 @@
+"""The first commit of a run: what is to be done, checked before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError, PayloadTooLarge
+from ...eventlog.events import ParentLink, Submitted
+from ...eventlog.ports import COMMIT_BYTES_MAX
+from ...projections.messages import canonical_json, parse_messages, sha256_hex
+from ..ports.json_values import as_stored
+from ..ports.runnable import Runnable
+from . import lineage
+from .rules import RULES_NOW
+
+CHILD = "child"
+"""The executor of a run within a call of its parent: who drives the parent drives it, and nobody else (W19)."""
+
+
+def submitted_event(
+    runnable: Runnable,
+    input: str,  # noqa: A002 - the word of the field
+    *,
+    executor: str,
+    messages: Sequence[Mapping[str, Any]] = (),
+    session: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    idempotency_key: str | None = None,
+    parent: ParentLink | None = None,
+) -> Submitted:
+    """The event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
+    check_text("the input of a run", input)
+    for what_text, text in (("the session", session), ("the idempotency key", idempotency_key)):
+        if text is not None:
+            check_text(what_text, text)
+            if not text:
+                raise ConfigError(f"{what_text} is empty; leave it out, or say which")
+    history = _history(messages)
+    extra = _json_object("metadata", {} if metadata is None else metadata)
+    run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
+    config = runnable.submission_config(run)
+    asked = {"input": input, "messages": history, "session": session, "metadata": extra}
+    size = len(canonical_json({"config": config, **asked}))
+    if size > COMMIT_BYTES_MAX - 16 * 1024:
+        raise PayloadTooLarge(
+            "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
+        )
+    return Submitted(
+        kind=runnable.kind,
+        config=config,
+        config_digest=sha256_hex(canonical_json(config)),
+        input=input,
+        input_digest=sha256_hex(canonical_json({"kind": runnable.kind, "agent": runnable.name, **asked})),
+        messages=history,
+        session=session,
+        metadata=extra,
+        executor=executor,
+        lane=None if session is None else lane_of(session),
+        idempotency_key=idempotency_key,
+        parent=parent,
+        rules=RULES_NOW,
+    )
+
+
+def with_model(submitted: Submitted, model: str) -> Submitted:
+    """The run asked with another model; of a swarm or loop, all its agents."""
+    config = lineage.with_model(submitted.kind, submitted.config, model)
+    return msgspec.structs.replace(submitted, config=config, config_digest=sha256_hex(canonical_json(config)))
+
+
+def check_text(what: str, value: object) -> None:
+    """Raises `ConfigError` for what the log cannot hold as text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is text, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what} is not valid Unicode at character {error.start + 1}") from None
+
+
+def _history(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as stored. Raises `ConfigError`."""
+    if not _are_objects(messages):
+        raise ConfigError("messages: must be a list of objects with role and content")
+    try:
+        return [msgspec.to_builtins(as_stored(message)) for message in parse_messages(messages)]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"messages: {error}") from error
+
+
+def _are_objects(given: object) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(each, Mapping) for each in given)
+
+
+def lane_of(session: str) -> str:
+    """The lane in which the runs of a session go one after the other."""
+    return f"session:{session}"
+
+
+def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{what} must be a JSON object, not {type(value).__name__}")
+    try:
+        result: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"{what} must be a JSON object: {error}") from error
+    if result != value:
+        raise ConfigError(f"{what} must hold JSON values only: it changes when it is stored")
+    return result

@@ -1,0 +1,70 @@
+"""Decides for runs of kind swarm: what its mode makes of how its nodes ended."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ....projections.run_state import RunState
+from ..effects import Evaluate, RunNode
+from ..rules import LINEAR_PATTERNS, keeps
+from ..turn import Turn
+from .flow import Flow, Node
+from .flow_parser import parse_flow
+from .handoff import handoff_progress
+from .progress import Place, Progress, places, progress
+
+
+class SwarmCoordinator:
+    """The coordinator of swarms, for all modes (see `coordinate.Coordinator`)."""
+
+    def wanted(self, state: RunState) -> Sequence[RunNode | Evaluate]:
+        """The nodes and predicates to go on with."""
+        return _progress(state).wanted
+
+    def advance(self, turn: Turn) -> None:
+        """End the run when its flow is at its end, or one of its nodes has failed."""
+        now = _progress(turn.state)
+        if now.failure is not None:
+            turn.fail(now.failure.error_type, now.failure.message, recoverable=False, step=None)
+        elif now.output is not None:
+            turn.complete(now.output)
+
+
+def _progress(state: RunState) -> Progress:
+    if state.submitted is None:
+        return Progress()
+    config, text = state.submitted.config, state.submitted.input
+    if config["mode"] == "handoff":
+        agents = frozenset(each["name"] for each in config["agents"] if each.get("kind", "agent") == "agent")
+        return handoff_progress(_entry(config), text, state.nodes, agents, config["max_handoffs"])
+    linear = keeps(state.submitted, LINEAR_PATTERNS)
+    return progress(_flow_of(config, linear=linear), text, state.nodes, state.evaluations, linear=linear)
+
+
+def node_places(state: RunState) -> dict[tuple[str, int], Place]:
+    """Where each run of a node stands in the flow, by name and ordinal; empty where one runs after the other."""
+    submitted = state.submitted
+    if submitted is None or submitted.config["mode"] != "workflow":
+        return {}
+    linear = keeps(submitted, LINEAR_PATTERNS)
+    flow = _flow_of(submitted.config, linear=linear)
+    return places(flow, submitted.input, state.nodes, state.evaluations, linear=linear)
+
+
+def _entry(config: dict[str, Any]) -> str:
+    """Who begins, or leads."""
+    return str(config.get("entry") or config["agents"][0]["name"])
+
+
+def _flow_of(config: dict[str, Any], *, linear: bool) -> Flow:
+    """A team is a workflow of its lead alone: the others are its tools."""
+    if config["mode"] == "team":
+        return Node(_entry(config))
+    return _parsed(config["flow"], tuple(agent["name"] for agent in config["agents"]), linear=linear)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(flow: str, names: tuple[str, ...], *, linear: bool) -> Flow:
+    return parse_flow(flow, names, linear=linear)

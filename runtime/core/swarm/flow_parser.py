@@ -1,0 +1,295 @@
+"""From the text of a flow to its tree: one rule of the grammar a method, and errors that point into the text.
+
+    flow      = stage { ">>" stage }
+    stage     = part [ "*" ( count [ "until" predicate ] | "until" predicate ) ]
+    part      = name  |  "(" flow { "|" flow } ")"  |  "{" { case "," } "else" ":" arm "}"
+    case      = predicate ":" arm
+    arm       = flow | "pass"
+    predicate = [ "not" ] ( string | "contains" string | regex | path [ operator value ] | name )
+
+Strings are JSON's. White space, line breaks included, separates and means nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any, NoReturn, get_args
+
+import msgspec
+
+from ....eventlog.errors import FlowError
+from ...ports.patterns import problem_of
+from ...ports.suggestions import nearest
+from .flow import LOOP_TIMES, Arm, Branch, Case, Flow, Loop, Node, Pass, parallel, series
+from .predicates import At, Contains, Is, Matches, Named, Not, Operator, Predicate, Scalar, Simple
+
+LOOP_TIMES_MAX = 1_000
+NESTING_MAX = 32
+"""How deep groups, branches and loops may lie within each other."""
+
+WORDS = frozenset({"contains", "else", "false", "not", "null", "pass", "true", "until"})
+"""No agent of a flow can have one of these names."""
+
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
+_BLANK = re.compile(r"\s*")
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_REGEX = re.compile(r"/((?:[^/\\\n]|\\[^\n])+)/(i?)")
+_KEY, _INDEX = r"[A-Za-z_]\w*", rf"\[(?:[0-9]{{1,9}}|{_STRING.pattern})\]"
+_PATH = re.compile(rf"\.(?:(?:{_KEY}|{_INDEX})(?:\.{_KEY}|{_INDEX})*)?", re.ASCII)
+_PATH_PART = re.compile(rf"({_KEY})|\[([0-9]+)\]|\[({_STRING.pattern})\]", re.ASCII)
+_OPERATOR = re.compile("|".join(sorted(get_args(Operator), key=len, reverse=True)))
+_VALUE = re.compile(rf"{_STRING.pattern}|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|(?:true|false|null)\b")
+_SHOWN = re.compile(r'"[^"\n]*"?|[A-Za-z0-9_-]+|[^\sA-Za-z0-9_"]+')
+
+
+def parse_flow(
+    text: str, names: Collection[str], tests: Collection[str] | None = None, *, linear: bool = True
+) -> Flow:
+    """The tree of a flow between the agents of these names.
+
+    `tests` are the names of the predicates that are functions; None leaves them unchecked. `linear`: its regular
+    expressions are RE2's, and else Python's. Raises `FlowError` with the
+    position of what is no flow, names no agent, or stands twice (behind itself: a cycle). That an agent has no place in
+    the flow is for the caller to say.
+    """
+    if (surrogate := _SURROGATE.search(text)) is not None:
+        raise FlowError("a character that is not valid Unicode", text, surrogate.start())
+    return _Parser(text, names, tests, linear=linear).whole()
+
+
+class _Parser:
+    """The text with a place in it, which every method moves behind what it has read."""
+
+    def __init__(
+        self, text: str, names: Collection[str], tests: Collection[str] | None, *, linear: bool
+    ) -> None:
+        self._text, self._names, self._tests, self._linear = text, names, tests, linear
+        self._place = 0
+        self._depth = 0
+        self._seen: list[str] = []
+        self._upstream: frozenset[str] = frozenset()
+        """The nodes that run before whatever stands here."""
+
+    # --- the grammar ----------------------------------------------------------------------------------------------
+
+    def whole(self) -> Flow:
+        """A flow and nothing behind it."""
+        flow = self._flow()
+        if self._found():
+            hint = "; a parallel group stands in parentheses: (a | b)" if self._at("|") else ""
+            self._expected("'>>', '*' or the end of the flow", hint)
+        return flow
+
+    def _flow(self) -> Flow:
+        upstream, first = self._upstream, len(self._seen)
+        stages = [self._stage()]
+        while self._accept(">>"):
+            self._upstream = upstream | frozenset(self._seen[first:])
+            stages.append(self._stage())
+        self._upstream = upstream
+        return series(stages)
+
+    def _stage(self) -> Flow:
+        part = self._part()
+        if not self._accept("*"):
+            return part
+        times = self._count()
+        until = self._predicate() if self._accept_word("until") else None
+        return Loop(part, times, until)
+
+    def _count(self) -> int:
+        start, word = self._peek_word()
+        if word == "until":
+            return LOOP_TIMES
+        if not word.isdecimal():
+            self._expected("how often: a count, as in (a >> b)*3, or until and a predicate")
+        if len(word) > len(str(LOOP_TIMES_MAX)) or not 1 <= int(word) <= LOOP_TIMES_MAX:
+            self._fail(start, f"a loop runs 1 to {LOOP_TIMES_MAX} times, not {word}")
+        self._place = start + len(word)
+        return int(word)
+
+    def _part(self) -> Flow:
+        start = self._start()
+        if not (self._at("(") or self._at("{")):
+            return Node(self._name())
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            self._fail(start, f"nested more than {NESTING_MAX} deep; make the inner flow a swarm of its own")
+        part = self._group() if self._accept("(") else self._branch()
+        self._depth -= 1
+        return part
+
+    def _group(self) -> Flow:
+        members = [self._flow()]
+        while self._accept("|"):
+            members.append(self._flow())
+        if not self._accept(")"):
+            self._expected("'>>', '|', '*' or ')'")
+        return parallel(members)
+
+    def _branch(self) -> Branch:
+        start = self._start()
+        self._accept("{")
+        cases: list[Case] = []
+        while not self._accept_word("else"):
+            when = self._predicate()
+            self._colon()
+            cases.append(Case(when, self._arm()))
+            if not self._accept(","):
+                self._expected("'>>', '*' or ',' (a branch ends with else:, which may be pass)")
+        if not cases:
+            self._fail(start, "a branch needs a case before else")
+        self._colon()
+        otherwise = self._arm()
+        if not self._accept("}"):
+            self._expected("'>>', '*' or '}' (else: is a branch's last case)")
+        return Branch(tuple(cases), otherwise)
+
+    def _colon(self) -> None:
+        if not self._accept(":"):
+            self._expected("':'")
+
+    def _arm(self) -> Arm:
+        return Pass() if self._accept_word("pass") else self._flow()
+
+    def _predicate(self) -> Predicate:
+        if self._accept_word("not"):
+            return Not(self._simple_predicate())
+        return self._simple_predicate()
+
+    def _simple_predicate(self) -> Simple:
+        if self._accept_word("contains"):
+            return Contains(self._string())
+        if self._at('"'):
+            return Is(self._string())
+        if self._at("/"):
+            return self._regex()
+        if self._at("."):
+            return self._comparison()
+        return Named(self._test())
+
+    def _regex(self) -> Matches:
+        start = self._start()
+        found = self._match(_REGEX)
+        if found is None:
+            self._fail(
+                start, "the regular expression has no end: it stands between slashes, as in /bug|crash/i"
+            )
+        pattern = re.sub(r"\\(.)", lambda pair: "/" if pair[1] == "/" else pair[0], found[1])
+        if (problem := problem_of(pattern, linear=self._linear)) is not None:
+            self._fail(start, f"no regular expression: {problem}")
+        return Matches(pattern, ignore_case=found[2] == "i")
+
+    def _comparison(self) -> At:
+        start = self._start()
+        written = self._match(_PATH)
+        path = tuple(_path_part(part) for part in _PATH_PART.finditer(written[0])) if written else ()
+        if not self._at(">>") and (operator := self._match(_OPERATOR)) is not None:
+            return At(path, msgspec.convert(operator[0], Operator), self._value())
+        if not path:
+            self._fail(start, "a path is written .key.key[0], and . alone is compared, as in . >= 3")
+        return At(path)
+
+    # --- words ----------------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        start, name = self._peek_word()
+        if not name:
+            self._expected("a name, '(' or '{'")
+        if name in WORDS:
+            self._fail(start, f"{name!r} is a word of the language, and no agent's name")
+        if name not in self._names:
+            self._fail(start, f"no agent is named {name!r}{nearest(name, self._names)}")
+        if name in self._upstream:
+            self._fail(
+                start, f"{name!r} stands before this already: a cycle; to go back, write a loop: (a >> b)*3"
+            )
+        if name in self._seen:
+            self._fail(start, f"{name!r} stands twice: an agent has one place in a flow")
+        self._seen.append(name)
+        self._place = start + len(name)
+        return name
+
+    def _test(self) -> str:
+        start, name = self._peek_word()
+        if not name or name in WORDS:
+            self._expected('a predicate: "text", contains "text", /regex/, .json.path or a name')
+        if self._tests is not None and name not in self._tests:
+            near = nearest(name, self._tests)
+            self._fail(start, f'no predicate is named {name!r}{near} (text stands in quotes: "{name}")')
+        self._place = start + len(name)
+        return name
+
+    def _string(self) -> str:
+        start = self._start()
+        found = self._match(_STRING)
+        if found is None:
+            self._expected('text in double quotes, as in "done"')
+        return str(self._json(start, found[0]))
+
+    def _value(self) -> Scalar:
+        start = self._start()
+        found = self._match(_VALUE)
+        if found is None:
+            self._expected("a string, a number, true, false or null")
+        value: Scalar = self._json(start, found[0])
+        return value
+
+    def _json(self, start: int, written: str) -> Any:
+        try:
+            return msgspec.json.decode(written)
+        except msgspec.DecodeError as error:
+            self._fail(start, f"not as JSON writes it: {error}")
+
+    # --- the place ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> int:
+        """Move behind white space; where that is."""
+        blank = _BLANK.match(self._text, self._place)
+        self._place = blank.end() if blank else self._place
+        return self._place
+
+    def _at(self, symbol: str) -> bool:
+        """Whether the symbol stands here."""
+        return self._text.startswith(symbol, self._start())
+
+    def _accept(self, symbol: str) -> bool:
+        found = self._at(symbol)
+        self._place += len(symbol) if found else 0
+        return found
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._text, self._start())
+        self._place = found.end() if found else self._place
+        return found
+
+    def _peek_word(self) -> tuple[int, str]:
+        start = self._start()
+        found = _WORD.match(self._text, start)
+        return start, found[0] if found else ""
+
+    def _accept_word(self, word: str) -> bool:
+        start, found = self._peek_word()
+        self._place = start + len(word) if found == word else start
+        return found == word
+
+    def _found(self) -> str:
+        """What stands here, to be shown; empty at the end of the text."""
+        found = _SHOWN.match(self._text, self._start())
+        return found[0] if found else ""
+
+    def _expected(self, what: str, hint: str = "") -> NoReturn:
+        """Raise the error of what should stand here."""
+        found = self._found()
+        there = f"found {found!r}" if found else "but the flow ends"
+        self._fail(self._start(), f"expected {what}, {there}{hint}")
+
+    def _fail(self, place: int, reason: str) -> NoReturn:
+        raise FlowError(reason, self._text, place)
+
+
+def _path_part(part: re.Match[str]) -> str | int:
+    key, index, quoted = part.groups()
+    return int(index) if index else str(msgspec.json.decode(quoted)) if quoted else key

@@ -1,0 +1,187 @@
+"""What a flow can ask of an output: predicates that are data, or the name of a function that the process knows.
+
+    "bug"               the output is this text, apart from white space around it
+    contains "TODO"     the text stands in the output
+    /bug|crash/i        the regular expression (RE2's) is found in the output; i ignores case
+    .review.ok          the output is JSON, and the value at this path is true
+    .score >= 0.8       the same, compared with a string, a number, true, false or null: == != < <= > >=
+    is_urgent           the function of this name says so
+    not contains "TODO" the opposite
+
+All but functions are total: output that is not JSON, or lacks the path, has null there, and what cannot be compared is
+not in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, assert_never
+
+import msgspec
+
+from ...ports.patterns import is_found
+
+Test = Callable[[str], bool | Awaitable[bool]]
+"""A named predicate: a function of the output's text. Its value is stored; it is not asked again after a takeover."""
+
+Operator = Literal["==", "!=", "<", "<=", ">", ">="]
+Scalar = str | int | float | bool | None
+
+
+class Is(msgspec.Struct, frozen=True, tag="is"):
+    """The output is `text`, apart from white space around it."""
+
+    text: str
+
+
+class Contains(msgspec.Struct, frozen=True, tag="contains"):
+    """`text` stands in the output."""
+
+    text: str
+
+
+class Matches(msgspec.Struct, frozen=True, tag="matches"):
+    """The regular expression is found in the output."""
+
+    pattern: str
+    ignore_case: bool = False
+
+
+class At(msgspec.Struct, frozen=True, tag="at"):
+    """The value at `path` (keys and indexes) of the output's JSON compares so with `value`."""
+
+    path: tuple[str | int, ...]
+    operator: Operator = "=="
+    value: Scalar = True
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """The function of this name says so."""
+
+    name: str
+
+
+Data = Is | Contains | Matches | At
+Simple = Data | Named
+
+
+class Not(msgspec.Struct, frozen=True, tag="not"):
+    """The opposite of `predicate`."""
+
+    predicate: Simple
+
+
+Predicate = Simple | Not
+
+
+def holds(predicate: Data, output: str, *, linear: bool = True) -> bool:
+    """Whether a predicate that is data is true of the output. `linear`: regular expressions are RE2's."""
+    match predicate:
+        case Is(text=text):
+            return output.strip() == text.strip()
+        case Contains(text=text):
+            return text in output
+        case Matches(pattern=pattern, ignore_case=ignore_case):
+            return is_found(pattern, output, ignore_case=ignore_case, linear=linear)
+        case At():
+            return _compare(_value_at(predicate.path, output), predicate.operator, predicate.value)
+        case _:
+            assert_never(predicate)
+
+
+def named_in(predicate: Predicate) -> frozenset[str]:
+    """The names of the functions that it asks."""
+    match predicate:
+        case Named(name=name):
+            return frozenset({name})
+        case Not(predicate=inner):
+            return named_in(inner)
+        case _:
+            return frozenset()
+
+
+def format_predicate(predicate: Predicate) -> str:
+    """The predicate as it is written in a flow."""
+    match predicate:
+        case Is(text=text):
+            return _quoted(text)
+        case Contains(text=text):
+            return f"contains {_quoted(text)}"
+        case Matches(pattern=pattern, ignore_case=ignore_case):
+            # The slash ends the pattern, so it is escaped; a pair that begins with a backslash is left as it is.
+            escaped = re.sub(r"\\.|/", lambda found: r"\/" if found[0] == "/" else found[0], pattern)
+            return f"/{escaped}/{'i' if ignore_case else ''}"
+        case At(path=path, operator="==", value=True):
+            return format_path(path)
+        case At(path=path, operator=operator, value=value):
+            return f"{format_path(path)} {operator} {msgspec.json.encode(value).decode()}"
+        case Named(name=name):
+            return name
+        case Not(predicate=inner):
+            return f"not {format_predicate(inner)}"
+        case _:
+            assert_never(predicate)
+
+
+def format_path(path: tuple[str | int, ...]) -> str:
+    """The path as it is written in a flow: `.a.b[0]["odd key"]`; `.` is the whole value."""
+    parts = [_part(part) for part in path]
+    return "".join(parts) if parts and parts[0].startswith(".") else f".{''.join(parts)}"
+
+
+def _part(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if re.fullmatch(r"[A-Za-z_]\w*", part, re.ASCII) else f"[{_quoted(part)}]"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _value_at(path: tuple[str | int, ...], output: str) -> Any:
+    try:
+        value: Any = msgspec.json.decode(output)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    for part in path:
+        match value:
+            case dict():
+                value = value.get(part)
+            case list() if isinstance(part, int) and part < len(value):
+                value = value[part]
+            case _:
+                return None
+    return value
+
+
+def _compare(found: Any, operator: Operator, value: Scalar) -> bool:
+    match operator:
+        case "==":
+            return _same(found, value)
+        case "!=":
+            return not _same(found, value)
+        case "<":
+            return _ordered(found, value) and found < value
+        case "<=":
+            return _ordered(found, value) and found <= value
+        case ">":
+            return _ordered(found, value) and found > value
+        case ">=":
+            return _ordered(found, value) and found >= value
+        case _:
+            assert_never(operator)
+
+
+def _same(found: Any, value: Scalar) -> bool:
+    """Equal as JSON: true is not 1."""
+    return isinstance(found, bool) is isinstance(value, bool) and bool(found == value)
+
+
+def _ordered(found: Any, value: Scalar) -> bool:
+    return any(_is_all(kind, found, value) for kind in ((int, float), (str,)))
+
+
+def _is_all(kinds: tuple[type, ...], *values: Any) -> bool:
+    return all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)

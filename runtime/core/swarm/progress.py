@@ -1,0 +1,240 @@
+"""How far a workflow is: from how its nodes ended follows which are to run, with which input, and what comes out.
+
+A node runs more than once only in a loop, so its runs are known by name and order. The position in the flow is read
+from them each time anew: nothing else is remembered, and whoever takes over comes to the same answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, assert_never
+
+import msgspec
+
+from ....eventlog.events import Evaluated
+from ....projections.run_state import NodeState
+from ..effects import Evaluate, RunNode
+from .flow import Arm, Branch, Flow, Loop, Node, Parallel, Pass, Series
+from .predicates import Named, Not, Predicate, holds
+
+_FAILED = frozenset({"error", "cancelled"})
+INPUT = "input"
+"""The label of the swarm's own input, where it is joined with outputs."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a swarm cannot go on: `node_failed`, `predicate_failed` or `max_handoffs`, and a message."""
+
+    error_type: str
+    message: str
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What is next: nodes and predicates that are `wanted` (going on or to begin), or how the swarm ends."""
+
+    wanted: tuple[RunNode | Evaluate, ...] = ()
+    output: str | None = None
+    failure: Failure | None = None
+
+
+def progress(
+    flow: Flow,
+    text: str,
+    nodes: Sequence[NodeState],
+    evaluations: Mapping[str, Sequence[Evaluated]],
+    *,
+    linear: bool = True,
+) -> Progress:
+    """What follows from the nodes in the order of their start, for a swarm with `text` as input. Total.
+
+    A predicate that is a function is asked by the name `predicate@place`, its place in the tree.
+    """
+    if (failure := failed(nodes)) is not None:
+        return Progress(failure=failure)
+    position = _Position(nodes, evaluations, linear=linear)
+    try:
+        outputs = position.reach(flow, (_Output(text, None),), "0")
+    except _PredicateFailed as error:
+        return Progress(failure=Failure("predicate_failed", str(error)))
+    return Progress(tuple(position.wanted), output=None if outputs is None else _joined(outputs))
+
+
+Place = tuple[tuple[Literal["|", ">"], int], ...]
+"""Where a run of a node stands in its flow, outermost part first: which member ("|") of a group, which stage (">") of a
+series or pass of a loop. Two runs are concurrent exactly if their places part at two members of one group."""
+
+
+def places(
+    flow: Flow,
+    text: str,
+    nodes: Sequence[NodeState],
+    evaluations: Mapping[str, Sequence[Evaluated]],
+    *,
+    linear: bool = True,
+) -> dict[tuple[str, int], Place]:
+    """The place of each run of a node that was started, by name and ordinal; of a swarm that failed, too."""
+    going = [msgspec.structs.replace(n, status=None) if n.status in _FAILED else n for n in nodes]
+    values = {
+        name: tuple(itertools.takewhile(lambda value: value.error is None, each))
+        for name, each in evaluations.items()
+    }
+    position = _Position(going, values, linear=linear)
+    position.reach(flow, (_Output(text, None),), "0")
+    return position.places
+
+
+def failed(nodes: Sequence[NodeState]) -> Failure | None:
+    """The first of the nodes, in the order of their start, that ended without an output."""
+    for node in nodes:
+        if node.status in _FAILED:
+            why = node.returned.error if node.returned is not None else ""
+            end = "was cancelled" if node.status == "cancelled" else "failed"
+            return Failure("node_failed", f"node {node.name!r} {end}{why and ': '}{why}")
+    return None
+
+
+class _Output(msgspec.Struct, frozen=True):
+    text: str
+    name: str | None
+    """Of the node; None for the swarm's own input."""
+
+
+_Outputs = tuple[_Output, ...]
+"""What goes from one stage to the next: one text, or those of several nodes at once."""
+
+
+class _PredicateFailed(Exception):
+    """A predicate that is a function raised."""
+
+
+def _joined(outputs: _Outputs) -> str:
+    """One output as it is; several each below its node's name, in the order of the text."""
+    distinct = tuple(dict.fromkeys(outputs))
+    if len(distinct) == 1:
+        return distinct[0].text
+    return "\n\n".join(f"[{output.name or INPUT}]\n{output.text}" for output in distinct)
+
+
+class _Position:
+    """One walk along the flow: it takes up the runs of each node in order, and notes what is wanted.
+
+    Its methods give what comes out of a part of the flow, or None as long as that is not known.
+    """
+
+    def __init__(
+        self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]], *, linear: bool
+    ) -> None:
+        self._nodes = {(node.name, node.ordinal): node for node in nodes}
+        self._evaluations, self._linear = evaluations, linear
+        self._taken: dict[str, int] = {}
+        self._at: Place = ()
+        self.places: dict[tuple[str, int], Place] = {}
+        self.wanted: list[RunNode | Evaluate] = []
+
+    def reach(self, flow: Arm, incoming: _Outputs, place: str) -> _Outputs | None:
+        """What comes out of this part of the flow, which stands at `place`."""
+        match flow:
+            case Node(name=name):
+                return self._node(name, incoming)
+            case Pass():
+                return incoming
+            case Series(stages=stages):
+                return self._series(stages, incoming, place)
+            case Parallel(members=members):
+                return self._parallel(members, incoming, place)
+            case Branch():
+                return self._branch(flow, incoming, place)
+            case Loop():
+                return self._loop(flow, incoming, place)
+            case _:
+                assert_never(flow)
+
+    @contextlib.contextmanager
+    def _within(self, kind: Literal["|", ">"], index: int) -> Iterator[None]:
+        outer, self._at = self._at, (*self._at, (kind, index))
+        yield
+        self._at = outer
+
+    def _next(self, name: str) -> int:
+        """Which run of a node, or value of a predicate at its place, comes next on the walk."""
+        ordinal = self._taken.get(name, 0)
+        self._taken[name] = ordinal + 1
+        return ordinal
+
+    def _node(self, name: str, incoming: _Outputs) -> _Outputs | None:
+        ordinal = self._next(name)
+        self.places[name, ordinal] = self._at
+        node = self._nodes.get((name, ordinal))
+        if node is not None and node.status is not None:
+            return (_Output(node.output, name),)
+        first = all(output.name is None for output in incoming)
+        self.wanted.append(RunNode(name=name, ordinal=ordinal, input=_joined(incoming), first=first))
+        return None
+
+    def _series(self, stages: Sequence[Flow], incoming: _Outputs, place: str) -> _Outputs | None:
+        outputs: _Outputs | None = incoming
+        for index, stage in enumerate(stages):
+            if outputs is None:
+                return None
+            with self._within(">", index):
+                outputs = self.reach(stage, outputs, f"{place}.{index}")
+        return outputs
+
+    def _parallel(self, members: Sequence[Flow], incoming: _Outputs, place: str) -> _Outputs | None:
+        reached: list[_Outputs | None] = []
+        for index, member in enumerate(members):
+            with self._within("|", index):
+                reached.append(self.reach(member, incoming, f"{place}.{index}"))
+        together: list[_Output] = []
+        for outputs in reached:
+            if outputs is None:
+                return None
+            together.extend(outputs)
+        return tuple(together)
+
+    def _branch(self, branch: Branch, incoming: _Outputs, place: str) -> _Outputs | None:
+        text = _joined(incoming)
+        for index, case in enumerate(branch.cases):
+            met = self._holds(case.when, text, f"{place}.{index}")
+            if met is None:
+                return None
+            if met:
+                return self.reach(case.then, incoming, f"{place}.{index}.0")
+        return self.reach(branch.otherwise, incoming, f"{place}.{len(branch.cases)}")
+
+    def _loop(self, loop: Loop, incoming: _Outputs, place: str) -> _Outputs | None:
+        for number in range(loop.times):
+            with self._within(">", number):
+                outputs = self.reach(loop.body, incoming, f"{place}.0")
+            if outputs is None:
+                return None
+            met = loop.until is not None and self._holds(loop.until, _joined(outputs), place)
+            if met is None:
+                return None
+            incoming = outputs
+            if met:
+                break
+        return incoming
+
+    def _holds(self, predicate: Predicate, text: str, place: str) -> bool | None:
+        match predicate:
+            case Not(predicate=inner):
+                met = self._holds(inner, text, place)
+                return None if met is None else not met
+            case Named(name=name):
+                return self._value(f"{name}@{place}", text)
+            case _:
+                return holds(predicate, text, linear=self._linear)
+
+    def _value(self, name: str, text: str) -> bool | None:
+        ordinal = self._next(name)
+        values = self._evaluations.get(name, ())
+        if ordinal >= len(values):
+            self.wanted.append(Evaluate(name=name, ordinal=ordinal, argument=text))
+            return None
+        value = values[ordinal]
+        if value.error is not None:
+            raise _PredicateFailed(f"predicate {name.partition('@')[0]!r} failed: {value.error}")
+        return bool(value.value)

@@ -1,0 +1,48 @@
+"""One turn at a run: what is decided is folded in place and collected, so that it is stored by one append."""
+
+from __future__ import annotations
+
+from ...eventlog.events import ApprovalRevoked, CancelRequested, Error, OutputMade, Status, StoredEvent
+from ...projections.fold import apply
+from ...projections.run_state import RunState
+from .rules import Rules
+
+
+class Turn:
+    """The state, the rules and the time of a turn, and the events decided so far."""
+
+    def __init__(self, state: RunState, rules: Rules, now: float) -> None:
+        self.state, self.rules, self.now = state, rules, now
+        self.events: list[StoredEvent] = []
+
+    def add(self, *events: StoredEvent) -> None:
+        """Decide these events."""
+        for event in events:
+            apply(self.state, event, self.now)
+            self.events.append(event)
+
+    def complete(self, output: str) -> None:
+        """End a run that coordinates others well."""
+        self.add(OutputMade(output=output), Status(status="completed"))
+
+    def fence(self, reason: str, by: str = "") -> None:
+        """Let nothing follow but the end as cancelled; pending approvals become void in the same commit."""
+        self._revoke_approvals()
+        self.add(CancelRequested(reason=reason, by=by))
+
+    def cancel(self, reason: str, by: str = "") -> None:
+        """End the run as cancelled, for the reason of its fence if it has one."""
+        if not self.state.cancelling:
+            self.fence(reason, by)
+        self.add(Status(status="cancelled", reason=self.state.cancel_reason or ""))
+
+    def fail(self, error_type: str, message: str, *, recoverable: bool, step: int | None) -> None:
+        """End the run with an error."""
+        self._revoke_approvals()
+        self.add(
+            Error(step=step, error=message, error_type=error_type, recoverable=recoverable),
+            Status(status="error", message=message),
+        )
+
+    def _revoke_approvals(self) -> None:
+        self.add(*[ApprovalRevoked(approval_id=a.request.approval_id) for a in self.state.pending_approvals])

@@ -1,0 +1,436 @@
+"""Child runs, of a tool call or as a node: runs of their own, driven by who drives the parent (W19)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ...eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
+from ...eventlog.events import ChildReturned, StoredEvent, Submitted
+from ...eventlog.names import child_run_id, run_subject
+from ...eventlog.ports import COMMIT_BYTES_MAX
+from ...projections.messages import sha256_hex
+from ...projections.money import plus_cost
+from ...projections.run_state import SPAWN_SELF, RunState
+from ..core.commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
+from ..core.effects import CallTool, Effect, RunNode
+from ..core.lineage import link_to, node_place, recorded_for
+from ..core.parking import waits_for_people
+from ..core.submission import CHILD, submitted_event, with_model
+from ..core.turn import Turn
+from ..journal.cancel import cancel_family, see_cancel_through
+from ..journal.family import until_ready
+from ..journal.journal import Journal
+from ..journal.open_run import open_turn
+from ..journal.outages import STALE_READ_S, through_outages
+from ..ports.runnable import Runnable
+from ..ports.tools import ChildFailed
+from ..shared.slots import give_up, slots_of
+from .call_timeout import CallTime
+from .copies import Copies
+from .host import Ending, Host, Outbox
+
+
+class ParentDriver(Outbox, Protocol):
+    """The driver of a run that has children, and of each of them. `Driver` is one."""
+
+    slots_below: bool
+    """Whether anything below this run needed a slot."""
+
+    @property
+    def guard(self) -> ParentDriver:
+        """Whose lease covers this run."""
+        ...
+
+    @property
+    def children(self) -> ChildRuns:
+        """The children of the run."""
+        ...
+
+    def for_child(self, host: Host, journal: Journal, *, serves_unsafe: bool) -> ParentDriver:
+        """Return a driver of a child of this run, under the lease that covers this one."""
+        ...
+
+    def claim_within(self, turn: Turn, *causes: Command) -> None:
+        """Add the claim, and all that follows from it, to a turn that is about to be stored."""
+        ...
+
+    async def claim(self, *causes: Command) -> bool:
+        """Claim the loaded run, settling first what woke it. False: a conflict; judge it again."""
+        ...
+
+    async def drive(self) -> Ending:
+        """Advance the run until it ends, parks, or is no longer ours."""
+        ...
+
+    async def is_in_force(self) -> bool:
+        """Whether the log still shows this claim on the run."""
+        ...
+
+    def child_waits(self) -> None:
+        """Note that a child waits for people or time."""
+        ...
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """What a child that does not exist yet begins with."""
+
+    runnable: Runnable
+    text: str
+    messages: Sequence[Mapping[str, Any]] = ()
+    submitted: Submitted | None = None
+    """How it is submitted, its place aside, where that was found out before."""
+
+
+class ChildRuns:
+    """The children of one driver's run."""
+
+    def __init__(self, driver: ParentDriver) -> None:
+        self._driver = driver
+        self._unsure: list[str | None] = []
+        """The calls of what was said of children, and is not known to be stored."""
+        self._running: dict[str, list[asyncio.Future[str]]] = {}
+        """What drives the children of each call."""
+        self._resting: set[str] = set()
+        """Children that wait for people, or for a time."""
+        self.times: dict[str, CallTime] = {}
+        """The time of each call that is under way."""
+        self._above: Callable[[bool], None] | None = None
+        """Who is told that somebody below waits for people, or does not any more."""
+        self.copies = Copies(driver.journal)
+        """Counts the copies of the run; of a copy, those of the run that it is a copy of."""
+
+    def of_call(self, call_id: str) -> CallChildren:
+        """What an attempt at a call runs its children with."""
+        return CallChildren(self, call_id)
+
+    def start(self, call_id: str, running: asyncio.Future[str]) -> None:
+        """Note what drives a child of a call."""
+        self._running.setdefault(call_id, []).append(running)
+
+    async def run_node(self, effect: RunNode) -> None:
+        """Run a member as a node of this run, from its start or from where it stands, to its end.
+
+        One that cannot be started ends this run with an error.
+        """
+        try:
+            await self._run_node(effect, self._member(effect.name))
+        except (ConfigError, PayloadTooLarge) as error:
+            kind = "payload_too_large" if isinstance(error, PayloadTooLarge) else "config_error"
+            self._driver.post(PreparationFailed(kind, f"node {effect.name!r} cannot be started: {error}"))
+
+    def _member(self, name: str) -> Runnable:
+        runnable = self._driver.host.agent(self._driver.state.agent)
+        if name not in runnable.members:
+            raise NotRegistered(f"{runnable.kind} {runnable.name!r} has no {name!r} in this process")
+        return runnable.members[name]
+
+    async def _run_node(self, effect: RunNode, runnable: Runnable) -> None:
+        state = self._driver.state
+        known = state.node(effect.name, effect.ordinal)
+        spawned = ChildSpawned(
+            call_id=None,
+            ordinal=effect.ordinal,
+            child_run=known.child_run
+            if known is not None
+            else child_run_id(state.run, f"node {effect.name}", effect.ordinal),
+            name=runnable.name,
+            kind=runnable.kind,
+        )
+        messages = state.submitted.messages if effect.first and state.submitted is not None else ()
+        start = Beginning(runnable, effect.input, messages)
+        await self._run(spawned, start, lambda: None, exists=known is not None)
+
+    def leave(self, call_id: str) -> None:
+        """The call is over, or not ours any more: nobody waits for its children here."""
+        self.times.pop(call_id, None)
+        for running in self._running.pop(call_id, ()):
+            if not running.done():
+                running.cancel()
+            elif not running.cancelled():
+                running.exception()  # the tool may not have asked how it ended
+
+    async def settle(self, call_id: str) -> None:
+        """No child outlives its call (R7): end those that are still open, and say so."""
+        if call_id in self._unsure:  # what is under way comes to its end first
+            await self._say(Tick(), None)
+            self._unsure = [call for call in self._unsure if call != call_id]
+        state = self._driver.state
+        for child in [c for c, call in state.open_children.items() if call == call_id]:
+            subject = run_subject(self._driver.journal.subject.shard, state.root, child)
+            log = self._driver.host.log
+            journal = Journal(log, subject, wait_for_log=True)
+            while True:
+                with contextlib.suppress(RunNotFound):  # it is there: the read was stale
+                    await through_outages(self._driver.clock, cancel_family, log, subject, "its call is over")
+                    break
+                await self._driver.clock.sleep(STALE_READ_S)
+            await journal.follow_until(lambda state: state.over)
+            await self._give_up(journal, below=self._driver.guard.slots_below)
+            await self._say(_ended(journal), None)
+
+    def beginning(self, call_id: str, ordinal: int, runnable: Runnable, text: str) -> Beginning:
+        """What the `ordinal`-th child of a call begins with. Raises `ConfigError`, `PayloadTooLarge`.
+
+        One that cannot begin is not counted: those behind it would wait for it for ever.
+        """
+        call = self._driver.state.calls.get(call_id)
+        if call is not None and ordinal < len(call.children):
+            return Beginning(runnable, text)
+        return Beginning(runnable, text, submitted=submitted_event(runnable, text, executor=CHILD))
+
+    async def run_in_call(
+        self, call_id: str, ordinal: int, start: Beginning, announced: Callable[[], None]
+    ) -> Journal:
+        """Run the `ordinal`-th child of a call to its end. `announced` is called once the log is told of it."""
+        state = self._driver.state
+        known = state.calls[call_id].children[ordinal:]
+        if not known and state.calls[call_id].name == SPAWN_SELF:
+            await self.copies.add(state)
+        spawned = ChildSpawned(
+            call_id=call_id,
+            ordinal=ordinal,
+            child_run=known[0] if known else child_run_id(state.run, call_id, ordinal),
+            name=start.runnable.name,
+            kind=start.runnable.kind,
+        )
+        return await self._run(spawned, start, announced, exists=bool(known))
+
+    async def _run(
+        self, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None], *, exists: bool
+    ) -> Journal:
+        state, runnable = self._driver.state, start.runnable
+        subject = run_subject(self._driver.journal.subject.shard, state.root, spawned.child_run)
+        journal = Journal(self._driver.host.log, subject, wait_for_log=True)
+        agents = {**self._driver.host.agents, runnable.name: runnable}
+        host = msgspec.structs.replace(self._driver.host, agents=agents)
+        driver = self._new_driver(host, journal, spawned.call_id)
+        if exists:
+            announced()
+            await journal.load()
+        else:
+            await self._start(driver, spawned, start, announced)
+        await self._drive_to_end(driver, spawned.call_id)
+        await self._say(_ended(journal), spawned.call_id)
+        return journal
+
+    async def _start(
+        self, child: ParentDriver, spawned: ChildSpawned, start: Beginning, announced: Callable[[], None]
+    ) -> None:
+        """Announce the child and create it, claimed, in one batch (W5)."""
+        state, runnable = self._driver.state, start.runnable
+        assert state.submitted is not None  # noqa: S101 - a run that is driven has begun
+        parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
+        submitted = start.submitted or submitted_event(
+            runnable, start.text, executor=CHILD, messages=start.messages
+        )
+        submitted = msgspec.structs.replace(submitted, parent=parent)
+        if parent.fork_model is not None:
+            submitted = with_model(submitted, parent.fork_model)
+        turn = open_turn(child.journal, submitted, f"{state.path}/{runnable.name}")
+        recorded = await self._recorded(child, spawned)
+        turn.add(*recorded)
+        if slots_of(child.host, child.journal) is None:
+            child.claim_within(turn)
+        writing = await child.journal.write_in_one(turn.events, epoch=child.epoch)
+        saying = self._driver.tell(spawned, writing.write)
+        announced()
+        await self._until_stored(saying, spawned.call_id)
+        await child.journal.load(short=True)
+        await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
+
+    async def _recorded(self, child: ParentDriver, spawned: ChildSpawned) -> Sequence[StoredEvent]:
+        """The recorded results that a fork has for a node, as far as they fit into its first commit."""
+        kept = self._driver.state.recorded_below
+        if spawned.call_id is not None or not kept:
+            return ()
+        place = node_place(spawned.name, spawned.ordinal)
+        fitting, room = list[StoredEvent](), COMMIT_BYTES_MAX // 2
+        for event in await child.journal.spilled(list(recorded_for(place, kept))):
+            room -= len(msgspec.json.encode(event))
+            if room > 0:
+                fitting.append(event)
+        return fitting
+
+    async def _drive_to_end(self, driver: ParentDriver, call_id: str | None) -> None:
+        """Drive, wait out what it waits for, claim and drive again, until the child is over."""
+        journal, mine = driver.journal, driver.epoch > 0
+        while not journal.state.over:
+            if mine:
+                mine = False
+                await driver.drive()
+                if journal.state.parked is not None:
+                    await self._give_up(journal)
+                continue
+            if journal.state.cancelling:
+                await see_cancel_through(journal)
+                continue
+            cause = None if journal.state.runnable else await self._until_ready(journal, call_id)
+            if (journal.state.runnable or cause is not None) and await self._has_slot(journal):
+                await self._must_own_parent()
+                driver = self._new_driver(driver.host, journal, call_id)
+                mine = await driver.claim(*([cause] if cause is not None else []))
+        await self._give_up(journal)
+
+    async def _has_slot(self, journal: Journal) -> bool:
+        """Wait until the child may be driven; false if something else came of it first."""
+        slots = slots_of(self._driver.host, journal)
+        if slots is None:
+            return True
+        self._driver.guard.slots_below = True
+        return journal.state.owner is not None or await through_outages(self._driver.clock, slots.until_taken)
+
+    async def _give_up(self, journal: Journal, *, below: bool = False) -> None:
+        giving = functools.partial(give_up, self._driver.host, journal, below=below)
+        await through_outages(self._driver.clock, giving)
+
+    @property
+    def rest(self) -> bool:
+        """Whether there are children that wait themselves."""
+        return bool(self._resting)
+
+    async def _until_ready(self, journal: Journal, call_id: str | None) -> Command | None:
+        run, people = journal.subject.id, waits_for_people(journal.state)
+        self._resting.add(run)
+        self._driver.child_waits()
+        self._driver.guard.ring()
+        try:
+            if people:
+                self._tell_waiting(call_id, waits=True)
+            return await until_ready(journal)
+        finally:
+            self._resting.discard(run)
+            if people:
+                self._tell_waiting(call_id, waits=False)
+
+    def _tell_waiting(self, call_id: str | None, *, waits: bool) -> None:
+        """The time of the call, and of all calls above it, stands still or goes on."""
+        time = self.times.get(call_id or "")
+        if time is not None:
+            time.wait() if waits else time.go_on()
+        if self._above is not None:
+            self._above(waits)
+
+    def waits(self, effect: Effect) -> bool:
+        """Whether all that an effect is doing is to wait for children that wait themselves."""
+        state = self._driver.state
+        if isinstance(effect, RunNode):
+            node = state.node(effect.name, effect.ordinal)
+            return node is not None and node.child_run in self._resting
+        if not isinstance(effect, CallTool) or effect.call_id not in state.calls:
+            return False
+        going_on = sum(1 for running in self._running.get(effect.call_id, ()) if not running.done())
+        children = [run for run in state.calls[effect.call_id].children if run in self._resting]
+        return 0 < going_on == len(children)
+
+    def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> ParentDriver:
+        unsafe = self._is_of_unsafe_call(call_id)
+        driver = self._driver.for_child(host, journal, serves_unsafe=unsafe)
+        driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
+        call = self._driver.state.calls.get(call_id or "")
+        if call is not None and call.name == SPAWN_SELF:
+            driver.children.copies = self.copies
+        return driver
+
+    def _is_of_unsafe_call(self, call_id: str | None) -> bool:
+        call = self._driver.state.calls.get(call_id or "")
+        return call is not None and call.started > 0
+
+    async def _must_own_parent(self) -> None:
+        """Who owns the parent drives its children (W19): a fenced driver takes no child, and waits for its end.
+
+        So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
+        """
+        if not await self._driver.is_in_force():
+            await asyncio.get_running_loop().create_future()
+
+    async def _say(self, command: Command, call_id: str | None) -> None:
+        await self._until_stored(self._driver.tell(command), call_id)
+
+    async def _until_stored(self, saying: asyncio.Future[None], call_id: str | None) -> None:
+        """Wait for it. A call that is out of time meanwhile does not know whether it was stored (`settle`)."""
+        self._unsure.append(call_id)
+        await saying
+        self._unsure.remove(call_id)
+
+
+class CallChildren:
+    """The children of one attempt at a call. They are counted, so that a re-run finds the ones it had.
+
+    They are counted as they are asked for, and announced in that order, however their tasks interleave.
+    """
+
+    def __init__(self, runs: ChildRuns, call_id: str) -> None:
+        self._runs, self._call_id = runs, call_id
+        self._turns: list[asyncio.Event] = []
+
+    def run(self, runnable: Runnable, text: str) -> Awaitable[str]:
+        """Start the next child, or find it; its output."""
+        ordinal = len(self._turns)
+        try:
+            start = self._runs.beginning(self._call_id, ordinal, runnable, text)
+        except (ConfigError, PayloadTooLarge) as error:
+            running = asyncio.ensure_future(_fail(error))
+        else:
+            self._turns.append(asyncio.Event())
+            running = asyncio.ensure_future(self._in_turn(ordinal, start))
+        self._runs.start(self._call_id, running)
+        return running
+
+    def skip(self, count: int) -> None:
+        """The first `count` belong to what is done already."""
+        while len(self._turns) < count:
+            turn = asyncio.Event()
+            turn.set()
+            self._turns.append(turn)
+
+    async def _in_turn(self, ordinal: int, start: Beginning) -> str:
+        turns = self._turns
+        try:
+            if ordinal:
+                await turns[ordinal - 1].wait()
+            journal = await self._runs.run_in_call(self._call_id, ordinal, start, turns[ordinal].set)
+            return _output(journal)
+        finally:
+            turns[ordinal].set()
+
+
+async def _fail(error: Exception) -> str:
+    raise error
+
+
+def _ended(journal: Journal) -> ChildEnded:
+    terminal = journal.state.terminal
+    status = terminal.status if terminal is not None else ""
+    return ChildEnded(
+        child_run=journal.subject.id,
+        status="completed" if status == "completed" else "cancelled" if status == "cancelled" else "error",
+        output_digest=sha256_hex(journal.state.output.encode()) if status == "completed" else "",
+        returned=_returned(journal.state),
+    )
+
+
+def _returned(state: RunState) -> ChildReturned:
+    return ChildReturned(
+        child_run=state.run,
+        output=state.output,
+        error_type=state.error.error_type if state.error is not None else "",
+        error=state.error.error if state.error is not None else "",
+        usage=state.usage + state.inner_usage,
+        cost_usd=plus_cost(state.cost_usd, state.inner_cost_usd),
+    )
+
+
+def _output(journal: Journal) -> str:
+    state = journal.state
+    if state.terminal is not None and state.terminal.status == "completed":
+        return state.output
+    if state.terminal is not None and state.terminal.status == "cancelled":
+        raise ChildFailed("child cancelled", status="cancelled", run_id=state.run)
+    problem = state.error.error if state.error else "unknown error"
+    raise ChildFailed(f"the child run failed: {problem}", status="error", run_id=state.run)

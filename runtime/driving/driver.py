@@ -1,0 +1,777 @@
+"""Driving one run: load, decide, perform, append, until it is over, parked, or somebody else's.
+
+Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (W1 to W4): what the log
+says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...eventlog.commits import decode
+from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
+from ...eventlog.events import CancelRequested, KnowledgeFound, LateOutcome, ToolStarted
+from ...eventlog.ports import Write
+from ...projections.fold import apply
+from ...projections.run_state import RunState
+from ..agents import budget_check, capabilities
+from ..agents.agent import Agent
+from ..agents.todo import of_run
+from ..core import approvals, knowledge, timeouts
+from ..core.commands import (
+    Claim,
+    Command,
+    EvaluationReturned,
+    Expired,
+    KnowledgeRead,
+    ModelReplied,
+    ParkForChildren,
+    PreparationFailed,
+    Release,
+    Tick,
+    TimerDue,
+    ToolReturned,
+    ToolsResolved,
+)
+from ..core.decide import advance, pending, take, unsafe_starts
+from ..core.effects import (
+    CallModel,
+    CallTool,
+    Effect,
+    Evaluate,
+    Expire,
+    ExpireApproval,
+    LookUp,
+    Prepare,
+    RunNode,
+    VerifyCall,
+    WaitUntil,
+)
+from ..core.offloading import is_offered, with_retrieval
+from ..core.tool_calls import call_of, tool_of
+from ..core.turn import Turn
+from ..journal.cancel import see_cancel_through
+from ..journal.journal import Journal
+from ..journal.outages import STALE_READ_S, through_outages
+from ..journal.snapshots import GRACE_S, SnapshotTaker
+from ..ports.json_values import as_json, sound
+from ..ports.runnable import Runnable
+from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
+from ..tools.decorator import expose
+from . import hydration
+from .cancellation import is_being_cancelled, to_its_end
+from .children import ChildRuns
+from .host import Ending, Host, Posted
+from .late_calls import UNKNOWN, Late
+from .model_call import call_model
+from .tool_call import call_tool, refused_call, tell_breaker, tool_breaker_of
+from .tool_slots import CallSlots
+from .usage import Account
+from .verify_call import verify_call
+
+logger = logging.getLogger("foldlog.drive")
+
+FOLLOW_AFTER_S = 0.05
+"""A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
+STOP_GRACE_S = 10.0
+UNBOUNDED_CALL_S = 60.0
+"""How long a process that leaves waits for an unsafe call that has no time-out."""
+PROOF_S = 0.25
+"""How long the log's word holds that a run is ours: who is cut off may lose the run before the lease ends. With each
+look twice as long, for a log may be slow to answer."""
+LOOK_AGAIN_S = 5.0
+"""How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
+
+
+_OF_A_STEP = (CallModel, CallTool, VerifyCall, Expire)
+
+
+class Driver:
+    """One claim on one run. Use once: `claim`, then `drive`."""
+
+    def __init__(self, host: Host, journal: Journal) -> None:
+        self.host, self.journal, self.clock = host, journal, host.log.clock
+        self.epoch = 0
+        self.lease_number, self.lease_deadline = 0, -math.inf
+        self._proven_under, self._proven_position = 0, 0
+        self._proven_at = -math.inf
+        self.guard = self
+        """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (W19)."""
+        self.above: Driver | None = None
+        """The driver of the parent, for a child."""
+        self._heard_cancel = False
+        self.slots_below = False
+        """Whether anything below this run needed a slot."""
+        self.serves_unsafe = False
+        """Whether an unsafe call above waits for this run, which then goes on until that call has ended."""
+        self.family: set[Driver] = {self}
+        """Of a guard: the drivers of its run and of those below it."""
+        self.renew: Callable[[], Awaitable[None]] | None = None
+        """Sends the lease; there while somebody beats for this driver."""
+        self._inbox: list[Posted] = []
+        self._bell: asyncio.Future[None] | None = None
+        self._tasks: dict[Effect, asyncio.Task[None]] = {}
+        self._tidy_step = 0
+        self._performing = 0
+        self._services: list[asyncio.Task[None]] = []
+        self._snapshots = SnapshotTaker(journal, host.snapshot_events)
+        self._parking: asyncio.Task[None] | None = None
+        self._told_position = 0
+        self._releasing: str | None = None
+        self._broken: BaseException | None = None
+        self._tools: Mapping[str, Tool] | None = None
+        self._source: ToolSource | None = None
+        self._opening = asyncio.Lock()
+        self._slots = CallSlots(self)
+        self.children = ChildRuns(self)
+        self.broken_off: dict[Effect, Account | None] = {}
+        """What the answers took that were cancelled while they arrived."""
+        self.late = Late(host, journal.subject)
+
+    @property
+    def state(self) -> RunState:
+        """The run as this driver knows it."""
+        return self.journal.state
+
+    def post(
+        self, command: Command, extra: Sequence[Write] = (), stored: asyncio.Future[None] | None = None
+    ) -> None:
+        """Hand a command to the next turn. For the event loop's own thread."""
+        self._inbox.append(Posted(command, tuple(extra), stored))
+        self.ring()
+
+    def tell(self, command: Command, *writes: Write) -> asyncio.Future[None]:
+        """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.post(command, writes, stored)
+        return stored
+
+    def told(self, position: int) -> None:
+        """Somebody says that the log holds a commit of this run at `position`."""
+        self._told_position = max(self._told_position, position)
+        self.ring()
+
+    def release_soon(self, reason: str) -> None:
+        """Give the run back as soon as no unsafe call is at work; what can be repeated is cut off."""
+        self._releasing = reason
+        self.ring()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the run is to be given back."""
+        return self._releasing is not None
+
+    @property
+    def unsafe_calls_take_s(self) -> float:
+        """How long the unsafe calls at work, here and below, may take: cut off, they are in doubt. 0 without any."""
+        return max((driver._own_unsafe_calls_take_s() for driver in self.family), default=0.0)  # noqa: SLF001 - its own kind
+
+    def _own_unsafe_calls_take_s(self) -> float:
+        longest = 0.0
+        for call in self.state.calls.values():
+            at_work = call.started and call.result is None and not call.orphaned
+            effect = CallTool(step=self.state.step, call_id=call.id, attempt=call.attempt)
+            if at_work and not self.children.waits(effect):
+                spec = tool_of(self.state, call)
+                own = spec.timeout_s if spec is not None else None
+                longest = max(longest, UNBOUNDED_CALL_S if own is None else own)
+        return longest
+
+    def renewed(self, since: float) -> None:
+        """The log has the lease, which was sent at `since` (monotonic): nobody counts from an earlier time.
+
+        One that lapsed before vouches for nothing that was begun before it came back.
+        """
+        self.lease_number += (
+            self.clock.monotonic() >= self.lease_deadline
+        )  # the news may have come behind its end
+        self.lease_deadline = since + self.host.lease_s
+
+    @property
+    def lease_in_force(self) -> int:
+        """The number of the lease, 0 for none: the same number means that it was never let go in between."""
+        return self.lease_number if self.clock.monotonic() < self.lease_deadline else 0
+
+    def child_waits(self) -> None:
+        """A child waits for people or time. Once there is nothing else to wait for, the run needs no worker."""
+        if self.host.park_after_s is not None and self._parking is None:
+            self._parking = asyncio.create_task(self._park_when_idle(self.host.park_after_s))
+            self._services.append(self._parking)
+
+    async def _park_when_idle(self, after_s: float) -> None:
+        await self.clock.sleep(after_s)
+        self._parking = None
+        tasks = self._tasks.items()
+        going_on = [e for e, task in tasks if not task.done() and not isinstance(e, ExpireApproval)]
+        if going_on and not self._inbox and all(self.children.waits(effect) for effect in going_on):
+            self.post(ParkForChildren())
+
+    def ring(self) -> None:
+        """Have the driver look at its run again."""
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    def for_child(self, host: Host, journal: Journal, *, serves_unsafe: bool) -> Driver:
+        """Return a driver of a child of this run, under the lease that covers this one."""
+        driver = Driver(host, journal)
+        driver.guard, driver.above = self.guard, self
+        driver.serves_unsafe = self.serves_unsafe or serves_unsafe
+        return driver
+
+    # --- claim --------------------------------------------------------------------------------------------------------
+
+    async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
+        """Claim the loaded run, settling first what woke it (W11). False: a conflict; judge it anew."""
+        if self.state.closed:
+            return False
+        turn = self.turn()
+        self.claim_within(turn, *causes)
+        return await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
+
+    def claim_within(self, turn: Turn, *causes: Command) -> None:
+        """Add the claim, and all that follows from it, to a turn that is about to be stored."""
+        take(turn, Claim(self.host.worker, self.host.lease_s))
+        for cause in causes:
+            take(turn, cause)
+        self.epoch = self.state.epoch
+        end = timeouts.is_over(self.state, self.journal.rules, turn.now)
+        if end is not None:
+            take(turn, Expired(scope=end.scope, step=end.step))
+        self._prepare_at_once(turn)
+        advance(turn)
+
+    def turn(self) -> Turn:
+        """A new turn at the run."""
+        return Turn(self.state, self.journal.rules, self.clock.now())
+
+    def _prepare_at_once(self, turn: Turn) -> None:
+        """A run without tool servers needs nothing from outside: its preparation is part of its claim."""
+        submitted = self.state.submitted
+        outside = submitted is None or submitted.config.get("mcp_servers") or hydration.is_needed(self.state)
+        if not self.state.prepared and not outside:
+            try:
+                take(turn, self._resolved(self._python_tools()))
+            except ConfigError as error:
+                take(turn, PreparationFailed(error_type="config_error", message=str(error)))
+
+    def _python_tools(self) -> dict[str, Tool]:
+        tools = self.host.registry.resolve(self._agent())
+        own = of_run(tools, lambda: self.state)
+        return with_retrieval(own, self.journal.rules, self.host.log.artifacts)
+
+    def _agent(self) -> Runnable:
+        """What runs here, an agent with the configuration that the run stored: that of this process may be newer."""
+        live, submitted = self.host.agent(self.state.agent), self.state.submitted
+        return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live
+
+    def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
+        rules = self.journal.rules
+        if self.state.kind != "agent":
+            return ToolsResolved(tools=(), model="")
+        for name in rules.models:
+            provider, model = self.host.registry.provider(name)
+            provider.check(model)
+        if self.state.submitted is not None:
+            capabilities.check(self.host.registry.provider, self.state.submitted.config, rules)
+        self.host.registry.price_book()
+        budget_check.check(self.host.registry, rules)
+        offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self.state, rules)]
+        unknown = rules.hitl_tools - {spec.name for spec in offered}
+        if unknown:
+            raise ConfigError(
+                f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have"
+            )
+        specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
+        window = budget_check.window_tokens(self.host.registry, rules)
+        return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def drive(self) -> Ending:
+        """Advance the run until it ends, parks, or is no longer ours."""
+        self._services.append(asyncio.create_task(self._follow()))
+        self.guard.family.add(self)
+        try:
+            while (ending := self._ending()) is None:
+                self._snapshots.look()
+                try:
+                    await self._go_on()
+                except FoldlogError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - see there
+                    await self._end_by_bug(error)
+        finally:  # who hears of a cancel is soon cancelled by its parent, too, which has heard of it as well
+            await to_its_end(self._stop())
+            if self.guard is not self:
+                self.guard.family.discard(self)
+                self.guard.ring()
+        return "over" if self.state.over else ending
+
+    def _ending(self) -> Ending | None:
+        state = self.state
+        if state.over:
+            return "over"
+        if state.epoch != self.epoch or state.cancelling or self._is_cancelled_above:
+            return "fenced"
+        if state.parked is not None:
+            return "parked"
+        if state.owner is None:
+            return "released"
+        return None
+
+    @property
+    def _is_cancelled_above(self) -> bool:
+        """Whether a run above this one is being cancelled, so that this one will be over soon."""
+        return self.above is not None and self.above.is_cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this run or one above it is being cancelled, as far as this process has heard."""
+        return self._heard_cancel or self.state.cancelling or self._is_cancelled_above
+
+    async def _go_on(self) -> None:
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            raise broken
+        if self._told_position > self.state.head.position:
+            await self.journal.catch_up()
+            if self._told_position > self.state.head.position:  # a stale read: there will be a fresher one
+                await self.clock.sleep(STALE_READ_S)
+            return
+        if self._releasing is not None and not self.unsafe_calls_take_s:
+            await self._turn([Posted(Release(self._releasing))])
+            return
+        if self.guard.is_leaving:
+            self.guard.ring()  # it looks whether it can let go
+        leaving = self.guard.is_leaving and not self.serves_unsafe
+        self._slots.sweep()
+        self._launch(leaving=leaving)
+        found = () if leaving else unsafe_starts(self.state, self.clock.now())
+        starts = [each for each in found if self._may_take_place(each)]
+        if starts:
+            turn = self.turn()
+            turn.add(*starts)
+            under, since = self.guard.lease_in_force, self.clock.monotonic()
+            if await self.journal.store(turn.events, epoch=self.epoch):
+                self._proven_under, self._proven_at = under, since
+            return
+        await self._turn(await self._gather())
+
+    def _may_take_place(self, start: ToolStarted) -> bool:
+        return start.tool_call_id is None or self._slots.admits(start.tool_call_id)
+
+    async def _turn(self, posted: list[Posted]) -> None:
+        """Decide and store; what a conflict undid is decided again in the light of what came first."""
+        turn, extra, waiting = self.turn(), list[Write](), list[asyncio.Future[None]]()
+        posted = self._together(posted)
+        for item in posted:
+            if item.stored is not None and item.stored.cancelled():  # nobody wants it any more
+                continue
+            before = len(turn.events)
+            take(turn, item.command)
+            if len(turn.events) > before:
+                extra.extend(item.extra)
+            if item.stored is not None:
+                waiting.append(item.stored)
+        advance(turn)
+        try:
+            stored = not turn.events or await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
+        except PayloadTooLarge as error:
+            await self._fail("payload_too_large", str(error))
+            return
+        if not stored:
+            self._inbox[:0] = self._without_parking(posted)
+            return
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _together(self, posted: list[Posted]) -> list[Posted]:
+        """Those at the front that may share a turn; the others come next.
+
+        Children begin in a turn of their own: one in which the run ends would leave them behind (W24).
+        """
+        begins = bool(posted and posted[0].extra)
+        count = next((at for at, item in enumerate(posted) if bool(item.extra) != begins), len(posted))
+        self._inbox[:0] = posted[count:]
+        return posted[:count]
+
+    async def _fail(self, error_type: str, message: str) -> None:
+        """End the run with an error; open children end with it (W24), and what they commit meanwhile conflicts."""
+        stored = False
+        while not stored and self._ending() is None:
+            turn = self.turn()
+            turn.fail(error_type, message, recoverable=False, step=None)
+            stored = await self.journal.store(turn.events, epoch=self.epoch)
+
+    async def _end_by_bug(self, error: Exception) -> None:
+        """A bug must not be met again and again by one worker after the other: it ends the run and is named."""
+        state = await self.journal.load()
+        logger.error("run %s: a bug at revision %d", state.run, state.head.rev, exc_info=error)
+        where = f"run {state.run}, revision {state.head.rev}"
+        await self._fail("fatal", f"{type(error).__name__}: {error} ({where})")
+
+    async def _gather(self) -> list[Posted]:
+        """Wait for something to happen, then let everything that is finished already join the same commit."""
+        if not self._inbox and self._broken is None:
+            self._bell = asyncio.get_running_loop().create_future()
+            await self._bell
+            self._bell = None
+        count = -1
+        while self._performing and count != len(self._inbox):
+            count = len(self._inbox)
+            await self.clock.sleep(0)
+        posted, self._inbox = self._inbox, []
+        return posted if len(posted) == 1 else self._without_parking(posted)
+
+    def _without_parking(self, posted: list[Posted]) -> list[Posted]:
+        """Something else happened: whether there is nothing but waiting is judged anew."""
+        kept = [each for each in posted if not isinstance(each.command, ParkForChildren)]
+        if len(kept) < len(posted):
+            self.child_waits()
+        return kept
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _launch(self, *, leaving: bool = False) -> None:
+        """Begin what is to be done; `leaving`: only the unsafe calls whose start is stored."""
+        ends = timeouts.expiry(self.state, self.journal.rules), approvals.expiry(self.state)
+        effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
+        effects = (*effects, *(end for end in ends if end is not None))
+        self._forget_all_but(effects)
+        for effect in effects:
+            if leaving and not (isinstance(effect, CallTool) and self._is_unsafe(effect)):
+                continue
+            if effect not in self._tasks:
+                self._performing += 1
+                self._tasks[effect] = asyncio.create_task(self._perform(effect))
+
+    def _forget_all_but(self, wanted: Sequence[Effect]) -> None:
+        """Let go of what earlier steps left, so that a run does not take more memory with each of its steps."""
+        step = self.state.step
+        if step == self._tidy_step:
+            return
+        self._tidy_step = step
+        for effect, task in [*self._tasks.items()]:
+            over = isinstance(effect, _OF_A_STEP) and effect.step < step
+            if (over or isinstance(effect, ExpireApproval)) and effect not in wanted:
+                if task.done():
+                    del self._tasks[effect]
+                elif isinstance(effect, (Expire, ExpireApproval)):
+                    task.cancel()
+
+    async def _perform(self, effect: Effect) -> None:
+        """An effect ends in a command. One that raises instead stops the drive, which would wait for it for ever."""
+        try:
+            await self._do(effect)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - it stops the drive
+            self._broken = self._broken or error
+            self.ring()
+        finally:
+            self._performing -= 1
+            if self.children.rest:
+                self.child_waits()
+
+    async def _do(self, effect: Effect) -> None:
+        match effect:
+            case CallTool():
+                await self._call_tool(effect)
+            case VerifyCall():
+                self.post(await verify_call(self, effect, self.state.calls[effect.call_id]))
+            case CallModel():
+                if self._ending() is None:  # what was heard since it was launched may have made it needless
+                    self.post(await call_model(self, effect))
+            case Prepare():
+                self.post(await self._prepare(effect))
+            case LookUp():
+                self.post(await self._look_up())
+            case RunNode():
+                await self.children.run_node(effect)
+            case Evaluate():
+                self.post(await self._evaluate(effect))
+            case WaitUntil() | ExpireApproval() | Expire():
+                await self._sleep_until(effect.at)
+                self._tell_time(effect)
+
+    def _tell_time(self, effect: WaitUntil | ExpireApproval | Expire) -> None:
+        match effect:
+            case WaitUntil():
+                self.post(Tick())
+            case ExpireApproval():
+                self.post(TimerDue(approvals.APPROVAL_TIMER + effect.approval_id))
+            case Expire():
+                if timeouts.is_over(self.state, self.journal.rules, self.clock.now()):
+                    self.post(Expired(scope=effect.scope, step=effect.step))
+
+    async def _sleep_until(self, at: float) -> None:
+        while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
+            await self.clock.sleep(left_s)
+
+    async def _prepare(self, effect: Prepare) -> Command:
+        number = effect.refresh
+        try:
+            found = self._resolved(await (self._listed_anew() if number else self.tools()))
+            if not number:
+                found = await self._remembered(found)
+        except ToolSourceUnavailable as error:
+            return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
+        except FoldlogError as error:
+            return PreparationFailed(error_type="config_error", message=str(error), refresh=number)
+        return msgspec.structs.replace(found, refresh=number)
+
+    async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
+        limit = self.journal.rules.context.history_messages_max
+        hydrated = await hydration.recall(self.host, self.state, limit)
+        if knowledge.comes_last(self.state.submitted) or not knowledge.is_asked_for(self.state.submitted):
+            return msgspec.structs.replace(found, hydrated=hydrated)
+        items = await hydration.look_up(self.host, self.state)
+        looked_up = KnowledgeFound(items=items) if items else None
+        return msgspec.structs.replace(found, hydrated=hydrated, knowledge=looked_up)
+
+    async def _look_up(self) -> Command:
+        try:
+            return KnowledgeRead(await hydration.look_up(self.host, self.state))
+        except FoldlogError as error:
+            return PreparationFailed(error_type="config_error", message=str(error))
+
+    async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
+        value: Any = None
+        problem: str | None = None
+        try:
+            value = as_json(await self.host.agent(self.state.agent).evaluate(effect.name, effect.argument))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
+            problem = sound(f"{type(error).__name__}: {error}")
+        return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
+
+    async def _call_tool(self, effect: CallTool) -> None:
+        call = call_of(self.state, effect)
+        spec = tool_of(self.state, call)
+        if self._tools is None:
+            with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
+                await self.tools()  # before the check: nothing may be awaited between it and the start
+        if spec is not None and spec.slot is not None and not await self._slots.wait(call.id):
+            return
+        breaker = tool_breaker_of(self, call)
+        if breaker is not None and (refused := await breaker.admit()) is not None:
+            self.post(refused_call(effect, refused, self.clock.now()))
+            return
+        if spec is not None and spec.effect == "unsafe" and not await self._may_start():
+            return
+        returned = await call_tool(self, effect, call)
+        if breaker is not None:
+            await tell_breaker(breaker, returned, self.state.run)
+        self.post(returned)
+
+    async def _may_start(self) -> bool:
+        """W20: an unsafe tool starts under a lease that held since the log showed, just now, that the run is ours.
+
+        Nothing is awaited between the last look at the clock and the start.
+        """
+        if self.guard.renew is None:  # nobody beats for it
+            return await self._prove()
+        holds_s = PROOF_S
+        while self._ending() is None:
+            known = max(self.state.head.position, self._proven_position)
+            fresh = self.clock.monotonic() - self._proven_at < holds_s
+            if fresh and self._proven_under == self.guard.lease_in_force > 0 and self._told_position <= known:
+                return True
+            if not await self._prove():
+                return False
+            holds_s *= 2
+        return False
+
+    async def _prove(self) -> bool:
+        """Get the lease, then look into the log: who claims now has seen the lease, or is seen."""
+        if not self.guard.lease_in_force and self.guard.renew is not None:
+            await through_outages(self.clock, self.guard.renew)
+        under, since = self.guard.lease_in_force, self.clock.monotonic()
+        proven = all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
+        if proven:  # not before the log has said so: another call may ask meanwhile
+            self._proven_under, self._proven_at = under, since
+        return proven
+
+    async def is_in_force(self) -> bool:
+        """Whether the log says that the run is still this driver's; not by a read older than what is known."""
+        fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
+        known = max(self.state.head.position, self._told_position)
+        await fresh.load(short=not self.journal.snapshot_rev)
+        state = await fresh.follow_until(lambda state: state.head.position >= known)
+        self._proven_position = state.head.position
+        self.told(state.head.position)
+        return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
+
+    @property
+    def tools_at_hand(self) -> Mapping[str, Tool] | None:
+        """The run's tools, if nothing has to be waited for."""
+        return None if self._opening.locked() else self._tools
+
+    async def tools(self) -> Mapping[str, Tool]:
+        """The run's tools in this process; connects to its tool servers at the first call."""
+        if self.tools_at_hand is not None:
+            return self.tools_at_hand
+        async with self._opening:
+            if self._tools is None:
+                self._source, self._tools = await self._opened(self.state.mcp_servers)
+        return self._tools
+
+    async def _listed_anew(self) -> Mapping[str, Tool]:
+        """The tools as they are now, with the servers of the refresh; the new connections stand before the old end."""
+        wish = self.state.refresh
+        servers = self.state.mcp_servers | (wish.mcp_servers if wish is not None else {})
+        async with self._opening:
+            before = self._source
+            self._source, self._tools = await self._opened(servers)
+            if before is not None:
+                await before.aclose()
+        return self._tools
+
+    async def _opened(self, servers: Mapping[str, Any]) -> tuple[ToolSource | None, Mapping[str, Tool]]:
+        tools = self._python_tools()
+        if not servers:
+            return None, tools
+        source = await self.host.registry.tool_sources().open(servers)
+        return source, {**tools, **source.tools}
+
+    # --- the tail of the log, and the end -------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        known = -1
+        while self.state.head.position != known:
+            known = self.state.head.position
+            await self.clock.sleep(FOLLOW_AFTER_S)
+        async for stored in self.host.log.events.follow(self.journal.subject, self.state.head.position):
+            if stored.position > self.state.head.position:
+                with contextlib.suppress(ValueError):  # a damaged one is found by who folds it
+                    events = decode(stored.data).events
+                    self._heard_cancel |= any(isinstance(event, CancelRequested) for event in events)
+                self.told(stored.position)
+
+    async def _stop(self) -> None:
+        """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
+        cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
+        unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
+        await self._end_tasks()
+        await self._slots.aclose()
+        await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
+        if self._source is not None:
+            await self._source.aclose()
+        if cancelling is not None:
+            await cancelling
+        elif unsettled and (self._ending() is None or self._is_cancelled_above):
+            await self._look_again()
+        if self.state.over and self.state.epoch == self.epoch and unsettled:
+            await self._report_late(unsettled)
+        for effect in unsettled:
+            if isinstance(effect, CallTool) and (self.state.over or self._is_unsafe(effect)):
+                self.late.tell(effect)
+
+    async def _end_tasks(self) -> None:
+        tasks = [task for task in (*self._tasks.values(), *self._services) if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_GRACE_S)
+        for posted in self._inbox:
+            if posted.stored is not None:
+                posted.stored.cancel()
+
+    def _is_unsafe(self, effect: CallTool) -> bool:
+        """Whether nobody runs the call again of his own accord."""
+        call = self.state.calls.get(effect.call_id)
+        spec = tool_of(self.state, call) if call is not None else None
+        return spec is not None and spec.effect == "unsafe"
+
+    async def _look_again(self) -> None:
+        """Who is stopped from outside, as a child's driver by its parent's, may not have heard yet that it is over."""
+        fresh = Journal(self.host.log, self.journal.subject)
+        with contextlib.suppress(FoldlogError, TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                self.journal.state = await fresh.load(short=not self.journal.snapshot_rev)
+                if self._is_cancelled_above:
+                    await fresh.follow_until(lambda state: state.over)
+
+    def _is_unsettled(self, effect: Effect) -> bool:
+        """Whether the log does not say yet what became of it."""
+        state = self.state
+        match effect:
+            case CallModel():
+                return state.model.requested and (effect.step, effect.attempt) == (
+                    state.step,
+                    state.model.attempt,
+                )
+            case CallTool():
+                call = state.calls.get(effect.call_id) if effect.step == state.step else None
+                if call is None or call.result is not None or effect.attempt != call.attempt:
+                    return False
+                approval = state.approvals.get(call.approval_id or "")
+                is_asked = approval is not None and approval.request.kind == approvals.UNVERIFIABLE
+                return call.started > 0 or not is_asked
+            case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
+                return False
+            case VerifyCall():
+                return False
+
+    def _late_answer(self, effect: CallModel, replied: ModelReplied | None) -> LateOutcome:
+        """What an answer took that came too late, or broke off with the run."""
+        step = effect.step or None
+        if replied is not None:
+            return LateOutcome(
+                step=step,
+                kind="model",
+                outcome="completed",
+                usage=replied.usage,
+                source=replied.usage_source,
+                cost_usd=replied.cost_usd,
+            )
+        used = self.broken_off.get(effect)
+        if used is None:
+            return LateOutcome(step=step, kind="model", outcome="cancelled")
+        return LateOutcome(
+            step=step,
+            kind="model",
+            outcome="cancelled",
+            usage=used.usage,
+            source=used.source,
+            cost_usd=used.cost_usd,
+        )
+
+    async def _report_late(self, unsettled: Sequence[Effect]) -> None:
+        commands = [posted.command for posted in self._inbox]
+        returned = {c.call_id: c for c in commands if isinstance(c, ToolReturned)}
+        replied = next((c for c in commands if isinstance(c, ModelReplied)), None)
+        events: list[LateOutcome] = []
+        for effect in unsettled:
+            if isinstance(effect, CallModel):
+                events.append(self._late_answer(effect, replied))
+            elif isinstance(effect, CallTool):
+                late = returned.get(effect.call_id)
+                unknown = effect in self.late or (late is not None and late.in_doubt)
+                known = late.status if late is not None else "cancelled"
+                events.append(
+                    LateOutcome(
+                        step=effect.step,
+                        tool_call_id=effect.call_id,
+                        kind="tool",
+                        outcome=UNKNOWN if unknown else known,
+                        result=late.result if late else None,
+                        error=late.error if late else None,
+                    )
+                )
+        for event in events:
+            apply(self.state, event, self.clock.now())
+        try:
+            await self.journal.store(events, epoch=self.epoch)
+        except LogUnavailable:
+            logger.warning("run %s: the log is away, late outcomes are not stored", self.state.run)

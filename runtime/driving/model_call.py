@@ -1,0 +1,347 @@
+"""One attempt at a model call: deltas become drafts as they come, the whole becomes a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from ...eventlog.errors import FoldlogError, LogUnavailable
+from ...eventlog.ports import DraftPiece
+from ...projections.messages import CallRequest
+from ...projections.run_state import RunState
+from ...projections.tokens import messages_tokens
+from ..core.commands import ModelCallFailed, ModelReplied
+from ..core.effects import CallModel, Effect
+from ..core.model_calls import CIRCUIT_OPEN, RETRIED_ERRORS
+from ..core.model_request import model_request
+from ..core.rules import Rules
+from ..ports.json_values import as_stored, bounded, seconds_of, sound
+from ..ports.models import (
+    HEARD,
+    CallDelta,
+    ContextOverflow,
+    Delta,
+    Finished,
+    ModelError,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    cut_reason,
+)
+from ..shared.breakers import Breaker, provider_breaker
+from .call_timeout import CallTime
+from .cancellation import is_being_cancelled
+from .host import Outbox
+from .usage import Account, account
+
+Channel = Literal["text", "reasoning", "tool_calls"]
+READ_TOKENS_PER_S = 100
+"""So fast at least a model reads its prompt, unless the agent says otherwise."""
+TOKENS_MAX = 10**12
+"""A server that states more is not believed."""
+IDLE_TOLERANCE = 0.01
+"""An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
+
+
+_NOTHING_YET = CallRequest(id="", name="", arguments="")
+
+
+class _Answer:
+    """What has arrived of an answer."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self.calls: dict[int, CallRequest] = {}
+        self.finished: Finished | None = None
+        self.request: ModelRequest | None = None
+        """What it answers."""
+        self.sizes: dict[tuple[Channel, int], int] = {}
+        self._halves: dict[tuple[Channel, int], str] = {}
+        """Of each channel the first half of a character whose second half is still to come."""
+
+    def add(self, delta: Delta) -> tuple[Channel, int, str, str] | None:
+        """Take a delta; what a draft says of it: channel, call index, text, tool name."""
+        match delta:
+            case TextDelta():
+                text = self._whole("text", 0, delta.text)
+                self.text.append(text)
+                return ("text", 0, text, "") if text else None
+            case ReasoningDelta():
+                text = self._whole("reasoning", 0, delta.text)
+                self.reasoning.append(text)
+                return ("reasoning", 0, text, "") if text else None
+            case CallDelta():
+                text = self._whole("tool_calls", delta.index, delta.arguments)
+                before = self.calls.get(delta.index, _NOTHING_YET)
+                call = CallRequest(
+                    id=before.id or sound(delta.id),
+                    name=before.name + sound(delta.name),
+                    arguments=before.arguments + text,
+                )
+                self.calls[delta.index] = call
+                return "tool_calls", delta.index, text, call.name
+            case Finished():
+                self.finished = as_stored(delta)  # no reader could get past what is no number
+                return None
+
+    def _whole(self, channel: Channel, index: int, text: str) -> str:
+        """The text in whole characters: servers cut them in two, and write halves that never become one."""
+        text = self._halves.pop((channel, index), "") + text
+        if text[-1:] and "\ud800" <= text[-1] <= "\udbff":
+            self._halves[channel, index] = text[-1]
+            text = text[:-1]
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    def written(self) -> str:
+        """All that the model wrote, in one text."""
+        calls = (f"{call.name}{call.arguments}" for call in self.calls.values())
+        return "".join((*self.reasoning, *self.text, *calls))
+
+    def advance(self, channel: Channel, index: int, text: str) -> int:
+        """The offset at which a piece of a channel begins."""
+        offset = self.sizes.get((channel, index), 0)
+        self.sizes[channel, index] = offset + len(text)
+        return offset
+
+
+class AskingDriver(Outbox, Protocol):
+    """The driver of a run that asks a model. `Driver` is one."""
+
+    @property
+    def broken_off(self) -> dict[Effect, Account | None]:
+        """What the answers took that were cancelled while they arrived."""
+        ...
+
+
+async def call_model(driver: AskingDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+    """Perform one attempt, unless a circuit breaker is open. Never raises but for cancellation."""
+    rules = driver.journal.rules
+    if rules.breaker is None:
+        return await _call(driver, effect)
+    model = driver.state.model.model or rules.model
+    breaker = Breaker(driver.host.log, provider_breaker(model), rules.breaker)
+    refused = await breaker.admit()
+    if refused is not None:
+        return _failed(effect, CIRCUIT_OPEN, str(refused), refused.wait_s)
+    outcome = await _call(driver, effect)
+    if isinstance(outcome, ModelReplied):
+        await breaker.worked()
+    elif outcome.error_type in RETRIED_ERRORS:  # the others say nothing of the provider's health
+        await breaker.failed(outcome.error_type, driver.state.run)
+    return outcome
+
+
+async def _call(driver: AskingDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+    """One attempt, whose tokens count also if its answer breaks off."""
+    answer = _Answer()
+    try:
+        outcome = await _attempt(driver, effect, answer)
+    except asyncio.CancelledError:
+        driver.broken_off[effect] = _used(driver, answer)
+        raise
+    if isinstance(outcome, ModelReplied) or outcome.usage is not None:
+        return outcome
+    used = _used(driver, answer)
+    if used is None:
+        return outcome
+    return msgspec.structs.replace(outcome, usage=used.usage, cost_usd=used.cost_usd)
+
+
+def _used(driver: AskingDriver, answer: _Answer) -> Account | None:
+    """An estimate of what an answer took that broke off; null if nothing had arrived: it may have cost nothing."""
+    if answer.request is None or not answer.written():
+        return None
+    asked = driver.state.model.model or driver.journal.rules.model
+    return account(driver.host.registry, asked, answer.request, Finished(reason=""), answer.written)
+
+
+async def _attempt(
+    driver: AskingDriver, effect: CallModel, answer: _Answer
+) -> ModelReplied | ModelCallFailed:
+    """Every failure is a command."""
+    state, rules = driver.state, driver.journal.rules
+    asked = state.model.model or rules.model
+    first_s = first_token_timeout_s(rules, _prompt_tokens(state, effect.phase))
+    patience = Patience(rules, first_s, asyncio.get_running_loop().time)
+    try:
+        provider, model = driver.host.registry.provider(asked)
+        request = answer.request = model_request(state, rules, model, effect.phase)
+        await _receive(driver, effect, provider.stream(request), answer, patience)
+    except ContextOverflow as error:
+        return msgspec.structs.replace(
+            _model_failed(effect, error),
+            window_tokens=_tokens(error.window_tokens),
+            request_tokens=_tokens(error.request_tokens),
+        )
+    except ModelError as error:
+        return _model_failed(effect, error)
+    except TimeoutError:
+        return _failed(effect, "transient", patience.told(asked))
+    except FoldlogError as error:
+        return _failed(effect, "invalid_request", str(error))
+    except asyncio.CancelledError:
+        if is_being_cancelled():
+            raise
+        return _failed(effect, "transient", f"the call of {asked} was cancelled from within the provider")
+    except Exception as error:  # noqa: BLE001 - a provider's bug must not kill the run's driver
+        return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
+    if answer.finished is None:
+        return _failed(effect, "transient", f"the stream of {asked} ended before the answer was complete")
+    used = account(driver.host.registry, asked, request, answer.finished, answer.written)
+    return ModelReplied(
+        step=effect.step,
+        attempt=effect.attempt,
+        text="".join(answer.text),
+        reasoning="".join(answer.reasoning),
+        calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
+        usage=used.usage,
+        usage_source=used.source,
+        model=answer.finished.model or request.model,
+        cost_usd=used.cost_usd,
+        phase=effect.phase,
+        finish_reason=cut_reason(answer.finished.reason),
+    )
+
+
+def _failed(
+    effect: CallModel, error_type: str, message: str, retry_after_s: float | None = None
+) -> ModelCallFailed:
+    return ModelCallFailed(
+        step=effect.step,
+        attempt=effect.attempt,
+        error_type=error_type,
+        message=bounded(message),
+        retry_after_s=seconds_of(retry_after_s),
+        phase=effect.phase,
+    )
+
+
+def _model_failed(effect: CallModel, error: ModelError) -> ModelCallFailed:
+    failed = _failed(effect, error.error_type, str(error), error.retry_after_s)
+    return msgspec.structs.replace(failed, usage=error.usage, cost_usd=error.cost_usd)
+
+
+def _tokens(stated: object) -> int | None:
+    """A number of tokens as a provider states it; null for anything else."""
+    return stated if isinstance(stated, int) and 0 < stated <= TOKENS_MAX else None
+
+
+def _prompt_tokens(state: RunState, phase: str) -> int:
+    """About how much the model has to read."""
+    return messages_tokens(state.messages) if phase else state.context.tokens
+
+
+def first_token_timeout_s(rules: Rules, prompt_tokens: int) -> float:
+    """How long a model may be silent before the first piece of its answer: it has to read the prompt first."""
+    if rules.model_first_token_timeout_s is not None:
+        return rules.model_first_token_timeout_s
+    return rules.model_idle_timeout_s + prompt_tokens / READ_TOKENS_PER_S
+
+
+class Patience:
+    """How long an attempt waits for its model, in the time of the event loop; and which time it was that is over."""
+
+    def __init__(self, rules: Rules, first_s: float, now: Callable[[], float]) -> None:
+        self._rules, self._first_s, self._now = rules, first_s, now
+        self._started = self._moved = now()
+        self._heard = self._answered = False
+
+    def over_at(self) -> float:
+        """When it is over, unless the server is heard of before."""
+        return min(self._started + self._rules.model_timeout_s, self._silent_at())
+
+    def _silent_at(self) -> float:
+        first, idle = self._started + self._first_s, self._moved + self._rules.model_idle_timeout_s
+        if self._answered:
+            return idle
+        return (
+            max(first, idle) if self._heard else first
+        )  # one that says that it is at work may go on reading
+
+    def hears(self, *, answer: bool) -> bool:
+        """The server has sent something, a piece of its answer or a sign of life. Whether the end is worth moving."""
+        now = self._now()
+        begins = answer and not self._answered
+        if not begins and now - self._moved <= self._rules.model_idle_timeout_s * IDLE_TOLERANCE:
+            return False
+        self._moved, self._heard, self._answered = now, True, self._answered or answer
+        return True
+
+    def told(self, model: str) -> str:
+        """Which time-out it was, and how it is changed."""
+        if self._started + self._rules.model_timeout_s <= self._silent_at():
+            whole_s = self._rules.model_timeout_s
+            return f"the answer of {model} took longer than {whole_s:g} s (model_timeout_s of the agent)"
+        if self._answered:
+            idle_s = self._rules.model_idle_timeout_s
+            return (
+                f"{model} fell silent within its answer for {idle_s:g} s (model_idle_timeout_s of the agent)"
+            )
+        return (
+            f"{model} sent nothing of its answer within {self._first_s:g} s (model_first_token_timeout_s of the agent: "
+            "a server that takes long to read a prompt, or to load a model, needs more)"
+        )
+
+
+async def _receive(
+    driver: AskingDriver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
+) -> None:
+    limit = CallTime(patience.over_at() - asyncio.get_running_loop().time(), driver.clock)
+    await limit.of(_take_all(driver, effect, deltas, answer, limit, patience))
+
+
+async def _take_all(
+    driver: AskingDriver,
+    effect: CallModel,
+    deltas: AsyncIterator[Delta],
+    answer: _Answer,
+    limit: CallTime,
+    patience: Patience,
+) -> None:
+    def heard(*, answer: bool = False) -> None:
+        if patience.hears(answer=answer):
+            limit.move(patience.over_at())
+
+    listening = HEARD.set(heard)
+    try:
+        async for delta in deltas:
+            heard(answer=True)
+            draft = answer.add(delta)
+            if draft is not None and not effect.phase:  # what is asked besides the steps is nobody's to see
+                await _publish(driver, effect, answer, *draft)
+    finally:
+        HEARD.reset(listening)
+        close = getattr(deltas, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _publish(
+    driver: AskingDriver,
+    effect: CallModel,
+    answer: _Answer,
+    channel: Channel,
+    index: int,
+    text: str,
+    tool_name: str,
+) -> None:
+    piece = DraftPiece(
+        run=driver.state.run,
+        step=effect.step,
+        attempt=effect.attempt,
+        epoch=driver.epoch,
+        channel=channel,
+        offset=answer.advance(channel, index, text),
+        text=text,
+        index=index,
+        tool_name=tool_name,
+        at=driver.clock.now(),
+    )
+    try:
+        await driver.host.log.drafts.publish(driver.state.root, piece)
+    except LogUnavailable:
+        return  # a draft is worth nothing later; the stored text corrects the stream

@@ -1,0 +1,57 @@
+"""What a call tells again, held against what is stored: the first telling stands, and one that differs is counted."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from ...eventlog.commits import ORIGIN, verified
+from ...eventlog.errors import FoldlogError
+from ...eventlog.events import Custom, Event, McpProgress
+from ..journal.journal import restored
+from .host import Outbox
+
+logger = logging.getLogger("foldlog.tool")
+
+
+async def count_others(driver: Outbox, call_id: str, told: Mapping[int, Event]) -> int:
+    """How many of these events, by their ordinals within the call, are not what the log has there.
+
+    It is no error (R21): a log line names the call. 0 where the log cannot be read now.
+    """
+    stored = list[Event]()
+    if not told:
+        return 0
+    with contextlib.suppress(FoldlogError):
+        stored = await _stored(driver, call_id)
+    others = [n for n, event in told.items() if n < len(stored) and not _same(event, stored[n])]
+    if others:
+        run, count = driver.state.run, len(others)
+        logger.warning(
+            "run %s, call %s: %d event(s) differ from those stored, which stand; the first is number %d",
+            run,
+            call_id,
+            count,
+            min(others),
+        )
+    return len(others)
+
+
+async def _stored(driver: Outbox, call_id: str) -> list[Event]:
+    """What the call has told, in its order."""
+    log, found = driver.host.log, list[Event]()
+    async for recorded in verified(log.events.read(driver.journal.subject), ORIGIN):
+        events = (await restored(recorded, log)).commit.events
+        found += [
+            event
+            for event in events
+            if event.tool_call_id == call_id and (event.agent_path or isinstance(event, McpProgress | Custom))
+        ]
+    return found
+
+
+def _same(told: Event, stored: Event) -> bool:
+    return msgspec.structs.replace(told, step=stored.step, tool_call_id=stored.tool_call_id) == stored

@@ -1,0 +1,285 @@
+"""The local executor: drives what it submits in the caller's process, under cover of a watch in the log (W18)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...eventlog.errors import FoldlogError, LogUnavailable, NotRegistered
+from ...eventlog.events import LaneEntry, Submitted
+from ...eventlog.ports import Lease, Subject, TimerWrite, Write
+from ..core.commands import BelowReady, TimerDue
+from ..driving.driver import Driver
+from ..driving.heartbeat import Heart
+from ..driving.host import Host
+from ..journal.cancel import see_cancel_through
+from ..journal.family import until_ready
+from ..journal.journal import Journal
+from ..journal.lanes import at_head_of_lane, join_lane, read_lane
+from ..journal.open_run import open_turn
+from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
+from ..journal.redelivery import mourn
+from ..journal.timers import pay_owed, watch_timer
+from ..ports.executor import CAPABILITIES
+from ..shared.slots import give_up, slots_of
+from .lacking import lacking
+
+if TYPE_CHECKING:
+    from ..ports.runnable import Runnable
+
+logger = logging.getLogger("foldlog.local")
+
+LEASE_POLL_S = 0.5
+"""How often somebody who waits for a run looks whether its owner's lease has ended; deaths are heard at once."""
+RELEASE_GRACE_S = 5.0
+"""How long leaving waits for claims to be released; the watch covers what was not."""
+
+
+class LocalExecutor:
+    """Runs in this process. Another executor takes a run over when this process stops renewing its watch."""
+
+    name = "local"
+    capabilities = CAPABILITIES
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._heart = Heart(host)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving = False
+        self.failures: dict[str, FoldlogError] = {}
+        """Why this process stopped driving a run, where that was an error: for whoever waits for its result."""
+
+    async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
+        """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
+        append = self._host.log.clock.new_id()
+        journal = Journal(self._host.log, subject)
+        # The agent as given, for this run alone: another of its name may have other tools.
+        host = msgspec.structs.replace(self._host, agents={agent.name: agent})
+        while True:
+            driver: Driver | None = None
+            turn = open_turn(journal, submitted, agent.name)
+            extra: list[Write] = []
+            at_head = True
+            if submitted.lane is not None:
+                entry = LaneEntry(run=subject.id, agent=journal.state.agent, revision=len(turn.events))
+                write, at_head, _revision = await join_lane(self._host.log, submitted.lane, entry)
+                extra.append(write)
+            if at_head:
+                extra.append(self._watch(journal))
+            if at_head and slots_of(host, journal) is None:
+                driver = Driver(host, journal)
+                driver.claim_within(turn)
+            epoch = driver.epoch if driver is not None else 0
+            if await journal.store(turn.events, epoch=epoch, extra=extra, append=append):
+                self._spawn(journal, host, driver if journal.state.epoch == epoch else None)
+                return True
+            if journal.state.exists:
+                return False
+
+    async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
+        """Drive an existing run on in a task of its own, as soon as nobody else does."""
+        journal = Journal(self._host.log, subject, wait_for_log=True)
+        await journal.load()
+        await journal.follow_until(lambda state: state.exists)  # the read may have been stale
+        if not journal.state.over and subject.id not in self._tasks:
+            given = {} if agent is None else {agent.name: agent}
+            host = msgspec.structs.replace(self._host, agents={**self._host.agents, **given})
+            host.agent(journal.state.agent)
+            self._spawn(journal, host, None, take_over=True)
+
+    def task(self, run_id: str) -> asyncio.Task[None] | None:
+        """The task that drives the run in this process, if there is one."""
+        return self._tasks.get(run_id)
+
+    async def aclose(self) -> None:
+        """Stop driving and release the claims; nothing is cancelled.
+
+        Unsafe calls that are at work end first, each within its time-out: cut off, they would be in doubt.
+        """
+        self._leaving = True  # a run that rests by itself just now is not waited for
+        for driver in self._heart.drivers:
+            driver.release_soon("the process that drove it is leaving")
+        driving = {driver.state.run for driver in self._heart.drivers}
+        tasks = dict(self._tasks)
+        leaving = {task for run, task in tasks.items() if run in driving}
+        try:
+            if leaving:
+                _, leaving = await asyncio.wait(leaving, timeout=RELEASE_GRACE_S)
+            unsafe_s = max((driver.unsafe_calls_take_s for driver in self._heart.drivers), default=0.0)
+            if leaving and unsafe_s:
+                await asyncio.wait(leaving, timeout=unsafe_s)
+        finally:  # also when the caller gives up waiting, as on Ctrl-C
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await self._heart.aclose()
+
+    def _watch(self, journal: Journal) -> TimerWrite:
+        """The cover of a claim, in the batch of the claim (W18)."""
+        return TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
+
+    def _spawn(self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool = False) -> None:
+        run = journal.subject.id
+        journal.wait_for_log = True
+        task = asyncio.create_task(self._supervise(journal, host, driver, take_over=take_over))
+        self._tasks[run] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run, None))
+
+    async def _supervise(
+        self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool
+    ) -> None:
+        try:
+            while not journal.state.over:
+                try:
+                    async with contextlib.AsyncExitStack() as beating:
+                        if driver is None:
+                            driver = await self._claim_when_runnable(
+                                journal, host, beating, take_over=take_over
+                            )
+                        else:
+                            await beating.enter_async_context(self._heart.beat_for(driver))
+                        if driver is None or not await self._drive(driver, beating):
+                            return
+                    driver, take_over = None, False
+                except LogUnavailable:  # an outage pauses runs and fails none
+                    await self._host.log.clock.sleep(OUTAGE_POLL_S)
+                    driver = None
+                    await journal.load()
+        except FoldlogError as error:
+            logger.warning("run %s: this process stopped driving it: %s", journal.subject.id, error)
+            self.failures[journal.subject.id] = error
+        except Exception as error:
+            logger.exception("run %s: a bug stopped its driver", journal.subject.id)
+            self.failures[journal.subject.id] = FoldlogError(
+                f"a bug stopped the driver of run {journal.subject.id}: {error}"
+            )
+
+    async def _drive(self, driver: Driver, beating: contextlib.AsyncExitStack) -> bool:
+        """Drive until the run rests, which is when it stops beating; whether this process goes on with it."""
+        journal = driver.journal
+        ending = await driver.drive()
+        await beating.aclose()
+        if ending == "fenced":
+            return False
+        await self._give_up(journal, below=driver.slots_below)
+        if ending == "released":
+            return False
+        await pay_owed(self._host.log, journal)
+        if ending == "over":
+            with contextlib.suppress(LogUnavailable):  # left alone, it is a wake-up of a run that is over
+                await self._host.log.timers.cancel(watch_timer(journal, 0.0))
+        return not self._leaving
+
+    async def _give_up(self, journal: Journal, *, below: bool = False) -> None:
+        giving = functools.partial(give_up, self._host, journal, below=below)
+        await through_outages(self._host.log.clock, giving)
+
+    async def _claim_when_runnable(
+        self, journal: Journal, host: Host, beating: contextlib.AsyncExitStack, *, take_over: bool
+    ) -> Driver | None:
+        """Wait for this run's turn and claim it; None when it is over or somebody else drives it.
+
+        Who is driven is vouched for from before the claim on: no stored claim is without a lease, or a worker that the
+        same news woke would take it for one of the dead.
+        """
+        due: TimerDue | BelowReady | None = None
+        while True:
+            state = journal.state
+            if state.closed:
+                await see_cancel_through(journal)
+                await self._give_up(journal)
+                return None
+            if state.owner is not None:
+                if not take_over:
+                    return None
+                if not await self._is_abandoned(journal):
+                    continue
+            if (state.runnable or due is not None) and await self._has_turn(journal):
+                await _must_have_all(host, journal)
+                slots = slots_of(host, journal) if journal.state.owner is None else None
+                if slots is not None and not await slots.until_taken():
+                    continue
+                driver = Driver(host, journal)
+                causes = [due] if due is not None else []
+                await beating.enter_async_context(self._heart.beat_for(driver))
+                if await driver.claim(*causes, extra=[self._watch(journal)]):
+                    return driver
+                await beating.aclose()
+                due = None  # whoever was first has settled it
+                if journal.state.owner is None and not journal.state.runnable:
+                    await self._give_up(journal)
+                continue
+            due = await until_ready(journal) if not state.runnable else None
+
+    async def _is_abandoned(self, journal: Journal) -> bool:
+        """Wait until the owner is gone: its connection ended, or its lease. False: something else happened first."""
+        owner, epoch = journal.state.owner or "", journal.state.epoch
+        async with self._host.log.leases.deaths() as deaths:
+            gone = (
+                asyncio.create_task(self._until_mourned(deaths, journal.state.run)),
+                asyncio.create_task(self._until_lease_ends(journal.state.run, owner, epoch)),
+            )
+            news = asyncio.create_task(
+                journal.follow_until(lambda now: (now.owner, now.epoch) != (owner, epoch))
+            )
+            try:
+                done, _ = await asyncio.wait({*gone, news}, return_when=asyncio.FIRST_COMPLETED)
+                for sign in done:
+                    sign.result()
+            finally:
+                for sign in (*gone, news):
+                    sign.cancel()
+                await asyncio.gather(*gone, news, return_exceptions=True)
+        return (journal.state.owner, journal.state.epoch) == (owner, epoch)
+
+    async def _until_mourned(self, deaths: AsyncIterator[Lease], run: str) -> None:
+        """Until the run's owner is among the dead. What others held is offered on, as a worker does it."""
+        async for lease in deaths:
+            await mourn(self._host.log, lease)
+            if lease.run == run:
+                return
+
+    async def _until_lease_ends(self, run: str, owner: str, epoch: int) -> None:
+        while await self._host.log.leases.live(run, owner, epoch):
+            await self._host.log.clock.sleep(LEASE_POLL_S)
+
+    async def _has_turn(self, journal: Journal) -> bool:
+        """Whether the run is at the head of its lane; else wait for the one before it to end."""
+        submitted = journal.state.submitted
+        lane = submitted.lane if submitted is not None else None
+        if (
+            lane is None
+            or journal.state.epoch > 0
+            or await at_head_of_lane(self._host.log, lane, journal.subject.id, 0)
+        ):
+            return True
+        subject, head, queue = await read_lane(self._host.log, lane)
+        names = [entry.run for entry in queue]
+        if journal.subject.id in names[1:]:
+            before = names[names.index(journal.subject.id) - 1]
+            await _until_over(
+                Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True)
+            )
+        _subject, now, _queue = await read_lane(self._host.log, lane)
+        if now.position == head.position:  # over, but still in what is read of the lane
+            await self._host.log.clock.sleep(STALE_READ_S)
+        await journal.catch_up()
+        return False
+
+
+async def _until_over(journal: Journal) -> None:
+    await journal.load()
+    await journal.follow_until(lambda state: state.over)
+
+
+async def _must_have_all(host: Host, journal: Journal) -> None:
+    """Raise `NotRegistered` if this process lacks what the run was prepared for; nothing of it is touched then."""
+    reason = await lacking(host, journal)
+    if reason is not None:
+        raise NotRegistered(f"run {journal.subject.id} cannot be driven in this process: {reason}")

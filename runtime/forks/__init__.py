@@ -1,0 +1,1 @@
+"""Forks: a new run that shares the history of another up to a revision."""

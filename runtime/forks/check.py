@@ -1,0 +1,135 @@
+"""Whether a process has all that a fork needs to go on: asked before the first event, and answered with all that lacks.
+
+What the runs stored counts: their configurations, and the tools that they were prepared with. Models, prices, tool
+servers and memory are asked for wherever the fork is driven; agents, Python tools and keys only where it is driven
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...eventlog.errors import ConfigError, NotRegistered
+from ...eventlog.events import Submitted
+from ...eventlog.ports import Log
+from ..agents import budget_check, capabilities
+from ..agents.agent import Agent
+from ..agents.kinds import runnable_of
+from ..agents.loop import RalphLoop
+from ..agents.registry import Registry
+from ..core.rules import rules_of
+from ..ports.executor import Executor, require
+from ..ports.memory import memory_use
+from ..ports.runnable import Runnable
+from .family import Opening, Shared
+
+PYTHON = "python"
+"""The source of tools that a process has itself."""
+
+
+class ForkCheck:
+    """One fork against one process. `here`: the fork is driven in it, with `given` for the run that is forked."""
+
+    def __init__(self, registry: Registry, log: Log, executor: Executor, given: Runnable[Any] | None) -> None:
+        self._registry, self._log, self._executor, self._given = registry, log, executor, given
+        self._here = executor.name == "local"
+        self._found: dict[str, tuple[ConfigError, list[str]]] = {}
+        """What lacks, in words, and whom it concerns."""
+        self._seen: list[Runnable[Any]] = []
+
+    def check(self, opening: Opening) -> None:
+        """Raises `ConfigError` (`NotRegistered` where that is all) that names everything that lacks.
+
+        Raises `UnsupportedByExecutor` for what the executor cannot do.
+        """
+        root = next(iter(opening.values()))
+        submitted = root.turn.state.submitted
+        assert submitted is not None  # noqa: S101 - for the type checker
+        stored = runnable_of(submitted.kind, submitted.config)
+        self._capabilities(submitted, stored)
+        self._runnable(stored, self._given, "")
+        for shared in opening.values():
+            if not shared.over:
+                self._try(lambda shared=shared: self._going_on(shared))  # type: ignore[misc]
+        if self._found:
+            only = all(type(error) is NotRegistered for error, _ in self._found.values())
+            told = "; ".join(_told(message, whom) for message, (_, whom) in self._found.items())
+            raise (NotRegistered if only else ConfigError)(f"the fork cannot go on: {told}")
+
+    def _try(self, attempt: Callable[[], object], whom: str = "") -> None:
+        try:
+            attempt()
+        except ConfigError as error:
+            _, concerned = self._found.setdefault(str(error), (error, []))
+            if whom and whom not in concerned:
+                concerned.append(whom)
+
+    def _capabilities(self, submitted: Submitted, stored: Runnable[Any]) -> None:
+        asked = {"messages"} if submitted.messages else set[str]()
+        asked |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
+        for each in self._registry.reachable(stored):
+            require(self._executor, self._registry.capabilities(each) | asked)
+
+    def _runnable(self, stored: Runnable[Any], live: Runnable[Any] | None, above: str) -> None:
+        """A run's runnable as stored against that of this process, and all below it, what its tools start included."""
+        if self._here and live is None:
+            self._try(lambda: self._lacks(stored, above))
+            return
+        if isinstance(stored, Agent):
+            self._agent(stored, live)
+        if isinstance(stored, RalphLoop):
+            self._try(lambda: stored.check_prices(self._registry.price_known))
+        for name, member in stored.members.items():
+            self._runnable(member, live.members.get(name) if live is not None else None, f"{stored.name}/")
+        for started in self._registry.started_by(live if live is not None else stored):
+            if not any(started is each for each in self._seen):
+                self._seen.append(started)
+                self._runnable(started, started, f"{stored.name}/")
+
+    def _lacks(self, stored: Runnable[Any], above: str) -> None:
+        if not above:
+            self._registry.agent(stored.name)  # says which there are
+        raise NotRegistered(f"{stored.kind} {above + stored.name!r} is not in this process")
+
+    def _agent(self, stored: Agent[Any], live: Runnable[Any] | None) -> None:
+        config, rules = stored.config, rules_of(stored.config.to_config())
+        for model in rules.models:
+            self._try(lambda model=model: self._model(model), stored.name)  # type: ignore[misc]
+        self._try(lambda: capabilities.check(self._registry.provider, config.to_config(), rules), stored.name)
+        self._try(lambda: budget_check.check(self._registry, rules))
+        if config.mcp_servers:
+            self._try(lambda: self._registry.tool_sources().check(config.mcp_servers), stored.name)
+        if self._here and live is not None:
+            self._try(lambda: self._tools(stored.name, live, config.tools))
+
+    def _model(self, model: str) -> None:
+        provider, name = self._registry.provider(model)
+        if self._here:
+            provider.check(name)
+
+    def _tools(self, agent: str, live: Runnable[Any], needed: Any) -> None:
+        known = self._registry.resolve(live)
+        lacking = [name for name in needed if name not in known]
+        if lacking:
+            raise NotRegistered(
+                f"agent {agent!r} has no tool {', '.join(map(repr, lacking))} in this process"
+            )
+
+    def _going_on(self, shared: Shared) -> None:
+        """A run that goes on: the tools that it was prepared with, servers that were added, and its memory."""
+        state = shared.turn.state
+        if state.kind != "agent" or state.submitted is None:
+            return
+        if state.mcp_servers:
+            self._registry.tool_sources().check(state.mcp_servers)
+        if not state.prepared and (use := memory_use(state.submitted, state.run)) is not None:
+            self._registry.memory(use.backend, self._log)
+
+
+def _told(message: str, whom: list[str]) -> str:
+    """What lacks, behind the agents that it concerns."""
+    if not whom:
+        return message
+    names = ", ".join(map(repr, whom))
+    return f"{'agent' if len(whom) == 1 else 'agents'} {names}: {message}"

@@ -1,0 +1,297 @@
+"""What a fork shares of a family: the run that it leaves, and what belongs to it of the runs below.
+
+The family is cut at one place of its log: right before the run's next revision. Runs that are over for the fork are
+copied as they are; those that go on in it are made whole as the run itself is (`shared_history`, `shared_nodes`). Each
+gets an id of the fork's family, and says by its `fork` where it comes from. Pure: no clock, no I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from ...eventlog.commits import Recorded
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import (
+    ChildFinished,
+    ChildReady,
+    ChildReturned,
+    ChildStarted,
+    Claimed,
+    ForkLink,
+    LateOutcome,
+    LeftToOthers,
+    Parked,
+    Released,
+    ResultRecorded,
+    Status,
+    StoredEvent,
+    Submitted,
+    TimerFired,
+    TokenIssued,
+    TokenRevoked,
+    Unknown,
+)
+from ...eventlog.names import child_run_id
+from ...eventlog.ports import Subject
+from ..core.lineage import link_to, node_place
+from ..core.submission import with_model
+from ..core.turn import Turn
+from .history import Home, check, results_behind, take_over
+from .nodes import take_over_nodes
+
+_DRIVING = (
+    *(ChildReady, Claimed, LateOutcome, LeftToOthers, Parked, Released),
+    *(TimerFired, TokenIssued, TokenRevoked),
+)
+
+
+class Ancestor(msgspec.Struct, frozen=True):
+    """A run of the family that is forked. Of each event: the position of its commit in the log, and its digest."""
+
+    subject: Subject
+    path: str
+    history: list[StoredEvent | Unknown]
+    positions: list[int]
+    digests: list[str]
+
+    @property
+    def submitted(self) -> Submitted | None:
+        """How it was submitted."""
+        first = self.history[0] if self.history else None
+        return first if isinstance(first, Submitted) else None
+
+    def revision_before(self, position: float) -> int:
+        """Its last revision that the log has before a position; 0 for none."""
+        return bisect_left(self.positions, position)
+
+
+Family = Mapping[str, Ancestor]
+"""A run and all runs below it, by their ids, parents first."""
+
+
+class Ancestors:
+    """A run and all below it, gathered from the commits of its family in log order."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.family: dict[str, Ancestor] = {}
+        self.others: set[str] = set()
+        """The family's runs that are not below it."""
+
+    def has(self, recorded: Recorded) -> bool:
+        """Whether the commit is of the run or one below it."""
+        run = recorded.subject.id
+        if run in self.family or run == self._run:
+            return True
+        submitted = next((e for e in recorded.commit.events if isinstance(e, Submitted)), None)
+        parent = submitted.parent if submitted is not None else None
+        if parent is not None and parent.run in self.family:
+            return True
+        self.others.add(run)
+        return False
+
+    def add(self, recorded: Recorded, events: Sequence[StoredEvent | Unknown]) -> None:
+        """Take a commit's events, with their large values."""
+        subject = recorded.subject
+        run = self.family.setdefault(subject.id, Ancestor(subject, recorded.commit.path, [], [], []))
+        run.history.extend(events)
+        run.positions.extend(recorded.position for _ in events)
+        run.digests.extend(recorded.digest for _ in events)
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """One run of the fork: what it was, up to which revision, and the turn that opens it. `over`: copied as it is."""
+
+    was: Ancestor
+    at: int
+    turn: Turn
+    over: bool = False
+
+
+Opening = dict[str, Shared]
+"""The runs of a fork by their ids, its root first."""
+
+
+def share(
+    family: Family, at: int, submitted: Submitted, run: str, now: float, message: str | None = None
+) -> Opening:
+    """All that opens the fork `run` of the family's first run, which `submitted` begins.
+
+    Raises `ConfigError` for a run that cannot be forked there, or whose history is more than this version knows.
+    """
+    origin = next(iter(family.values()))
+    sharing = _Sharing(family, origin.positions[at] if at < len(origin.history) else math.inf, now)
+    name = origin.path.rpartition("/")[2]
+    home = sharing.home(origin, at, Home(run=run, root=run, path=name, path_was=origin.path))
+    sharing.open(origin, at, submitted, home, message)
+    return sharing.shared
+
+
+def reopen(family: Family, submitted: Submitted, run: str, now: float) -> Opening:
+    """All that opened a fork, once more, as the fork `run`: of each run the history that it shared when it was made."""
+    origin = next(iter(family.values()))
+    sharing = _Sharing(family, math.inf, now)
+    name = origin.path.rpartition("/")[2]
+    sharing.again(origin, submitted, Home(run=run, root=run, path=name, path_was=origin.path))
+    return sharing.shared
+
+
+def in_order(opening: Opening) -> Iterator[tuple[str, StoredEvent]]:
+    """All events of a fork, each with its run, in an order that the log may have them in (R7)."""
+    yield from _in_order(opening, next(iter(opening)), set())
+
+
+def _in_order(opening: Opening, run: str, told: set[str]) -> Iterator[tuple[str, StoredEvent]]:
+    told.add(run)
+    begun: list[str] = []
+    for event in opening[run].turn.events:
+        if isinstance(event, ChildReturned | ChildFinished) and not event.agent_path:
+            child = event.child_run
+            if child in opening and child not in told:
+                yield from _in_order(opening, child, told)
+        if isinstance(event, ChildStarted) and not event.agent_path:
+            begun.append(event.child_run)
+        yield run, event
+    for child in begun:
+        if child not in told:
+            yield from _in_order(opening, child, told)
+
+
+class _Sharing:
+    """One fork in the making: `cut` is the position of the log at which its family is cut."""
+
+    def __init__(self, family: Family, cut: float, now: float) -> None:
+        self._family, self._cut, self._now = family, cut, now
+        self.shared: Opening = {}
+
+    def home(self, was: Ancestor, at: int, home: Home) -> Home:
+        """The home of a run, with the ids that its children get."""
+        children: dict[str, str] = {}
+        for event in was.history[:at]:
+            child = self._family.get(event.child_run) if isinstance(event, ChildStarted) else None
+            link = child.submitted.parent if child is not None and child.submitted is not None else None
+            if child is not None and link is not None and child.revision_before(self._cut):
+                place = link.tool_call_id or f"node {child.path.rpartition('/')[2]}"
+                children[child.subject.id] = child_run_id(home.run, place, link.ordinal)
+        return msgspec.structs.replace(home, children=children)
+
+    def open(
+        self, was: Ancestor, at: int, submitted: Submitted, home: Home, message: str | None = None
+    ) -> None:
+        """Share a run that goes on in the fork, and what belongs to it of those below."""
+        _check(was, at)
+        if submitted.kind == "agent":
+            turn = take_over(was.history, at, submitted, home, self._now, message)
+        else:
+            replays = submitted.fork is not None and submitted.fork.tools == "replay"
+            recorded = self._results_below(was, home) if replays else ()
+            turn = take_over_nodes(was.history, at, submitted, home, self._now, recorded)
+        self._add(Shared(was, at, turn), home)
+
+    def _results_below(self, was: Ancestor, home: Home, above: str = "") -> Iterator[ResultRecorded]:
+        """The results of the nodes that begin behind the cut, for those of the fork at the same places."""
+        for run, node in self._family.items():
+            link = node.submitted.parent if node.submitted is not None else None
+            if link is None or link.run != was.subject.id or link.tool_call_id or run in home.children:
+                continue
+            name = node.path.rpartition("/")[2]
+            place = f"{above}{node_place(name, link.ordinal)}"
+            yield from results_behind(node.history, 0, place)
+            yield from self._results_below(node, home, f"{place}/")
+
+    def copy(self, was: Ancestor, submitted: Submitted, home: Home) -> None:
+        """Share a run that is over as it is, with all below it."""
+        _check(was, len(was.history))
+        turn = home.turn(submitted, self._now)
+        begun = next((n for n, event in enumerate(was.history) if isinstance(event, Status)), 0)
+        turn.add(
+            *(home.at_home(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
+        )
+        self._add(Shared(was, len(was.history), turn, over=True), home)
+
+    def again(self, was: Ancestor, submitted: Submitted, home: Home) -> None:
+        """Share what a run of a fork shared itself, and the runs below it that were forked with it."""
+        shared = submitted.fork.shared if submitted.fork is not None else 0
+        home = self.home(was, shared, home)
+        turn = home.turn(submitted, self._now)
+        turn.add(*map(home.at_home, was.history[len(turn.events) : shared]))
+        self.shared[home.run] = Shared(was, shared, turn)
+        for old, run in home.children.items():
+            child = self._family[old]
+            before = child.submitted
+            if before is None or before.fork is None or before.parent is None:
+                continue
+            link = msgspec.structs.replace(before.parent, run=home.run)
+            path = f"{home.path}/{child.path.rpartition('/')[2]}"
+            below = Home(run=run, root=home.root, path=path, path_was=child.path)
+            self.again(child, msgspec.structs.replace(before, parent=link), below)
+
+    def _add(self, shared: Shared, home: Home) -> None:
+        turn = shared.turn
+        turn.events[0] = turn.state.submitted = _counted(turn)
+        self.shared[home.run] = shared
+        over = {event.child_run for event in turn.events if isinstance(event, ChildFinished)}
+        for event in turn.events:
+            if isinstance(event, ChildStarted) and not event.agent_path:
+                old = next((was for was, now in home.children.items() if now == event.child_run), None)
+                if old is not None:
+                    self._child(shared, home, self._family[old], over=event.child_run in over)
+
+    def _child(self, parent: Shared, above: Home, was: Ancestor, *, over: bool) -> None:
+        at = was.revision_before(self._cut)
+        over = over or _is_completed(was, at)  # whether or not the run had heard of it
+        at = len(was.history) if over else at
+        name = was.path.rpartition("/")[2]
+        path = f"{above.path}/{name}"
+        home = Home(run=above.children[was.subject.id], root=above.root, path=path, path_was=was.path)
+        home = self.home(was, at, home)
+        submitted = _child_of(parent.turn.state.submitted, above.run, was, at, over=over)
+        if over:
+            self.copy(was, submitted, home)
+        else:
+            self.open(was, at, submitted, home)
+
+
+def _is_completed(was: Ancestor, at: int) -> bool:
+    ends = (e for e in was.history[:at] if isinstance(e, Status) and not e.agent_path)
+    return any(end.status == "completed" for end in ends)
+
+
+def _check(was: Ancestor, at: int) -> None:
+    try:
+        check(was.history, at)
+    except ConfigError as error:
+        raise ConfigError(f"run {was.subject.id}: {error}") from None
+
+
+def _counted(turn: Turn) -> Submitted:
+    """How the run is submitted, with how much it shares."""
+    submitted = turn.events[0]
+    assert isinstance(submitted, Submitted)  # noqa: S101 - for the type checker
+    assert submitted.fork is not None  # noqa: S101
+    link = msgspec.structs.replace(submitted.fork, shared=len(turn.events))
+    return msgspec.structs.replace(submitted, fork=link)
+
+
+def _child_of(parent: Submitted | None, run: str, was: Ancestor, at: int, *, over: bool) -> Submitted:
+    """How a run below the fork is submitted; one that goes on is asked with the fork's model if it is a node."""
+    before = was.submitted
+    assert before is not None  # noqa: S101 - for the type checker
+    assert before.parent is not None  # noqa: S101
+    assert parent is not None  # noqa: S101
+    link = link_to(parent, run, before.parent.tool_call_id, before.parent.ordinal)
+    fork = ForkLink(
+        run=was.subject.id,
+        root=was.subject.root,
+        revision=at,
+        digest=was.digests[at - 1],
+        shared=0,
+        tools=link.fork_tools or "ask",
+        model=None if over else link.fork_model,
+    )
+    submitted = msgspec.structs.replace(before, parent=link, fork=fork)
+    return submitted if fork.model is None else with_model(submitted, fork.model)

@@ -1,0 +1,239 @@
+"""Forks: a run of its own that shares another run's history up to a revision and goes on live from there.
+
+What is shared is copied into the fork's own family (`shared_family`), so that the fork is folded, checked and exported
+alone; `submitted.fork` says where it came from. The run that is left is read from a log or from an archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ...eventlog.commits import Chain
+from ...eventlog.errors import ConfigError, RunNotFound
+from ...eventlog.events import ForkLink, ForkTools, Submitted
+from ...eventlog.offload import restore
+from ...eventlog.ports import Artifacts, Log, Selector, Stored, Subject
+from ...eventlog.ports import Family as FamilyOf
+from ...projections.fold import apply
+from ...projections.messages import canonical_json, sha256_hex
+from ...projections.run_state import RunState
+from ..agents.kinds import runnable_of
+from ..core.lineage import given_model, with_model
+from ..core.submission import check_text
+from .family import Ancestor, Ancestors, Opening, share
+from .history import check, has_begun
+from .nodes import has_node
+
+POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")
+
+
+class StoredRuns(Protocol):
+    """Runs as they were stored, in log order, with the large values that came along, by their digests: an archive."""
+
+    @property
+    def stored(self) -> Sequence[Stored]:
+        """The commits."""
+        ...
+
+    @property
+    def artifacts(self) -> Mapping[str, bytes]:
+        """The large values."""
+        ...
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The run that is forked behind revision `at`, and all runs below it."""
+
+    family: dict[str, Ancestor]
+    at: int
+
+    @property
+    def run(self) -> Ancestor:
+        """The run itself."""
+        return next(iter(self.family.values()))
+
+    @property
+    def submitted(self) -> Submitted:
+        """How it was submitted."""
+        first = self.run.submitted
+        assert first is not None  # noqa: S101 - checked when it was read
+        return first
+
+    @property
+    def state(self) -> RunState:
+        """The state of the run as it is stored by now."""
+        state = RunState(run=self.run.subject.id, root=self.run.subject.root, path=self.run.path)
+        for event in self.run.history:
+            apply(state, event, 0.0)
+        return state
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller wants otherwise."""
+
+    model: str | None = None
+    input: str | None = None
+    tools: ForkTools = "ask"
+    executor: str = "local"
+
+
+async def read_origin(log: Log, subject: Subject, at: int) -> Origin:
+    """The run as it is stored by now. Raises `ConfigError` for a revision that cannot be forked, `LogCorrupted`."""
+    selector: Selector = FamilyOf(subject.shard, subject.root)
+    return await _origin(log.events.read(selector), log.artifacts, subject.id, at)
+
+
+async def read_archived(archive: StoredRuns, run: str, at: int, artifacts: Artifacts) -> Origin:
+    """The run as an archive holds it; `artifacts` may have large values that did not come along.
+
+    Raises `RunNotFound`, `ConfigError` for a revision that cannot be forked or a large value that is nowhere,
+    `LogCorrupted`.
+    """
+    roots = {stored.subject.root for stored in archive.stored if stored.subject.id == run}
+    if not roots:
+        raise RunNotFound(f"no run {run!r} in the file")
+
+    async def commits() -> AsyncIterator[Stored]:
+        for stored in archive.stored:
+            if stored.subject.root in roots:
+                yield stored
+
+    return await _origin(commits(), _Held(archive.artifacts, artifacts), run, at)
+
+
+class _Held:
+    """What came along with an archive, and behind it what a log has (`Artifacts`)."""
+
+    def __init__(self, held: Mapping[str, bytes], behind: Artifacts) -> None:
+        self._held, self._behind = held, behind
+
+    async def put(self, data: bytes) -> str:
+        return await self._behind.put(data)
+
+    async def get(self, digest: str) -> bytes:
+        if digest in self._held:
+            return self._held[digest]
+        try:
+            return await self._behind.get(digest)
+        except KeyError:
+            raise ConfigError(
+                f"the file refers to artifact {digest[:16]}…, which it does not hold; export it with --artifacts"
+            ) from None
+
+
+async def _origin(commits: AsyncIterator[Stored], artifacts: Artifacts, run: str, at: int) -> Origin:
+    if type(at) is not int:
+        raise ConfigError(f"a run is forked at a revision, a number from 1 on, not {at!r}")
+    ancestors, chain = Ancestors(run), Chain()
+    async for stored in commits:
+        if stored.subject.id in ancestors.others:
+            continue
+        recorded = chain.verify(stored)
+        if ancestors.has(recorded):
+            commit = recorded.commit
+            events = await restore(commit.events, artifacts, run=commit.run, rev=commit.rev)
+            ancestors.add(recorded, events)
+    if run not in ancestors.family:
+        raise RunNotFound(f"there is no run {run!r}")
+    check(ancestors.family[run].history, at)
+    return Origin(ancestors.family, at)
+
+
+def submission(origin: Origin, wish: Wish) -> Submitted:
+    """The event that opens the fork: the run's own, with what is wished otherwise. Raises `ConfigError`.
+
+    A fork stands outside of its run's session: it would tell the same turn twice there.
+    """
+    before = origin.submitted
+    _check_wish(origin, wish)
+    config = dict(before.config) if wish.model is None else with_model(before.kind, before.config, wish.model)
+    runnable_of(before.kind, config)
+    link = ForkLink(
+        run=origin.run.subject.id,
+        root=origin.run.subject.root,
+        revision=origin.at,
+        digest=origin.run.digests[origin.at - 1],
+        shared=0,
+        tools=wish.tools,
+        model=wish.model or given_model(before),
+    )
+    text = wish.input if wish.input is not None and not _begun(origin) else before.input
+    what = {
+        "config": config,
+        "input": [text, wish.input],
+        "messages": before.messages,
+        "metadata": before.metadata,
+        "fork": [link.run, link.revision, link.tools],
+    }
+    return msgspec.structs.replace(
+        before,
+        config=config,
+        config_digest=sha256_hex(canonical_json(config)),
+        input=text,
+        input_digest=sha256_hex(canonical_json(what)),
+        session=None,
+        lane=None,
+        executor=wish.executor,
+        idempotency_key=None,
+        parent=None,
+        fork=link,
+    )
+
+
+def _check_wish(origin: Origin, wish: Wish) -> None:
+    if wish.tools not in POLICIES:
+        raise ConfigError(f"the policy for tools is {', '.join(POLICIES)}, not {wish.tools!r}")
+    if wish.input is None:
+        return
+    check_text("the input of a fork", wish.input)
+    if wish.input == "":
+        raise ConfigError("the input of a fork is a text that is not empty")
+    kind = origin.submitted.kind
+    if kind != "agent" and _begun(origin):
+        history = origin.run.history
+        last = next(n for n in range(origin.at, 0, -1) if not has_node(history, n))
+        raise ConfigError(
+            f"a {kind} is told something before its first node only: fork it at revision {last} or before, "
+            "or fork the run of a node"
+        )
+
+
+def _begun(origin: Origin) -> bool:
+    """Whether somebody may have seen the run's input."""
+    begun = has_begun if origin.submitted.kind == "agent" else has_node
+    return begun(origin.run.history, origin.at)
+
+
+def replaces_input(origin: Origin, wish: Wish) -> bool:
+    """Whether what the fork is told stands in the place of the run's own input."""
+    return wish.input is not None and not _begun(origin)
+
+
+def opening(origin: Origin, wish: Wish, submitted: Submitted, run: str, now: float) -> Opening:
+    """The runs that the fork opens with, under the id that it gets. Raises `ConfigError`."""
+    message = None if replaces_input(origin, wish) else wish.input
+    return share(origin.family, origin.at, submitted, run, now, message)
+
+
+def same_fork(existing: Submitted | None, asked: Submitted) -> bool:
+    """Whether a run that exists was forked as this one is asked for."""
+    if existing is None or existing.fork is None:
+        return False
+    return (existing.config_digest, existing.input_digest) == (asked.config_digest, asked.input_digest)
+
+
+__all__ = [
+    "POLICIES",
+    "Origin",
+    "StoredRuns",
+    "Wish",
+    "opening",
+    "read_archived",
+    "read_origin",
+    "replaces_input",
+    "same_fork",
+    "submission",
+]

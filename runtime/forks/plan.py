@@ -1,0 +1,318 @@
+"""What a fork would do, told before it starts: what is shared, what happens first, and what becomes of tool calls."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from ...eventlog.events import (
+    Effect,
+    ForkTools,
+    ParentLink,
+    Prepared,
+    ResultRecorded,
+    Submitted,
+    TokenUsage,
+    ToolCall,
+)
+from ...projections.fold import apply
+from ...projections.run_state import CallState, RunState
+from ..core.commands import Claim, ToolsResolved
+from ..core.decide import advance, pending, take
+from ..core.effects import Evaluate, RunNode
+from ..core.lineage import link_to, node_place, recorded_for
+from ..core.rules import Rules, rules_of_run
+from ..core.tool_calls import approval_needed, callable_, denied, recorded_result, unfit
+from ..core.turn import Turn
+from .family import Ancestor, Opening, Shared
+from .fork import Origin, Wish, replaces_input
+
+Fate = Literal["kept", "recorded", "asked", "run", "answered"]
+"""What becomes of a call: its result is kept, a recorded one is given, people are asked, it runs, or the core knows."""
+First = Literal["prepare", "model", "calls", "nodes", "end"]
+
+
+class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that a run made, and what becomes of it in the fork, or of one like it.
+
+    `agent_path` is that of the run which makes it, in the fork.
+    """
+
+    agent_path: str
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    step: int
+    effect: Effect | None
+    becomes: Fate
+
+
+class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A run below the fork: shared as it ended (`kept`), going on in the fork, or beginning there at once.
+
+    `run` is the one that it was, up to `revision`; empty and 0 for one that begins. `status` is what it had come to.
+    """
+
+    agent_path: str
+    becomes: Literal["kept", "goes_on", "begins"]
+    run: str = ""
+    revision: int = 0
+    status: str = ""
+    steps: int = 0
+
+
+class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fork would do. `run` stands at `status` with `revisions` of them; the fork leaves it behind `revision`.
+
+    `shared` events are taken over, with `steps` completed steps and the tokens of `usage`, those of the runs below it
+    (`nodes`) among them. `input` is what the fork is told: in the place of the run's own input if nobody can have seen
+    that (`replaces_input`), else with its next step. `first` is what happens first: the preparation, a model call (of
+    step `step`), the `open` calls, the `nodes` of a swarm or loop, or the end of the run. `open` are the calls of the
+    rounds that are open there; `behind` those that were made later, in runs below, too, each with what becomes of the
+    same call in the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm or loop that keeps its
+    models.
+    """
+
+    run: str
+    kind: str
+    status: str
+    revisions: int
+    revision: int
+    agent: str
+    model: str
+    model_was: str
+    tools: ForkTools
+    input: str | None
+    replaces_input: bool
+    shared: int
+    steps: int
+    usage: TokenUsage
+    first: First
+    step: int
+    nodes: tuple[PlannedNode, ...]
+    open: tuple[PlannedCall, ...]
+    behind: tuple[PlannedCall, ...]
+
+
+def plan_of(origin: Origin, wish: Wish, opening: Opening) -> ForkPlan:
+    """What the fork that opens so would do."""
+    root = next(iter(opening.values()))
+    state = root.turn.state
+    first, step = _first(root.turn)
+    model = str(origin.submitted.config.get("model", ""))
+    return ForkPlan(
+        run=origin.run.subject.id,
+        kind=state.kind,
+        status=origin.state.status,
+        revisions=len(origin.run.history),
+        revision=origin.at,
+        agent=state.agent,
+        model=wish.model or model,
+        model_was=model,
+        tools=wish.tools,
+        input=wish.input,
+        replaces_input=replaces_input(origin, wish),
+        shared=sum(len(shared.turn.events) for shared in opening.values()),
+        steps=sum(shared.turn.state.steps_completed for shared in opening.values()),
+        usage=_usage(opening),
+        first=first,
+        step=step,
+        nodes=tuple(_nodes(opening)),
+        open=tuple(call for shared in _going_on(opening) for call in _planned_open(shared.turn)),
+        behind=tuple(_behind(origin, opening)),
+    )
+
+
+def _usage(opening: Opening) -> TokenUsage:
+    usage = TokenUsage()
+    for shared in opening.values():
+        usage = usage + shared.turn.state.usage
+    return usage
+
+
+def _going_on(opening: Opening) -> Iterator[Shared]:
+    return (shared for shared in opening.values() if not shared.over)
+
+
+def _first(turn: Turn) -> tuple[First, int]:
+    state = turn.state
+    if not state.prepared:
+        return "prepare", state.step
+    if state.kind != "agent":
+        return ("nodes" if _next_of(turn) else "end"), 0
+    if not state.step_open:
+        return "model", state.step + 1
+    if not state.model.replied:
+        return "model", state.step
+    if any(call.result is None for call in state.calls.values()):
+        return "calls", state.step
+    return ("model", state.step + 1) if state.calls or state.queue else ("end", state.step)
+
+
+def _next_of(turn: Turn) -> tuple[RunNode | Evaluate, ...]:
+    """The nodes and functions that a swarm or loop goes on with, once it is claimed."""
+    claimed = Turn(copy.deepcopy(turn.state), turn.rules, turn.now)
+    take(claimed, Claim("plan", 1.0))
+    take(claimed, ToolsResolved(tools=(), model=""))
+    advance(claimed)
+    return tuple(e for e in pending(claimed.state, claimed.now) if isinstance(e, RunNode | Evaluate))
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _nodes(opening: Opening) -> Iterator[PlannedNode]:
+    """The runs of the flow: nodes of what goes on, each before its own."""
+    for shared in _going_on(opening):
+        state = shared.turn.state
+        for node in state.nodes:
+            known = opening[node.child_run]
+            below = known.turn.state
+            yield PlannedNode(
+                agent_path=below.path,
+                becomes="kept" if known.over else "goes_on",
+                run=known.was.subject.id,
+                revision=known.at,
+                status=_status_of(known.was, known.at),
+                steps=below.steps_completed,
+            )
+        for effect in _next_of(shared.turn) if state.kind != "agent" else ():
+            if isinstance(effect, RunNode) and state.node(effect.name, effect.ordinal) is None:
+                yield PlannedNode(agent_path=f"{state.path}/{effect.name}", becomes="begins")
+
+
+def _status_of(was: Ancestor, at: int) -> str:
+    state = RunState()
+    for event in was.history[:at]:
+        apply(state, event, 0.0)
+    return state.status
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def _planned_open(turn: Turn) -> Iterator[PlannedCall]:
+    if turn.state.kind == "agent" and _first(turn)[0] == "calls":
+        for call in turn.state.calls.values():
+            yield _planned(turn.state, call, turn.state.step, _fate(turn, call))
+
+
+def _planned(state: RunState, call: CallState, step: int, becomes: Fate) -> PlannedCall:
+    spec = state.tools.get(call.name)
+    return PlannedCall(
+        agent_path=state.path,
+        tool_call_id=call.id,
+        tool_name=call.name,
+        arguments=call.arguments,
+        step=step,
+        effect=spec.effect if spec is not None else None,
+        becomes=becomes,
+    )
+
+
+def _fate(turn: Turn, call: CallState) -> Fate:
+    if call.result is not None:
+        return "kept"
+    if not callable_(turn, call):
+        return "answered"
+    if recorded_result(turn.state, call) is not None:
+        return "recorded"
+    return "asked" if call.approval_id is not None else "run"
+
+
+def _behind(origin: Origin, opening: Opening) -> Iterator[PlannedCall]:
+    """The calls that were made behind the place where the fork leaves, if it were to make the same."""
+    shared = {each.was.subject.id: each for each in opening.values()}
+    begun: dict[str, _Begun] = {}
+    for run, was in origin.family.items():
+        known = shared.get(run)
+        if known is not None:
+            submitted = known.turn.state.submitted or origin.submitted
+            begun[run] = _Begun(submitted, _recorded(known), known.turn.state.recorded_below)
+            yield from () if known.over else _behind_shared(known)
+            continue
+        above = was.submitted.parent if was.submitted is not None else None
+        parent = begun.get(above.run) if above is not None else None
+        if above is not None and parent is not None and above.tool_call_id not in parent.recorded:
+            begun[run] = _beginning(was, above, parent)
+            yield from _behind_new(was, _home_path(origin, was), begun[run])
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """A run of the fork, or one that would begin there: the calls with recorded results, and those of its nodes."""
+
+    submitted: Submitted
+    recorded: set[str]
+    below: list[ResultRecorded]
+
+
+def _beginning(was: Ancestor, above: ParentLink, parent: _Begun) -> _Begun:
+    """A run as it would begin below another one."""
+    assert was.submitted is not None  # noqa: S101 - for the type checker
+    link = link_to(parent.submitted, above.run, above.tool_call_id, above.ordinal)
+    submitted = msgspec.structs.replace(was.submitted, parent=link, fork=None)
+    place = node_place(was.path.rpartition("/")[2], above.ordinal)
+    kept = list(recorded_for(place, parent.below)) if above.tool_call_id is None else []
+    own = {result.source for result in kept if not result.below}
+    return _Begun(submitted, own, [result for result in kept if result.below])
+
+
+def _recorded(shared: Shared) -> set[str]:
+    """The calls of a run whose results the fork has, so that what they started is not run."""
+    return {recorded.source for each in shared.turn.state.recorded.values() for recorded in each}
+
+
+def _home_path(origin: Origin, was: Ancestor) -> str:
+    """The agent path of a run in the fork."""
+    return origin.run.path.rpartition("/")[2] + was.path.removeprefix(origin.run.path)
+
+
+def _behind_shared(shared: Shared) -> Iterator[PlannedCall]:
+    """Of a run that goes on in the fork."""
+    turn = shared.turn
+    tools = turn.state.tools or _tools_in(shared.was)
+    state = msgspec.structs.replace(turn.state, recorded={}, tools=tools)
+    known = _recorded(shared)
+    open_calls = turn.state.calls if turn.state.step_open else {}
+    for call, step in _calls_in(shared.was, shared.at):
+        if call.id not in open_calls:
+            fate: Fate = "recorded" if call.id in known else _fate_of_new(state, turn.rules, turn.now, call)
+            yield _planned(state, call, step, fate)
+
+
+def _behind_new(was: Ancestor, path: str, begun: _Begun) -> Iterator[PlannedCall]:
+    """Of a run that would begin in the fork."""
+    state = RunState(path=path, submitted=begun.submitted, tools=_tools_in(was))
+    rules = rules_of_run(begun.submitted)
+    for call, step in _calls_in(was, 0):
+        fate: Fate = "recorded" if call.id in begun.recorded else _fate_of_new(state, rules, 0.0, call)
+        yield _planned(state, call, step, fate)
+
+
+def _tools_in(was: Ancestor) -> dict[str, Any]:
+    prepared = [event for event in was.history if isinstance(event, Prepared) and not event.agent_path]
+    return {tool.name: tool for tool in prepared[-1].tools} if prepared else {}
+
+
+def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
+    for event in was.history[at:]:
+        if isinstance(event, ToolCall) and not event.agent_path:
+            call = CallState(
+                id=event.tool_call_id or "",
+                index=0,
+                name=event.tool_name,
+                arguments=event.arguments,
+                raw_arguments=event.raw_arguments,
+            )
+            yield call, event.step or 0
+
+
+def _fate_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> Fate:
+    """Of a call that has no recorded result."""
+    turn = Turn(state, rules, now)
+    if not callable_(turn, call) or denied(rules, call) is not None or unfit(state, rules, call) is not None:
+        return "answered"
+    return "run" if approval_needed(turn, call) is None else "asked"

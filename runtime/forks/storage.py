@@ -1,0 +1,146 @@
+"""Storing a fork: all its runs in one batch, with a timer that wakes a worker.
+
+So a fork is there whole or not at all, and is driven also if this process is gone before anybody drives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+
+from ...eventlog.commits import ORIGIN, Commit, Head, digest_of_bytes, encode
+from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, PayloadTooLarge
+from ...eventlog.events import ApprovalRequested, Status, StoredEvent, Text, ToolCall, ToolResult, Usage
+from ...eventlog.names import run_subject
+from ...eventlog.offload import outline_of, put_aside, spill
+from ...eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
+from ..core import offloading
+from ..journal.journal import DECISIONS_MAX, EVENTS_BYTES_MAX
+from ..journal.outages import STALE_READ_S
+from ..journal.timers import WATCH
+from .family import Opening, in_order
+
+COMMITS_MAX = 900
+"""How many commits a fork may begin with: the server stores no more in one batch."""
+_TOGETHER = (ApprovalRequested, Status, Text, ToolCall, Usage)
+"""Events that stand in one commit with the one before them."""
+
+
+async def store(
+    log: Log, subject: Subject, opening: Opening, lease_s: float, artifacts: Mapping[str, bytes] | None = None
+) -> bool:
+    """Store what a fork shares whole, and a wake-up for later; False: the run exists, and nothing was done.
+
+    `artifacts`: large values that may not be in the log yet. Raises `PayloadTooLarge`, `ConfigError` for a family that
+    is too large, `LogUnavailable`.
+    """
+    await _bring(log, opening, artifacts or {})
+    events = list(in_order(opening))
+    spilled = await spill([event for _, event in events], log.artifacts)
+    told = await _fitting([(run, event) for (run, _), event in zip(events, spilled, strict=True)], log)
+    writes = tuple(_commits(log, subject, opening, told))
+    if len(writes) > COMMITS_MAX:
+        raise ConfigError(
+            f"the fork would share {len(opening)} runs, more than one batch of the log holds; "
+            "fork an earlier revision, or the run of a node"
+        )
+    state = opening[subject.id].turn.state
+    wakeup = Wakeup(
+        shard=subject.shard,
+        agent=state.agent,
+        root=subject.root,
+        run=subject.id,
+        cause=len(opening[subject.id].turn.events),
+    )
+    watch = TimerWrite(Timer(id=WATCH, due_at=log.clock.now() + lease_s, wakeup=wakeup))
+    for _ in range(DECISIONS_MAX):
+        try:
+            await log.events.append(*writes, watch)
+        except (Conflict, AppendUnsure):
+            found = await _first_of(log, subject)
+            if found is not None:
+                return found == writes[0].data
+            await log.clock.sleep(STALE_READ_S)  # not there, or not to be seen yet
+        else:
+            return True
+    raise LogUnavailable(f"whether the fork {subject.id} is stored is unknown; try again")
+
+
+async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> None:
+    """Put what results of an archive refer to where the fork's log finds it."""
+    for shared in opening.values() if artifacts else ():
+        for event in shared.turn.events:
+            await offloading.store(event, log.artifacts)
+            if isinstance(event, ToolResult):
+                for reference in event.metadata.get("evidence", ()):
+                    if reference["id"] in artifacts:
+                        await log.artifacts.put(artifacts[reference["id"]])
+
+
+async def _fitting(told: Sequence[tuple[str, StoredEvent]], log: Log) -> list[tuple[str, StoredEvent]]:
+    """What has to stand in one commit, made to fit into one."""
+    return [
+        (run, event)
+        for run, group in groupby(told, key=lambda each: each[0])
+        for piece in _pieces([event for _, event in group])
+        for event in await put_aside(piece, EVENTS_BYTES_MAX, log.artifacts)
+    ]
+
+
+async def _first_of(log: Log, subject: Subject) -> bytes | None:
+    async for stored in log.events.read(subject):
+        return stored.data
+    return None
+
+
+def _commits(
+    log: Log, subject: Subject, opening: Opening, events: Sequence[tuple[str, StoredEvent]]
+) -> Iterator[CommitWrite]:
+    heads: dict[str, Head] = {}
+    for run, told in groupby(events, key=lambda each: each[0]):
+        for group in _groups([event for _, event in told]):
+            head = heads.get(run, ORIGIN)
+            commit = Commit(
+                run=run,
+                root=subject.root,
+                rev=head.rev + 1,
+                append=log.clock.new_id(),
+                prev=head.digest,
+                epoch=0,
+                at=log.clock.now(),
+                path=opening[run].turn.state.path,
+                events=tuple(group),
+            )
+            data = encode(commit)
+            yield CommitWrite(run_subject(subject.shard, subject.root, run), NEW, data)
+            heads[run] = Head(rev=head.rev + len(group), digest=digest_of_bytes(data))
+
+
+def _groups(events: Sequence[StoredEvent]) -> Iterator[Sequence[StoredEvent]]:
+    """Cut events into commits that fit; a model's reply stays in one. Raises `PayloadTooLarge`."""
+    group: list[StoredEvent] = []
+    size = 0
+    for piece in _pieces(events):
+        weight = sum(len(msgspec.json.encode(event)) + 1 for event in piece)
+        if weight > EVENTS_BYTES_MAX:
+            raise PayloadTooLarge(
+                f"a model's reply with its approvals ({piece[0].type!r}, ...)", weight, EVENTS_BYTES_MAX
+            )
+        if group and size + weight > EVENTS_BYTES_MAX:
+            yield group
+            group, size = [], 0
+        group.extend(piece)
+        size += weight
+    yield group
+
+
+def _pieces(events: Sequence[StoredEvent]) -> Iterator[list[StoredEvent]]:
+    piece: list[StoredEvent] = []
+    for event in events:
+        if piece and not isinstance(outline_of(event), _TOGETHER):
+            yield piece
+            piece = []
+        piece.append(event)
+    yield piece

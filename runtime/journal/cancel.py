@@ -1,0 +1,162 @@
+"""Ending a run together with all that it started (W22 to W24)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from ...eventlog.commits import Chain
+from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
+from ...eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
+from ..core.commands import Claim
+from ..core.decide import take
+from ..core.submission import check_text
+from ..core.turn import Turn
+from .journal import DECISIONS_MAX, Journal
+from .lanes import hand_lane_on
+from .open_family import BATCH_RUNS_MAX, in_batches, open_family, open_from
+from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
+from .timers import wakeup_for
+
+CLAIM_AFTER_CONFLICTS = 3
+CANCELLER_S = 3.0
+"""How long whoever finds a run that is being cancelled leaves its end to the one who cancels it."""
+
+
+async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -> str:
+    """Cancel a run and every open run below it; what the run's status was found to be.
+
+    One of cancelled, already_completed, already_error, already_cancelled. Needs no live worker. A family that fits into
+    a batch and stands still is cancelled by that one append. Any other is fenced first: one append to the run itself,
+    behind which nobody goes on with it; then the runs below are cancelled, children before their parents, and the run
+    last. Should the canceller die in between, whoever wakes the run next goes on with the cancel. Raises `RunNotFound`,
+    `ConfigError`, `LogUnavailable`.
+    """
+    check_text("the reason of a cancel", reason)
+    check_text("the name of who cancels", by)
+    append, at_once = log.clock.new_id(), True
+    for conflicts in range(DECISIONS_MAX):
+        if conflicts > 1:  # reads may be stale: give them the time to be fresh
+            await log.clock.sleep(STALE_READ_S)
+        named = await Journal(log, subject).relative(subject.id, at_once=True)
+        if not named.state.exists:
+            raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
+        if named.state.terminal is not None:
+            mine = conflicts and await _was_stored(log, subject, append, named.state.head.position)
+            return "cancelled" if mine else f"already_{named.state.terminal.status}"
+        at_once = at_once and len(named.state.open_children) < BATCH_RUNS_MAX.get()
+        if named.state.open_children and not at_once:
+            await _fence(named, reason, by, append)
+        journals = await open_family(named, named.relative)
+        members = open_from(journals, subject.id)
+        if not named.state.cancelling and len(members) > BATCH_RUNS_MAX.get():
+            at_once = False
+            continue
+        if conflicts >= CLAIM_AFTER_CONFLICTS:
+            await _claim_top_down(log, members)
+            if any(member.state.over for member in members):  # a claim has read what is newer
+                continue
+        if members and await _cancel_all(log, journals, members, reason, by, append):
+            return "cancelled"
+        at_once = False
+    raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")
+
+
+async def see_cancel_through(journal: Journal) -> None:
+    """Wait for the end of a run that is being cancelled; if its canceller takes too long, go on with the work."""
+    state, clock = journal.state, journal.log.clock
+    left_s = state.updated_at + CANCELLER_S - clock.now()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(min(max(left_s, 0.0), CANCELLER_S)):
+            await journal.follow_until(lambda state: state.over)
+    if not state.over:
+        reason, by = state.cancel_reason or "", state.cancel_by
+        await through_outages(clock, cancel_family, journal.log, journal.subject, reason, by)
+        await journal.follow_until(lambda state: state.over)
+
+
+async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
+    """Store that the run is to be cancelled, with the wake-up of whoever finishes that if the canceller dies."""
+    for _ in range(DECISIONS_MAX):
+        if journal.state.closed:
+            return
+        turn = Turn(journal.state, journal.rules, journal.log.clock.now())
+        turn.fence(reason, by)
+        wakeup = wakeup_for(journal, cause=journal.state.head.rev + len(turn.events))
+        if await journal.store(turn.events, epoch=0, extra=[WakeWrite(wakeup)], append=append):
+            return
+
+
+async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
+    """Fence the executors of a family that changes too fast, so that it stands still for the batch (W23).
+
+    Only runs with an owner: each has a wake-up or a watch, should the canceller die before its batch.
+    """
+    for journal in reversed([member for member in members if member.state.owner is not None]):
+        turn = Turn(journal.state, journal.rules, log.clock.now())
+        take(turn, Claim("canceller", 1.0))
+        await journal.store(turn.events, epoch=journal.state.epoch)
+
+
+async def _cancel_all(
+    log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, by: str, append: str
+) -> bool:
+    """Atomic batches, children first, each run under its own condition. False: a conflict; enumerate again.
+
+    More than one only behind a fence. All attempts of one cancel have one append id, so that one which was late is
+    found and reported (W2); behind a fence it is the fence's, and its canceller is the one who cancelled.
+    """
+    last = members[-1]
+    fenced = last.state.cancelling
+    if fenced:
+        reason, by = last.state.cancel_reason or "", last.state.cancel_by
+    own = None if fenced else append
+    *first, writes = in_batches([journal.cancel_write(reason, by, own) for journal in members])
+    submitted = last.state.submitted
+    if submitted is not None and submitted.lane is not None:
+        writes += await hand_lane_on(log, submitted.lane, last.subject.id)
+    if submitted is not None and submitted.parent is not None:
+        writes += parent_wakeup(journals[submitted.parent.run], last.subject.id)
+    try:
+        for batch in (*first, writes):
+            await log.events.append(*batch)
+    except Conflict:
+        return False
+    except AppendUnsure:
+        return not fenced and await _was_stored(log, last.subject, append)
+    return not fenced
+
+
+async def _was_stored(log: Log, subject: Subject, append: str, known: int = 0) -> bool:
+    """After a lost ack: look for the own append id in everything (W2), up to what is known at least."""
+    for _ in range(REFUSALS_MAX):
+        chain, position = Chain(), 0
+        async for stored in log.events.read(subject):
+            position = stored.position
+            if chain.verify(stored).commit.append == append:
+                return True
+        if position >= known:
+            break
+        await log.clock.sleep(STALE_READ_S)
+    return False
+
+
+def parent_wakeup(parent: Journal, child: str) -> list[Write]:
+    """The wake-up that a child's end owes its parent; its cause is the revision of `child_started`."""
+    state = parent.state
+    if state.over:
+        return []
+    return [
+        WakeWrite(
+            Wakeup(
+                shard=parent.subject.shard,
+                agent=state.served_as,
+                root=state.root,
+                run=state.run,
+                kind="child",
+                ref=child,
+                cause=state.head.rev,
+            )
+        )
+    ]

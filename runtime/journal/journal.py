@@ -1,0 +1,442 @@
+"""The one write path: load, decide, append at the expected position, and on a conflict decide again.
+
+A `Journal` is one process' view of one run. Everybody who writes to a run does it through one: executors, cancellers,
+approvers, injectors, submitters (W1 to W3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from ...eventlog.commits import Commit, Head, Recorded, digest_of_bytes, seal, verified, verify
+from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
+from ...eventlog.events import (
+    ChildFinished,
+    Claimed,
+    Custom,
+    LateOutcome,
+    McpProgress,
+    PlannerToolReturned,
+    StoredEvent,
+    Submitted,
+    ToolResult,
+    is_terminal,
+)
+from ...eventlog.names import run_subject
+from ...eventlog.offload import has_large, has_references, put_aside, restore, spill
+from ...eventlog.ports import COMMIT_BYTES_MAX, At, CommitWrite, Log, Selector, Stored, Subject, Write
+from ...projections.fold import fold_commit
+from ...projections.run_state import RunState
+from ...projections.snapshot import decode_state
+from ..core import offloading
+from ..core.rules import Rules, rules_of_run
+from ..core.turn import Turn
+from .lanes import hand_lane_on
+from .open_family import in_batches, open_below, open_family
+from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
+
+logger = logging.getLogger("foldlog.journal")
+
+T = TypeVar("T")
+DECISIONS_MAX = 64
+"""How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
+
+
+class Writing(NamedTuple):
+    """A commit about to be stored, and the digest of its bytes."""
+
+    write: CommitWrite
+    commit: Commit
+    digest: str
+
+
+class Journal:
+    """A run's state and its only way into the log. Not for use by two tasks at once.
+
+    `state` is folded in place by turns that are about to be stored; after a conflict it is rebuilt from the log.
+    """
+
+    def __init__(self, log: Log, subject: Subject, *, wait_for_log: bool = False) -> None:
+        self.log, self.subject = log, subject
+        self.state = RunState(run=subject.id, root=subject.root)
+        self.wait_for_log = wait_for_log
+        """Executors wait through an outage (it pauses runs and fails none); callers get `LogUnavailable`."""
+        self.snapshot_rev = 0
+        """The revision of the newest snapshot that is known here; 0 for none."""
+        self._rules = Rules()
+        self._rules_from: Submitted | None = None
+        self._refusals = 0
+        self._writer, self._appends = "", 0
+
+    @property
+    def rules(self) -> Rules:
+        """What the run's configuration means, read when somebody asks."""
+        submitted = self.state.submitted
+        if submitted is not None and submitted is not self._rules_from:
+            self._rules, self._rules_from = rules_of_run(submitted), submitted
+        return self._rules
+
+    async def load(self, *, short: bool = False) -> RunState:
+        """Fold the run: what is behind its snapshot, or all of it. Raises `LogCorrupted`.
+
+        `short`: the caller has a reason to think that there is no snapshot worth asking for.
+        """
+        known = self.state.head.position
+        asks = bool(self.snapshot_rev) or not (known or short)
+        state = await self._from_snapshot() if asks else None
+        if state is None or state.head.position < known:
+            await self._read_anew()
+        else:
+            self.state = state
+        return self.state
+
+    async def _from_snapshot(self) -> RunState | None:
+        """The snapshot with what the log has behind it; None for none, or one that the log does not bear out."""
+        try:
+            data = await self.log.snapshots.get(self.subject.id)
+        except LogUnavailable:
+            return None
+        state = decode_state(data, self.subject) if data is not None else None
+        if state is None:
+            return None
+        rev = state.head.rev
+        try:
+            if not await self._persist(lambda: self._fold_tail(state)):
+                return None
+            newest = await self._persist(lambda: self.log.events.head(self.subject))
+            if newest is not None and newest.position > state.head.position:  # stored meanwhile
+                await self._persist(lambda: self._fold_onto(state))
+            if newest is None or newest.position > state.head.position:
+                return None  # one that cannot be read, behind all that can, shows only to who counts from the first
+        except LogCorrupted:  # who reads everything finds out what is damaged
+            return None
+        self.snapshot_rev = rev
+        return state
+
+    async def _fold_tail(self, state: RunState) -> bool:
+        """Fold onto a state that did not come from the log; whether the log has the commit where it stands.
+
+        The commit at its head is read, too: a state that is ahead of the log, or of another log, is worth nothing.
+        """
+        stands: bool | None = None
+        async for stored in self.log.events.read(self.subject, state.head.position - 1):
+            if stands is None:
+                here = stored.position, digest_of_bytes(stored.data)
+                stands = here == (state.head.position, state.head.digest)
+            elif stands:
+                fold_commit(state, await self._restored(verify(stored, state.head)))
+        return bool(stands)
+
+    async def _read_anew(self, see: Callable[[Recorded], None] | None = None) -> None:
+        """Fold the run from its beginning, and show each commit to who wants to see it.
+
+        A read may come from a replica that lags: what was known once stays known (W10).
+        """
+        known = self.state.head.position
+        state = RunState(run=self.subject.id, root=self.subject.root)
+        for _ in range(REFUSALS_MAX):
+            await self._persist(functools.partial(self._fold_onto, state, see))
+            if state.head.position >= known:
+                self.state = state
+                return
+            await self.log.clock.sleep(STALE_READ_S)
+        raise LogCorrupted(
+            self.subject.id, state.head.rev + 1, "the log does not show any more what it has shown before"
+        )
+
+    async def catch_up(self) -> RunState:
+        """Fold what was stored behind the known head."""
+        await self._persist(lambda: self._fold_onto(self.state))
+        return self.state
+
+    async def _fold_onto(self, state: RunState, see: Callable[[Recorded], None] | None = None) -> None:
+        commits = self.log.events.read(self.subject, state.head.position)
+        async for recorded in verified(commits, state.head):
+            if has_references(recorded.commit.events):
+                recorded = await self._restored(recorded)  # noqa: PLW2901
+            if see is not None:
+                see(recorded)
+            fold_commit(state, recorded)
+
+    async def _restored(self, recorded: Recorded) -> Recorded:
+        return await restored(recorded, self.log)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Await the attempt; through an outage repeat it until the log is back, if this journal waits."""
+        return await (through_outages(self.log.clock, attempt) if self.wait_for_log else attempt())
+
+    async def follow_until(self, done: Callable[[RunState], bool]) -> RunState:
+        """Fold the run's log as it grows until `done` holds, asked once and after each commit. Sits through outages."""
+        if done(self.state):
+            return self.state
+        async with following(self.log, self.subject, self.state.head.position) as commits:
+            async for stored in commits:
+                recorded = verify(stored, self.state.head)
+                fold_commit(
+                    self.state,
+                    await through_outages(self.log.clock, self._restored, recorded),
+                )
+                if done(self.state):
+                    break
+        return self.state
+
+    async def wait_for_news(self) -> RunState:
+        """Wait until the run's log holds more than is known, and fold that."""
+        known = self.state.head.rev
+        return await self.follow_until(lambda state: state.head.rev > known)
+
+    async def store(
+        self,
+        events: Sequence[StoredEvent],
+        *,
+        epoch: int,
+        extra: Sequence[Write] = (),
+        append: str | None = None,
+    ) -> bool:
+        """Append events that are folded into `state` already; whether they are stored.
+
+        `append` is the append id, for a decision that must not be stored twice: who gives it again with the next
+        attempt finds an earlier one that was late (W2). Two of them are never stored both.
+
+        False: somebody else was first, and `state` is what the log says now: decide again (and look first whether
+        there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
+        """
+        at = self.log.clock.now()  # what is put aside takes its time, and was decided before
+        try:
+            spilled = await self.spilled(events)
+            writing = self.write(spilled, epoch=epoch, append=append, at=at)
+            fits = len(writing.write.data) <= COMMIT_BYTES_MAX
+            groups = [spilled] if fits else await self._groups(spilled)
+        except PayloadTooLarge:
+            await self.load()
+            raise
+        if len(groups) == 1:
+            if groups[0] is not spilled:
+                writing = self.write(groups[0], epoch=epoch, append=append, at=at)
+            return await self._store_one(writing, extra, append)
+        for number, group in enumerate(groups, 1):
+            writing = self.write(group, epoch=epoch, at=at)
+            if not await self._store_one(writing, extra if number == len(groups) else (), None):
+                return False
+        return True
+
+    async def _groups(self, events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
+        """Commits that fit; where no border is left to cut at, what is largest in them lies beside the log.
+
+        Raises `PayloadTooLarge`.
+        """
+        try:
+            return split(events)
+        except PayloadTooLarge:
+            return split(await self._put_aside(events))
+
+    async def write_in_one(self, events: Sequence[StoredEvent], *, epoch: int) -> Writing:
+        """As `write`, with what is too large for one commit put aside."""
+        writing = self.write(events, epoch=epoch)
+        if len(writing.write.data) <= COMMIT_BYTES_MAX:
+            return writing
+        return self.write(await self._put_aside(events), epoch=epoch, at=writing.commit.at)
+
+    async def _put_aside(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        return await self._persist(lambda: put_aside(events, EVENTS_BYTES_MAX, self.log.artifacts))
+
+    async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        """The events as they are stored, with their large values put aside."""
+        for event in events:
+            if offloading.is_offloaded(event):
+                await self._persist(functools.partial(offloading.store, event, self.log.artifacts))
+        if not has_large(events):
+            return events
+        return await self._persist(lambda: spill(events, self.log.artifacts))
+
+    def write(
+        self,
+        events: Sequence[StoredEvent],
+        *,
+        epoch: int,
+        append: str | None = None,
+        at: float | None = None,
+    ) -> Writing:
+        """The write that would store these events behind the known head, for a batch over several subjects.
+
+        `at` is when they were decided (Unix seconds); null is now.
+        """
+        state = self.state
+        commit = Commit(
+            run=self.subject.id,
+            root=self.subject.root,
+            rev=state.head.rev + 1,
+            append=append or self._fresh(),
+            prev=state.head.digest,
+            epoch=epoch,
+            at=self.log.clock.now() if at is None else at,
+            path=state.path,
+            events=tuple(events),
+        )
+        data, digest = seal(commit)
+        ends = bool(events) and is_terminal(events[-1])
+        return Writing(CommitWrite(self.subject, At(state.head.position), data, ends), commit, digest)
+
+    def cancel_write(self, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
+        """Return the write that cancels the run at its known head."""
+        turn = Turn(self.state, self.rules, self.log.clock.now())
+        turn.cancel(reason, by)
+        return self.write(turn.events, epoch=0, append=append).write
+
+    async def relative(self, run: str, *, at_once: bool = False) -> Journal:
+        """Return a loaded run of the same family, as soon as it can be read; with `at_once`, it may not exist.
+
+        Raises `LogUnavailable`.
+        """
+        journal = Journal(self.log, run_subject(self.subject.shard, self.subject.root, run))
+        for _ in range(REFUSALS_MAX):
+            if (await journal.load()).exists or at_once:
+                return journal
+            await self.log.clock.sleep(STALE_READ_S)
+        raise LogUnavailable(f"the family of {self.subject.root} cannot be read as a whole; try again")
+
+    def _fresh(self) -> str:
+        """The id of an append: one for the journal, which dice take their time for, and a number.
+
+        It is looked for among the commits of one run, so fifty random bits do.
+        """
+        self._writer = self._writer or self.log.clock.new_id()[-10:]
+        self._appends += 1
+        return f"{self._writer}-{self._appends}"
+
+    async def _store_one(self, writing: Writing, extra: Sequence[Write], append: str | None) -> bool:
+        write, commit, _digest = writing
+        below: list[Write] = []
+        lane: list[Write] = []
+        try:
+            if is_terminal(commit.events[-1]):
+                below, lane = await self._ended_below(), await self._lane_handed_on()
+            positions = await self.log.events.append(*below, write, *lane, *extra)
+        except Conflict:  # wherever in the batch: everything is read and decided again (W7)
+            await self._read_past(write.expected.position, alone=not (below or lane or extra))
+            return append is not None and await self._find(append)
+        except LogUnavailable as error:
+            if not isinstance(error, AppendUnsure) and not self.wait_for_log:
+                raise
+            return await self._find(commit.append)
+        self.stored(writing, positions[len(below)])
+        return True
+
+    async def _read_past(self, position: int, *, alone: bool) -> None:
+        """Read what came first. It must become visible: a log that refuses a position and shows none newer lost it.
+
+        `alone`: no other subject can have been what was refused.
+        """
+        if (await self.load()).head.position > position:
+            self._refusals = 0
+            return
+        self._refusals += 1
+        if alone and self._refusals > REFUSALS_MAX:
+            raise LogCorrupted(
+                self.subject.id,
+                self.state.head.rev + 1,
+                "the log refuses to append behind the last commit it can show, so a newer one is lost or unreadable",
+            )
+        if self._refusals > 1:
+            await self.log.clock.sleep(STALE_READ_S)
+
+    def stored(self, writing: Writing, position: int) -> None:
+        """The write was stored at `position`: the state, which has its events already, stands there now."""
+        commit = writing.commit
+        for index, event in enumerate(commit.events):
+            if isinstance(event, Claimed):
+                self.state.owner_revision = commit.rev + index
+        last = commit.rev + len(commit.events) - 1
+        self.state.head = Head(position, last, writing.digest)
+        self.state.updated_at = commit.at
+
+    async def _find(self, append: str) -> bool:
+        """W2 and W3: read everything, look for the own append id, fold first and answer then.
+
+        A snapshot does not say what was appended by whom.
+        """
+        appends: set[str] = set()
+        await self._read_anew(lambda recorded: appends.add(recorded.commit.append))
+        return append in appends
+
+    async def _ended_below(self) -> list[Write]:
+        """W24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
+        if not self.state.open_children:
+            return []
+        named = await self.relative(self.subject.id, at_once=True)
+        below = open_below(await open_family(named, self.relative), self.subject.id)
+        *first, last = in_batches([each.cancel_write("its parent ended") for each in below])
+        for batch in first:  # of more runs than one batch holds, all but the last are cancelled here
+            await self.log.events.append(*batch)
+        return last
+
+    async def _lane_handed_on(self) -> list[Write]:
+        """W6: a terminal hands the lane on in the same batch."""
+        submitted = self.state.submitted
+        if submitted is None or submitted.lane is None:
+            return []
+        return await hand_lane_on(self.log, submitted.lane, self.subject.id)
+
+
+@contextlib.asynccontextmanager
+async def following(
+    log: Log, selector: Selector, after: int, *, to_end: bool = False
+) -> AsyncIterator[AsyncIterator[Stored]]:
+    """`EventLog.follow`, closed for certain when the context is left."""
+    commits = log.events.follow(selector, after, to_end=to_end)
+    try:
+        yield commits
+    finally:
+        close = getattr(commits, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def restored(recorded: Recorded, log: Log) -> Recorded:
+    """The commit with its artifacts put back in place."""
+    commit = recorded.commit
+    events = await restore(commit.events, log.artifacts, run=commit.run, rev=commit.rev)
+    if events is recorded.commit.events:
+        return recorded
+    commit = msgspec.structs.replace(commit, events=tuple(events))
+    return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
+
+
+EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048
+"""What the events of a commit may take; the rest is for all that stands around them."""
+CUT_BEHIND = (ToolResult, PlannerToolReturned, McpProgress, Custom, ChildFinished, LateOutcome)
+"""Events behind which a turn may be cut: whoever goes on decides the rest anew."""
+
+
+def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
+    """Cut events into commits that fit, at borders that no rule needs atomic. Raises `PayloadTooLarge`."""
+    limit = EVENTS_BYTES_MAX
+    sizes = [len(msgspec.json.encode(event)) + 1 for event in events]
+    groups: list[Sequence[StoredEvent]] = []
+    begin, border, size, size_at_border = 0, 0, 0, 0
+    for index, event in enumerate(events):
+        size += sizes[index]
+        if size > limit:
+            if border == begin:
+                raise _too_large(events[begin:], sizes[begin:])
+            groups.append(events[begin:border])
+            begin, size, size_at_border = border, size - size_at_border, 0
+            if size > limit:
+                raise _too_large(events[begin:], sizes[begin:])
+        if isinstance(event, CUT_BEHIND):
+            border, size_at_border = index + 1, size
+    return [*groups, events[begin:]]
+
+
+def _too_large(events: Sequence[StoredEvent], sizes: Sequence[int]) -> PayloadTooLarge:
+    largest = max(range(len(events)), key=sizes.__getitem__)
+    alone = sizes[largest] > EVENTS_BYTES_MAX
+    kind = events[largest].type
+    what = f"an event of type {kind!r}" if alone else f"what belongs together with {kind!r}"
+    return PayloadTooLarge(what, sizes[largest] if alone else sum(sizes), EVENTS_BYTES_MAX)

@@ -1,0 +1,23 @@
+"""The turn that opens a run: what it is submitted with, and its first status."""
+
+from __future__ import annotations
+
+from ...eventlog.events import Status, Submitted
+from ..core.rules import rules_of_run
+from ..core.turn import Turn
+from .journal import Journal
+
+
+def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
+    """The turn that opens a run in an empty journal: submitted, then `status(starting)`."""
+    now = journal.log.clock.now()
+    state = journal.state
+    state.run, state.root, state.path, state.submitted_at = (
+        journal.subject.id,
+        journal.subject.root,
+        path,
+        now,
+    )
+    turn = Turn(state, rules_of_run(submitted), now)
+    turn.add(submitted, Status(status="starting"))
+    return turn

@@ -1,0 +1,73 @@
+"""Snapshots of a run, stored beside its driving: never in its way, and no run depends on one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from ...eventlog.errors import ConfigError, FoldlogError
+from ...projections.snapshot import encode_state
+from .journal import Journal
+
+logger = logging.getLogger("foldlog.snapshots")
+
+SNAPSHOT_EVENTS = 500
+"""How many events lie between two snapshots of a run: a load reads at most some more than these."""
+GRACE_S = 1.0
+"""How long a driver that leaves a run waits for its snapshot."""
+
+
+def snapshot_setting() -> int:
+    """`FOLDLOG_SNAPSHOT_EVENTS`, or its default. Raises `ConfigError`."""
+    given = os.environ.get("FOLDLOG_SNAPSHOT_EVENTS") or str(SNAPSHOT_EVENTS)
+    if not given.isdecimal():
+        raise ConfigError(
+            f"FOLDLOG_SNAPSHOT_EVENTS is {given!r}; it can be a number of events, or 0 for no snapshots"
+        )
+    return int(given)
+
+
+class SnapshotTaker:
+    """Stores a snapshot whenever the run of a journal has `events` more than at the last; 0 for none."""
+
+    def __init__(self, journal: Journal, events: int) -> None:
+        self._journal, self._events = journal, events
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Begin to store one if it is time."""
+        rev = self._journal.state.head.rev
+        if not self._events or rev - self._journal.snapshot_rev < self._events:
+            return
+        if self._task is None or self._task.done():
+            self._journal.snapshot_rev = rev  # whatever becomes of it: the next is due so many events later
+            self._task = asyncio.create_task(self._take())
+
+    async def end(self, grace_s: float) -> None:
+        """Stop, after waiting so long for one that is under way, and for the one that became due meanwhile."""
+        if await self._finished(grace_s) and grace_s > 0:
+            self.look()
+            await self._finished(grace_s)
+
+    async def _finished(self, grace_s: float) -> bool:
+        """Let the one under way have so long; false if there is none."""
+        if self._task is None or self._task.done():
+            return False
+        await asyncio.wait({self._task}, timeout=grace_s)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        return True
+
+    async def _take(self) -> None:
+        """Store what the log says, not what the driver holds: that may be ahead of it, by events about to be stored."""
+        log, subject = self._journal.log, self._journal.subject
+        fresh = Journal(log, subject)
+        try:
+            state = await fresh.load()
+            if state.head.rev > fresh.snapshot_rev:
+                await log.snapshots.put(subject.id, encode_state(state))
+        except FoldlogError as error:
+            logger.info("run %s: no snapshot: %s", subject.id, error)
+        except Exception:
+            logger.warning("run %s: a bug, no snapshot", subject.id, exc_info=True)

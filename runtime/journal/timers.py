@@ -1,0 +1,71 @@
+"""What a parked or ended run owes before its wake-up may be acknowledged (W8, W12). Idempotent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from ...eventlog.ports import Log, Timer, Wakeup
+from ..core.approvals import APPROVAL_TIMER
+from ..core.commands import TimerDue
+from .journal import Journal
+from .outages import through_outages
+
+WATCH = "watch"
+
+
+def wakeup_for(journal: Journal, **changes: object) -> Wakeup:
+    """A wake-up of this run whose cause is what this journal has seen."""
+    state = journal.state
+    fields = {
+        "shard": journal.subject.shard,
+        "agent": state.served_as,
+        "root": state.root,
+        "run": state.run,
+        "cause": state.head.rev,
+    }
+    return Wakeup(**{**fields, **changes})  # type: ignore[arg-type] # the fields of Wakeup
+
+
+def owed_timers(journal: Journal) -> list[Timer]:
+    """The timers that a run waits for: its retry, and the expiry of its approvals."""
+    state = journal.state
+    timers: list[Timer] = []
+    if state.over:
+        return timers
+    parked = state.parked
+    if parked is not None and parked.reason == "timer" and parked.due_at is not None:
+        timers.append(_timer(journal, parked.timer_id, parked.due_at))
+    for approval in state.pending_approvals:
+        request = approval.request
+        if request.expires_at is not None:
+            timers.append(_timer(journal, APPROVAL_TIMER + request.approval_id, request.expires_at))
+    return timers
+
+
+def _timer(journal: Journal, timer_id: str, due_at: float) -> Timer:
+    return Timer(id=timer_id, due_at=due_at, wakeup=wakeup_for(journal, kind="timer", ref=timer_id))
+
+
+def watch_timer(journal: Journal, due_at: float) -> Timer:
+    """The cover of a run that a local executor drives: a plain wake-up, unless renewed in time (W18)."""
+    return Timer(id=WATCH, due_at=due_at, wakeup=wakeup_for(journal))
+
+
+async def news_or_timer(journal: Journal) -> TimerDue | None:
+    """Wait for news of a run that waits, or until a timer of it is due on this process' clock (W18)."""
+    clock = journal.log.clock
+    timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
+    wait_s = max(0.0, timers[0].due_at - clock.now()) if timers else None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await journal.wait_for_news()
+    waits = owed_timers(journal) if not journal.state.runnable else []
+    due = [timer for timer in waits if timer.due_at <= clock.now()]
+    return TimerDue(due[0].id) if due else None
+
+
+async def pay_owed(log: Log, journal: Journal) -> None:
+    """Set every timer that the run waits for; through an outage, until the log is back."""
+    for timer in owed_timers(journal):
+        await through_outages(log.clock, log.timers.set, timer)

@@ -1,0 +1,1 @@
+"""What runs share: slots, circuit breakers, sessions, memory over the log."""

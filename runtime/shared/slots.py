@@ -1,0 +1,380 @@
+"""Slots: of the runs of an agent only so many are driven at once, by whatever processes; the others stand in line.
+
+Who drives a run whose agent has a limit holds a slot for it: one is taken before a claim, and given up when nobody
+drives the run any more (over, parked, released). A slot belongs to the run and not to the worker: whoever takes a run
+over whose owner has died goes on with its slot. So a run that has an owner in the log always holds one.
+
+All appends have the condition on the slots' position, and a decision that could rest on an old read is confirmed by
+one. Who stands in line needs no wake-up of its own: who gives a slot up wakes the next, while it holds a wake-up that
+comes back should it die before (W8). A run in line is looked after all the same, now and then: slots
+whose holders are dead are taken from them, and they are fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, Protocol
+
+from ...eventlog.commits import Head
+from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable
+from ...eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
+from ...eventlog.names import run_subject, slots_subject
+from ...eventlog.ports import Log, Timer, Wakeup
+from ...projections.pending import PendingSlot
+from ...projections.run_state import RunState
+from ...projections.slots import Who, next_in_line, stands_in_line, with_taken, with_waiting, without
+from ..core.commands import Claim, PreparationFailed, Release
+from ..core.decide import take
+from ..core.turn import Turn
+from ..journal.family import family_of
+from ..journal.journal import Journal, following
+from ..journal.outages import REFUSALS_MAX, STALE_READ_S
+from ..journal.register import read_register, register_write
+from ..journal.timers import wakeup_for
+from .deadlocks import Search, call_slots_name, calls_that_need, slots_name
+
+CONFLICTS_MAX = 64
+"""How often a change is decided anew: as many other processes were faster."""
+FRESH_CONFLICTS = 3
+LOOK_AFTER_LEASES = 3
+"""A run that stands in line is looked after once in so many leases."""
+CYCLE_LEASES = 2
+"""After so many leases without a change it is looked whether those who wait do so for each other."""
+SLOT_TIMER = "slot"
+
+
+class SlotUser(Protocol):
+    """A process that asks for slots. `Host` is one."""
+
+    @property
+    def log(self) -> Log:
+        """Where slots are recorded."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def lease_s(self) -> float:
+        """How long its leases hold."""
+        ...
+
+    @property
+    def slot_locks(self) -> dict[str, asyncio.Lock]:
+        """One for each agent with slots: in one process they are asked for one after the other."""
+        ...
+
+
+class WaitsForItself(Exception):
+    """A call gives way: what holds the slot that it needs waits for slots that are held until the call is over."""
+
+
+Taking = Literal["taken", "waits", "full", "stale"]
+"""What became of a wish for a slot; `full`: even the line is as long as it may be."""
+
+
+def slots_of(host: SlotUser, journal: Journal) -> Slots | None:
+    """The slots that a run needs one of; null where nothing is limited.
+
+    A run below another of its agent goes with that one's slot: it could wait for itself else.
+    """
+    above = journal.state.path.split("/")[:-1]
+    limit = journal.rules.runs_max
+    if limit is None or journal.state.agent in above:
+        return None
+    return Slots(host, journal, slots_name(journal.state.agent), limit)
+
+
+async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
+    """The slot that a run stands in line for; null if it does not. Raises `LogUnavailable`."""
+    if state.over or state.owner is not None:
+        return None
+    _head, now = await _read(log, slots_name(state.agent))
+    places = {each.run: (place, each) for place, each in enumerate(now.waiting, 1)}
+    if state.run not in places:
+        return None
+    place, waiter = places[state.run]
+    holders = tuple(each.run for each in now.holders)
+    return PendingSlot(agent=state.agent, place=place, runs_max=waiter.runs_max, holders=holders)
+
+
+async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
+    """The open calls of a run that wait for the slot of their tool, with its name. Raises `LogUnavailable`."""
+    found: dict[str, str] = {}
+    for call, slot in calls_that_need(state):
+        _head, now = await _read(log, call_slots_name(slot))
+        if any((each.run, each.call) == (state.run, call) for each in now.waiting):
+            found[call] = slot
+    return found
+
+
+async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
+    head, events = await read_register(log, slots_subject(name, log.events.shards))
+    if not events:
+        return head, SlotsUpdated(name=name)
+    (event,) = [event for event in events if isinstance(event, SlotsUpdated)]
+    return head, event
+
+
+async def give_up(host: SlotUser, journal: Journal, *, below: bool = False) -> None:
+    """The run, which nobody drives now, needs no slot; nor, with `below`, do those of its family that are over."""
+    if (slots := slots_of(host, journal)) is not None:
+        await slots.give_up()
+    if below:
+        for each in (await family_of(journal)).values():
+            if each.state.over and each.subject != journal.subject:
+                await give_up(host, each)
+
+
+class Slots:
+    """A run's dealings with the slots of its agent; or those of one of its calls. Raises `LogUnavailable`."""
+
+    def __init__(
+        self,
+        host: SlotUser,
+        journal: Journal,
+        name: str,
+        runs_max: int,
+        *,
+        call: str = "",
+        claimed_at: int = 0,
+    ) -> None:
+        """`call`: it is for this call, of a run that was claimed at revision `claimed_at`."""
+        self._host, self._log, self._journal, self._runs_max = host, host.log, journal, runs_max
+        self._name, self._call, self._claimed_at = name, call, claimed_at
+        self._subject = slots_subject(self._name, host.log.events.shards)
+        self._lock = host.slot_locks.setdefault(self._name, asyncio.Lock())
+        self._position = 0
+        """Where the slots stood when something was decided last."""
+        self._told = 0
+        """Where they stand at least, as the log has said."""
+
+    async def take(self, *, seen: int = 0, out_of_turn: bool = False) -> Taking:
+        """Get a slot, or a place in line. `seen`: what must have been read to judge. A run that asks has no owner."""
+        who = self._who()
+        async with self._lock:
+            for conflicts in range(CONFLICTS_MAX):
+                head, now = await self._read(conflicts)
+                self._position = head.position
+                if head.rev < seen:
+                    return "stale"
+                after = with_taken(now, who, out_of_turn=out_of_turn)
+                if after is not None:
+                    if await self._store(head, after):
+                        return "taken"
+                    continue
+                if stands_in_line(now, who):
+                    return "waits"
+                after = with_waiting(now, who)
+                if after is None:
+                    return "full"
+                if await self._store(head, after):
+                    return "waits"
+        raise self._too_fast()
+
+    async def give_up(self) -> None:
+        """The run, which has no owner, neither holds a slot nor waits for one; who can go on instead is woken."""
+        await self._without(self._who(), self._journal.state.head.rev)
+
+    async def give_back(self) -> None:
+        """The call is over; who has claimed its run since keeps what he has."""
+        await self._without(self._who(), self._claimed_at + 1)
+
+    async def until_taken(self) -> bool:
+        """Wait in line within this process until there is a slot; false if the run is closed, or somebody drives it.
+
+        A slot that stays free for a lease's time is not waited for by those before. Raises `WaitsForItself` for a call
+        that gives way.
+        """
+        out_of_turn, quiet = False, 0
+        while not self._journal.state.closed and (self._call or self._journal.state.owner is None):
+            if await self.take(out_of_turn=out_of_turn) == "taken":
+                return True
+            out_of_turn = not await self._change()
+            quiet = quiet + 1 if out_of_turn else 0
+            if out_of_turn:
+                await self.look_after()
+            if quiet >= CYCLE_LEASES:
+                await self._give_way()
+        return False
+
+    async def _give_way(self) -> None:
+        """Let go if what waits here waits, in the end, for itself, and was submitted last of all that do.
+
+        It is looked for twice: what did not move in between was there at one time.
+        """
+        first, again = Search(self._log, self._where), Search(self._log, self._where)
+        stuck = await first.look(self._name)
+        if not stuck or (max(stuck).run, max(stuck).call) != (self._journal.subject.id, self._call):
+            return
+        if await again.look(self._name) != stuck or again.positions != first.positions:
+            return
+        names = ", ".join(sorted({_told(each.slots) for each in stuck}))
+        why = f"who holds {_told(self._name)} waits, as this does, for slots of each other ({names})"
+        message = f"{why}: raise concurrency.runs_max, share fewer slots, or break the circle"
+        if self._call:
+            raise WaitsForItself(message)
+        await self._fail(message)
+
+    async def _where(self, name: str) -> tuple[int, SlotsUpdated]:
+        head, now = await _read(self._log, name)
+        return head.position, now
+
+    async def _fail(self, message: str) -> None:
+        state = self._journal.state
+        turn = Turn(state, self._journal.rules, self._log.clock.now())
+        take(turn, Claim(self._host.worker, self._host.lease_s))
+        take(turn, PreparationFailed(error_type="slot_cycle", message=message))
+        await self._journal.store(turn.events, epoch=state.epoch)
+
+    async def look_later(self) -> None:
+        """Have somebody look after the run that stands in line."""
+        due_at = self._log.clock.now() + LOOK_AFTER_LEASES * self._host.lease_s
+        wakeup = wakeup_for(self._journal, kind="timer", ref=SLOT_TIMER)
+        await self._log.timers.set(Timer(id=SLOT_TIMER, due_at=due_at, wakeup=wakeup))
+
+    async def look_after(self) -> None:
+        """Take their slots from holders that nobody drives, and their places from those that wait for nothing."""
+        _head, now = await self._read()
+        there: list[SlotHolder | SlotWaiter] = [*now.holders, *now.waiting]
+        for each in there:
+            if (each.run, each.call) != (self._journal.subject.id, self._call):
+                await self._look_after(each)
+
+    async def _look_after(self, each: SlotHolder | SlotWaiter) -> None:
+        journal = Journal(self._log, run_subject(each.shard, each.root or each.run, each.run))
+        try:
+            state = await journal.load()
+        except LogCorrupted:  # nobody can drive it
+            await self._without(each, each.revision + 1)
+            return
+        if not state.exists:
+            return
+        if each.call:
+            gone = await self._is_gone(each, journal)
+            if gone:
+                await self._without(each, each.revision + 1)
+            return
+        waits = isinstance(each, SlotWaiter) and not state.over
+        if waits or await self._is_driven(journal):
+            return
+        stays = not state.over and (state.owner is not None or state.head.rev <= each.revision)
+        if not stays or await self._fence(journal):
+            await self._without(each, journal.state.head.rev)
+
+    async def _is_gone(self, each: SlotHolder | SlotWaiter, journal: Journal) -> bool:
+        """Whether the call is over, or nobody runs it: then who may believe that he does is fenced."""
+        state = journal.state
+        call = state.calls.get(each.call) or state.planning.calls.get(each.call)
+        if state.owner is None or call is None or call.result is not None:
+            return True
+        if await self._is_driven(journal):
+            return False
+        return isinstance(each, SlotWaiter) or await self._fence(journal)
+
+    async def _is_driven(self, journal: Journal) -> bool:
+        """Whether somebody vouches for it: who drives the root drives all below it (W19)."""
+        subject, root = journal.subject, journal.state
+        if root.owner is None:
+            return False
+        if subject.id != subject.root:
+            root = await Journal(self._log, run_subject(subject.shard, subject.root, subject.root)).load()
+        return root.owner is not None and await self._log.leases.live(root.run, root.owner, root.epoch)
+
+    async def _fence(self, journal: Journal) -> bool:
+        """End the epoch of a run whose owner is dead, or may come back: it needs a slot anew. False: a conflict."""
+        turn = Turn(journal.state, journal.rules, self._log.clock.now())
+        take(turn, Claim(self._host.worker, self._host.lease_s))
+        take(turn, Release("its slot was given to another run"))
+        if not await journal.store(turn.events, epoch=journal.state.epoch):
+            return False
+        if journal.subject.id == journal.subject.root:  # below another, who drives that one drives it
+            await self._log.wakeups.send(wakeup_for(journal))
+        return True
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    def _who(self) -> SlotWaiter:
+        state, subject = self._journal.state, self._journal.subject
+        return SlotWaiter(
+            run=subject.id,
+            shard=subject.shard,
+            root="" if subject.root == subject.id else subject.root,
+            call=self._call,
+            revision=self._claimed_at if self._call else state.head.rev,
+            agent=state.served_as,
+            runs_max=self._runs_max,
+            submitted_at=state.submitted_at,
+        )
+
+    async def _without(self, who: Who, revision: int) -> None:
+        async with self._lock:
+            for conflicts in range(CONFLICTS_MAX):
+                head, now = await self._read(conflicts)
+                after = without(now, who, revision)
+                if await self._store(head, after):  # also if nothing is changed: the read may have been old
+                    break
+            else:
+                raise self._too_fast()
+        for waiter in next_in_line(after):
+            if not (waiter.root or waiter.call):  # those wait in the process that drives the family
+                await self._log.wakeups.send(_wakeup(waiter, head.rev + 1))
+
+    async def _change(self) -> bool:
+        """Wait until the slots or the run change; whether they did within a lease's time."""
+        async with following(self._log, self._subject, self._position) as commits:
+            news: list[asyncio.Future[Any]] = [asyncio.ensure_future(anext(commits))]
+            if not self._call:  # who drives the run hears of it
+                news.append(asyncio.create_task(self._journal.wait_for_news()))
+            try:
+                done, _ = await asyncio.wait(
+                    news, timeout=self._host.lease_s, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                for each in news:
+                    each.cancel()
+                await asyncio.gather(*news, return_exceptions=True)
+        if news[0] in done:
+            self._told = news[0].result().position
+        return bool(done)
+
+    async def _read(self, conflicts: int = 0) -> tuple[Head, SlotsUpdated]:
+        """What the slots hold; not from before what the log has said already."""
+        if conflicts > FRESH_CONFLICTS:  # a read may be stale: give it the time to be fresh
+            await self._log.clock.sleep(STALE_READ_S)
+        for _ in range(REFUSALS_MAX):
+            head, now = await _read(self._log, self._name)
+            if head.position >= self._told:
+                return head, now
+            await self._log.clock.sleep(STALE_READ_S)
+        raise LogUnavailable(f"the slots {self._name!r} cannot be seen as far as they are known; try again")
+
+    async def _store(self, head: Head, event: SlotsUpdated) -> bool:
+        try:
+            await self._log.events.append(register_write(self._log, self._subject, head, event))
+        except (Conflict, AppendUnsure):  # stored or not: what is there now is decided on anew
+            return False
+        return True
+
+    def _too_fast(self) -> LogUnavailable:
+        return LogUnavailable(f"the slots {self._name!r} change faster than they can be read; try again")
+
+
+def _told(slots: str) -> str:
+    """Slots in words, by their name."""
+    kind, _, name = slots.partition(":")
+    return f"{'agent' if kind == 'agent' else 'slot'} {name!r}"
+
+
+def _wakeup(waiter: SlotWaiter, revision: int) -> Wakeup:
+    """It is the run's turn, as who reads the slots up to this revision can see."""
+    return Wakeup(
+        shard=waiter.shard,
+        agent=waiter.agent,
+        root=waiter.root or waiter.run,
+        run=waiter.run,
+        cause=waiter.revision,
+        slots_cause=revision,
+    )

@@ -1,0 +1,1 @@
+"""Tools as users write them: functions, their context, and postconditions."""

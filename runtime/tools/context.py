@@ -1,0 +1,317 @@
+"""What a running tool may do besides returning: the `ToolContext` that is handed to a tool which declares one."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step
+from ...eventlog.offload import inline_bytes
+from ...eventlog.ports import COMMIT_BYTES_MAX
+from ...projections.call_texts import memo_mark, question_mark
+from ..ports.evidence import Evidence, sound_evidence
+from ..ports.json_schema import check_output_schema
+from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
+from ..ports.runnable import is_runnable
+from ..ports.tools import Answer, Asked, ToolFailed
+
+if TYPE_CHECKING:
+    from ...eventlog.ports import Artifacts
+    from ..ports.runnable import Runnable
+
+ENVELOPE_BYTES = 16 * 1024
+"""What is left for all that stands around an event."""
+
+__all__ = ["ArtifactRef", "Custom", "ToolContext"]
+
+
+class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes in the log's artifact store. `id` is the SHA-256 of the content in hex."""
+
+    id: str
+    media_type: str
+    size_bytes: int
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a call before it runs."""
+
+    run_id: str
+    agent_path: str
+    tool_call_id: str
+    tool_name: str
+    idempotency_key: str
+    memos: Mapping[str, Any] = {}
+    memo_evidence: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    answers: Mapping[str, Answer] = {}
+    marks: Mapping[str, tuple[int, int]] = {}
+    """How far the call was when a part was done, or a question asked (`CallState.marks`)."""
+    may_ask: bool = True
+    emit_progress: bool = True
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a call asks: under which name, in which words, with which form."""
+
+    name: str
+    message: str
+    form: dict[str, Any] | None
+
+
+class ToolContext:
+    """One attempt at one tool call. Methods that emit never block and may be called from any thread of the process.
+
+    Events emitted after the call has returned are dropped and counted in `dropped`, and so are drafts.
+    """
+
+    def __init__(
+        self,
+        call: CallFacts,
+        *,
+        emit: Callable[[Event], None],
+        run_child: Callable[[Runnable, str], Awaitable[str]],
+        remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
+        artifacts: Artifacts,
+        skip: Callable[[int, int], None],
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        self.run_id, self.agent_path = call.run_id, call.agent_path
+        self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
+        self.idempotency_key = call.idempotency_key
+        self.dropped = 0
+        self.differed = 0
+        """How many events of an attempt that is made again were not what is stored of the first, which stands."""
+        self.emitted = 0
+        """How many events this attempt has emitted, those that are dropped aside."""
+        self._emit, self._run_child, self._emit_progress = emit, run_child, call.emit_progress
+        self._open, self._cancelled = True, False
+        self._stored_memos, self._remember = call.memos, remember
+        self._marks, self._skip, self._memo_evidence = dict(call.marks), skip, call.memo_evidence
+        self._memos: dict[str, asyncio.Task[Any]] = {}
+        self._artifacts, self._hide = artifacts, hide
+        self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
+        self.question: Question | None = None
+        """What the attempt asked, and ended with. For executors."""
+        self.evidence: list[ArtifactRef] = []
+        """The artifacts that this attempt stored, or that a part stored which was done before, in their order."""
+        self.begun = False
+        """Whether the tool itself has been called. For executors."""
+        self.observed: Evidence | None = None
+        """What it says that it saw of the world. For executors."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call was cancelled; for sync tools, which cannot be interrupted, to look at."""
+        return self._cancelled
+
+    def emit(self, event: Event) -> None:
+        """Add an observable event (or `Custom(name=..., data=...)`) to the run's stream.
+
+        An event that carries an `agent` of its own keeps it; its path is extended by this run's. So what another
+        runtime's stream yields can be passed on as it comes: its drafts, which are never stored, are left out and
+        counted in `dropped`. Raises `ToolFailed` for an event that is not observable, or that the log cannot hold.
+        """
+        if isinstance(event, DRAFTS):
+            self.dropped += 1
+            return
+        if not isinstance(event, OBSERVABLE):
+            told = getattr(event, "type", type(event).__name__)
+            raise _misused(f"a tool cannot emit an event of type {told!r}: it is not observable")
+        if self._emit_progress or event.agent or event.agent_path or not isinstance(event, McpProgress):
+            self._send(_forwarded(event, self.agent_path))
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the call is; the numbers are passed on as given."""
+        if self._emit_progress:
+            self._send(McpProgress(tool_name=self.tool_name, progress=done, total=total, message=message))
+
+    def run(self, runnable: Runnable, input: str) -> Awaitable[str]:  # noqa: A002 - the word of the field
+        """Run an agent, a swarm or a loop as a child and return its output.
+
+        The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
+        started, never starts a second. Several may run at once; they start as `run` is called. Awaiting it raises
+        `ChildFailed` when the child fails or is cancelled.
+        """
+        if not is_runnable(runnable):
+            raise _misused(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
+        text = _text("the input of a child run", input)
+        self._check_open("run a child")
+        try:
+            asyncio.get_running_loop()
+        except (
+            RuntimeError
+        ):  # a synchronous tool, in a thread of its own: it may return what is to be awaited
+            return self._run_later(runnable, text)
+        return self._run_child(runnable, text)
+
+    async def _run_later(self, runnable: Runnable, text: str) -> str:
+        self._check_open("run a child")
+        return await self._run_child(runnable, text)
+
+    async def memo(self, name: str, make: Callable[[], Any]) -> Any:
+        """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.
+
+        `make` may be async; what it raises is not stored, and who asks again has it made again. The value comes back as
+        JSON builtins. Raises `ToolFailed` for one that JSON cannot hold.
+        """
+        name = self._hide(_text("the name of a memo", name))
+        if name in self._stored_memos:
+            self._skip(*self._marks.get(memo_mark(name), (0, 0)))
+            self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
+            return copy.deepcopy(self._stored_memos[name])
+        self._check_open("make a memo")
+        if name not in self._memos:
+            self._memos[name] = asyncio.ensure_future(self._make(name, make))
+        making = self._memos[name]
+        try:
+            return copy.deepcopy(await making)
+        except BaseException:
+            if self._memos.get(name) is making:
+                del self._memos[name]  # what failed is made anew by who asks again
+            raise
+
+    async def _make(self, name: str, make: Callable[[], Any]) -> Any:
+        before = len(self.evidence)
+        made = make()
+        value = await made if inspect.isawaitable(made) else made
+        try:
+            plain = as_json(value)
+        except NotJson as error:
+            raise _misused(f"memo {name!r} cannot be stored as JSON: {error}") from None
+        await self._remember(name, plain, self.evidence[before:])
+        return plain
+
+    def answer(self, name: str) -> Answer | None:
+        """The answer to the question of this name, if there is one already; asks nobody."""
+        return copy.deepcopy(self._answers.get(self._hide(name)))
+
+    async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
+        """Ask people something, and get their answer.
+
+        While there is no answer the attempt ends here, the run waits without a worker, and the call is run again from
+        its beginning with the answer at hand: what stands before is done again, unless it is in a `memo`. Questions of
+        a call are told apart by `name`, or by their order. `schema` is the JSON Schema of an object, as a form; without
+        one the answer is a yes or a no. Raises `ToolFailed` for a schema that is none, and in a planner.
+        """
+        message, key = _text("a question", message), _text("the name of a question", name)
+        key = self._hide(key) or f"question-{self._asked}"
+        self._asked += 1
+        if key in self._answers:
+            self._skip(*self._marks.get(question_mark(key), (0, 0)))
+            return copy.deepcopy(self._answers[key])
+        if not self._may_ask:
+            raise _misused("questions are not available while planning")
+        self._check_open("ask")
+        if self.question is None:
+            question = Question(key, message, _form(schema))
+            _check_size("a question", len(msgspec.json.encode(question)))
+            self.question = question
+        raise Asked
+
+    async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
+        """Store bytes under their digest and name them in the call's result (`metadata.evidence`).
+
+        Raises `LogUnavailable`, `ToolFailed`.
+        """
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise _misused(f"an artifact is bytes, not {data!r:.60}")
+        media_type = self._hide(_text("a media type", media_type))
+        reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
+        reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
+        self._show([reference])
+        return reference
+
+    def observe(self, evidence: Evidence) -> None:
+        """Say what the call saw of the world, for the tool's postcondition; what stands in the last one counts.
+
+        Without it the call's result is the evidence. A tool with a probe is judged by the probe alone. Raises
+        `ToolFailed` for what is no `Evidence`, or holds what JSON cannot.
+        """
+        if not isinstance(evidence, Evidence):
+            raise _misused(f"what a call saw is Evidence, not {evidence!r:.60}")
+        self.observed = sound_evidence(evidence)
+
+    def _check_open(self, what: str) -> None:
+        if not self._open:
+            raise _misused(f"cannot {what}: the attempt at the call {self.tool_call_id!r} is over")
+
+    def _show(self, references: Sequence[ArtifactRef]) -> None:
+        """Name them in the result, each once."""
+        self.evidence += [each for each in references if each not in self.evidence]
+
+    def close(self, *, cancelled: bool = False) -> None:
+        """The attempt is over: what is emitted from now on is dropped. For executors."""
+        self._open, self._cancelled = False, self._cancelled or cancelled
+
+    def _send(self, event: Event) -> None:
+        if self._open:
+            event = _stored(f"an event of type {event.type!r}", event)
+            _check_size(f"an event of type {event.type!r}", inline_bytes(event))
+            self.emitted += 1
+            self._emit(event)
+        else:
+            self.dropped += 1
+
+
+def _misused(problem: str) -> ToolFailed:
+    """A use of the context that is refused. It ends the attempt where it stands: what the tool did before is done."""
+    return ToolFailed(problem, in_doubt=True)
+
+
+def _stored(what: str, value: StructT) -> StructT:
+    try:
+        return as_stored(value)
+    except NotJson as error:
+        raise _misused(f"{what} cannot be stored: {error}") from None
+
+
+def _check_size(what: str, size_bytes: int) -> None:
+    if size_bytes > COMMIT_BYTES_MAX - ENVELOPE_BYTES:
+        raise _misused(
+            f"{what} has {size_bytes:,} bytes, more than the {COMMIT_BYTES_MAX - ENVELOPE_BYTES:,} that the log takes"
+        )
+
+
+def _text(what: str, value: object) -> str:
+    """Text that the log can hold. Raises `ToolFailed` for anything else."""
+    if not isinstance(value, str):
+        raise _misused(f"{what} is text, not {value!r:.60}")
+    return sound(value)
+
+
+def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, Mapping):
+        raise _misused(f"the form of a question is a JSON Schema, not {schema!r:.60}")
+    try:
+        form: dict[str, Any] = as_json(dict(schema))
+        check_output_schema(form)
+    except ValueError as error:  # NotJson is one
+        raise _misused(f"the form of a question is a JSON Schema: {error}") from None
+    if form.get("type", "object") != "object":
+        raise _misused(f"the form of a question is a JSON Schema of an object, not of type {form['type']!r}")
+    return form
+
+
+def _forwarded(event: Event, agent_path: str) -> Event:
+    """An inner agent's event under its own name; an event of the tool itself as it is."""
+    inner = event.agent_path or event.agent
+    if not inner and isinstance(event, (Custom, McpProgress)):
+        return event
+    if not inner and isinstance(event, (Status, Step)):
+        raise _misused(
+            f"an emitted {event.type!r} needs the `agent` it is about: it would end or begin this run's own"
+        )
+    path = f"{agent_path}/{inner or 'tool'}"
+    changes: dict[str, Any] = {"agent": event.agent or path.rpartition("/")[2], "agent_path": path}
+    if event.inner_step is None and event.inner_tool_call_id is None:  # else it comes from farther in
+        changes |= {"inner_step": event.step, "inner_tool_call_id": event.tool_call_id}
+    return msgspec.structs.replace(
+        event, run_id="", root_id="", revision=None, cursor=None, at=0.0, is_end=False, **changes
+    )

@@ -1,0 +1,436 @@
+"""A Python function as a tool: its schema from its signature, its arguments validated, its result made JSON.
+
+    @tool(effect="pure")
+    async def lookup(city: str, context: ToolContext) -> Weather:
+        "The weather of a city."
+
+The schema and its validator are built once, when the function is decorated.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+import pydantic
+import pydantic_core
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import Effect, OnError, ToolSpec
+from ...eventlog.names import check_name
+from ...projections.retrieval import SOURCE as RETRIEVAL
+from ...projections.retrieval import of_others
+from ..ports.json_values import NotJson, as_json
+from ..ports.tools import InvalidArguments, ToolContextPort, in_a_line, unencodable
+from .docstrings import read_docstring
+from .functions import caller_of
+
+if TYPE_CHECKING:
+    from ..ports.runnable import Runnable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_EFFECTS: Final = typing.get_args(Effect)
+_ON_ERROR: Final = typing.get_args(OnError)
+_SHOWN_CHARACTERS_MAX: Final = 80
+
+
+class PythonTool(Generic[P, R]):
+    """A function that an agent can call; called as a function it is the function. Made by `tool`.
+
+    `spec` is what the log and the model know of it, `function` the function itself, `starts` what its calls run, for
+    one that was made of an agent, a swarm or a loop.
+    """
+
+    def __init__(self, function: Callable[P, R], spec: ToolSpec, arguments: _Arguments) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.spec = spec
+        self.starts: Runnable[Any] | None = None
+        self._arguments = arguments
+        self._call = caller_of(function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the plain function: nothing is validated, converted or injected."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.spec.name}>"
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        """Run one attempt and return JSON builtins.
+
+        Raises `ToolFailed` for arguments that do not fit, for a result that JSON cannot hold (in doubt: the function
+        has run), and whatever the function raises. A synchronous function runs in a thread, which a cancellation
+        abandons and cannot stop.
+        """
+        result = await self.value(arguments, context)
+        try:
+            return as_json(result)
+        except NotJson as error:
+            raise unencodable(error) from None
+
+    async def value(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        """As `call`, with what the function returns as it is."""
+        keywords = self._arguments.validate(arguments)
+        if self._arguments.context is not None:
+            keywords[self._arguments.context] = context
+        return await self._call(**keywords)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> PythonTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "unsafe",
+    on_error: OnError = "doubt",
+    parallel: bool = True,
+    timeout_s: float | None = 60.0,
+    max_attempts: int = 1,
+    slot: str | None = None,
+) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
+
+
+def tool(  # noqa: PLR0913 - each an option of its own
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "unsafe",
+    on_error: OnError = "doubt",
+    parallel: bool = True,
+    timeout_s: float | None = 60.0,
+    max_attempts: int = 1,
+    slot: str | None = None,
+) -> Any:
+    """Make a function a tool; usable bare and with arguments.
+
+    `name` and `description` default to the function's name and docstring. `effect` says what a second run of one call
+    does: `pure` nothing, `idempotent` nothing more, `unsafe` unknown harm, so that it is never repeated unasked.
+    An unsafe call that started and then timed out or raised anything but `ToolFailed` is in doubt: its postcondition is
+    asked, else people are. `on_error="report"` tells the model instead that it failed, which may then call again.
+    `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt (None: no bound);
+    `max_attempts` counts attempts of pure and idempotent tools. `slot` names something that there is once, such as a
+    workspace: of all calls of tools that name it one runs at a time, in whatever run and process of the namespace.
+
+    Raises `ConfigError` that names the function and the parameter for a signature that has no schema: `*args`,
+    `**kwargs`, positional-only, missing or unsupported annotations.
+    """
+
+    def decorate(function: Callable[P, R]) -> PythonTool[P, R]:
+        tool_name = _checked_name(function, name)
+        _check_options(tool_name, effect, on_error, timeout_s, max_attempts)
+        if slot == "":
+            raise ConfigError(f"tool {tool_name!r}: slot must be a name, or None")
+        prose, described = read_docstring(function.__doc__)
+        arguments = _read_signature(tool_name, function, described)
+        spec = ToolSpec(
+            name=tool_name,
+            description=prose if description is None else description,
+            parameters=arguments.schema,
+            effect=effect,
+            on_error=on_error,
+            lock="run",
+            exclusive=not parallel,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+            slot=slot,
+        )
+        return PythonTool(function, spec, arguments)
+
+    return decorate if function is None else decorate(function)
+
+
+def expose(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
+    """The tool as the model sees it: a deep copy whose schema has every injected name as an optional string.
+
+    Without injected names it is the tool's own, and so is one that comes with them. Raises `ConfigError` if the tool
+    has a parameter of that name.
+    """
+    if not injected or spec.source == RETRIEVAL:
+        return spec
+    check_injected(spec, injected)
+    parameters = copy.deepcopy(spec.parameters)
+    added = {name: {"type": "string", "description": text} for name, text in injected.items()}
+    parameters["properties"] = {**parameters.get("properties", {}), **added}
+    return msgspec.structs.replace(spec, parameters=parameters)
+
+
+def without_injected(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
+    """The tool behind one that `expose` gave."""
+    added = of_others(spec.name, spec.source, injected)
+    if not added:
+        return spec
+    own = {
+        name: schema for name, schema in spec.parameters.get("properties", {}).items() if name not in added
+    }
+    return msgspec.structs.replace(spec, parameters={**spec.parameters, "properties": own})
+
+
+def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
+    """Raises `ConfigError` if the tool has a parameter of the name of an injected one."""
+    own = spec.parameters.get("properties", {})
+    for name in injected:
+        if name in own:
+            raise ConfigError(
+                f"injected_tool_args.{name}: the tool {spec.name!r} has a parameter {name!r} of its own; "
+                "give the injected argument another name"
+            )
+
+
+# --- from a signature to a schema -------------------------------------------------------------------------------------
+
+
+class _Arguments:
+    """A tool's parameters: the schema, the one cached validator, and which parameter takes the context."""
+
+    def __init__(self, model: type[pydantic.BaseModel], context: str | None) -> None:
+        self.context = context
+        self.schema = _plain_schema(model)
+        self._names = {field: str(info.alias) for field, info in model.__pydantic_fields__.items()}
+        self._validator = model.__pydantic_validator__
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them, defaults left to it. Raises `InvalidArguments`."""
+        try:
+            valid = self._validator.validate_json(pydantic_core.to_json(dict(arguments)))
+        except pydantic.ValidationError as error:
+            raise InvalidArguments(f"invalid arguments: {self._problems(error)}") from None
+        except pydantic_core.PydanticSerializationError as error:
+            raise InvalidArguments(f"invalid arguments: {error}") from None
+        except Exception as error:  # a validator of the parameter's type broke: the function has not begun
+            raise InvalidArguments(f"invalid arguments: {in_a_line(error)}") from error
+        return {self._names[field]: getattr(valid, field) for field in valid.model_fields_set}
+
+    def _problems(self, error: pydantic.ValidationError) -> str:
+        return "; ".join(
+            self._problem(problem) for problem in error.errors(include_url=False, include_context=False)
+        )
+
+    def _problem(self, problem: pydantic_core.ErrorDetails) -> str:
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(self._names.values()) or "none"
+            told = f" (parameters: {known})" if len(problem["loc"]) == 1 else ""
+            return f"{where}: there is no such parameter{told}"
+        if problem["type"] == "missing":
+            return f"{where}: is required"
+        return f"{where}: {problem['msg']}, not {_shown(problem['input'])}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
+
+
+def _checked_name(function: Callable[..., Any], name: str | None) -> str:
+    if name is None and not hasattr(function, "__name__"):
+        raise ConfigError(f"the tool {function!r} has no name of its own: use tool(name=...)")
+    return check_name("the tool name", function.__name__ if name is None else name)
+
+
+def _check_options(name: str, effect: str, on_error: str, timeout_s: float | None, max_attempts: int) -> None:
+    if effect not in _EFFECTS:
+        raise ConfigError(f"tool {name!r}: effect {effect!r} is none of {', '.join(_EFFECTS)}")
+    if on_error not in _ON_ERROR:
+        raise ConfigError(f"tool {name!r}: on_error {on_error!r} is none of {', '.join(_ON_ERROR)}")
+    if timeout_s is not None and not timeout_s > 0:
+        raise ConfigError(f"tool {name!r}: timeout_s must be more than 0, not {timeout_s!r}")
+    if max_attempts < 1:
+        raise ConfigError(f"tool {name!r}: max_attempts must be at least 1, not {max_attempts!r}")
+
+
+def _read_signature(tool_name: str, function: Callable[..., Any], described: Mapping[str, str]) -> _Arguments:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(f"tool {tool_name!r} is a generator: return the whole result instead")
+    contexts: list[str] = []
+    fields: dict[str, Any] = {}
+    for parameter in _parameters(tool_name, function):
+        annotation = _annotation(tool_name, function, parameter)
+        if _is_context(annotation):
+            contexts.append(parameter.name)
+        else:
+            # Numbered fields under an alias: a parameter may have any name, also one that pydantic's models use.
+            fields[f"p{len(fields)}"] = _field(
+                tool_name, parameter, annotation, described.get(parameter.name)
+            )
+    if len(contexts) > 1:
+        raise ConfigError(
+            f"tool {tool_name!r}: {' and '.join(contexts)} are both a ToolContext; one is enough"
+        )
+    return _build(tool_name, fields, contexts[0] if contexts else None)
+
+
+def _parameters(tool_name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"tool {tool_name!r} has no readable signature: wrap it in a Python function"
+        ) from None
+    for parameter in parameters:
+        if problem := _unsupported(parameter):
+            raise _bad_parameter(tool_name, parameter.name, problem)
+    return parameters
+
+
+def _unsupported(parameter: inspect.Parameter) -> str:
+    match parameter.kind:
+        case inspect.Parameter.VAR_POSITIONAL | inspect.Parameter.VAR_KEYWORD:
+            return f"{parameter} cannot be described to a model; name each parameter"
+        case inspect.Parameter.POSITIONAL_ONLY:
+            return "it is positional-only; tools are called by name"
+        case _ if parameter.annotation is parameter.empty and parameter.name in {"self", "cls"}:
+            return "decorate the bound method instead: tool(instance.method)"
+        case _ if parameter.annotation is parameter.empty:
+            return "it has no type annotation"
+        case _ if isinstance(parameter.default, FieldInfo):
+            return "write Annotated[type, Field(...)] instead of a Field as the default"
+        case _:
+            return ""
+
+
+def _bad_parameter(tool_name: str, parameter: str, problem: str) -> ConfigError:
+    return ConfigError(f"tool {tool_name!r}, parameter {parameter!r}: {problem}")
+
+
+def _annotation(tool_name: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The parameter's type. A `ToolContext` that is imported for the type checker only is known by its name."""
+    written = parameter.annotation
+    holder = types.SimpleNamespace(__annotations__={"it": written})
+    try:
+        return typing.get_type_hints(holder, globalns=_globals(function), include_extras=True)["it"]
+    except Exception as error:  # noqa: BLE001 - an annotation is any expression
+        if isinstance(written, str) and written.strip().rpartition(".")[2] == "ToolContext":
+            return ToolContextPort
+        raise _bad_parameter(
+            tool_name,
+            parameter.name,
+            f"its type {written!r} cannot be resolved ({error}); it must be importable at module level",
+        ) from None
+
+
+def _globals(function: Callable[..., Any]) -> dict[str, Any]:
+    innermost = inspect.unwrap(function)
+    if not hasattr(innermost, "__globals__"):
+        innermost = getattr(innermost, "func", None) or type(innermost).__call__
+    return dict(getattr(inspect.unwrap(innermost), "__globals__", {}))
+
+
+def _is_context(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _is_context(typing.get_args(annotation)[0])
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return any(_is_context(member) for member in typing.get_args(annotation))
+    if annotation is ToolContextPort:
+        return True
+    return any(
+        (base.__module__, base.__name__) == (f"{__package__}.context", "ToolContext")
+        for base in getattr(annotation, "__mro__", ())
+    )
+
+
+def _field(
+    tool_name: str, parameter: inspect.Parameter, annotation: Any, description: str | None
+) -> tuple[Any, FieldInfo]:
+    """What `pydantic.create_model` wants for one parameter; a `Field` in the annotation has the last word."""
+    try:
+        pydantic.TypeAdapter(annotation).json_schema()
+    except (pydantic.PydanticUserError, NameError, TypeError, ValueError) as error:
+        problem = f"its type has no JSON Schema ({str(error).splitlines()[0]})"
+        raise _bad_parameter(tool_name, parameter.name, problem) from None
+    default = ... if parameter.default is parameter.empty else parameter.default
+    written = [extra for extra in getattr(annotation, "__metadata__", ()) if isinstance(extra, FieldInfo)]
+    if description and not any(extra.description for extra in written):
+        return annotation, pydantic.Field(default, alias=parameter.name, description=description)
+    return annotation, pydantic.Field(default, alias=parameter.name)
+
+
+def _build(tool_name: str, fields: dict[str, Any], context: str | None) -> _Arguments:
+    config = pydantic.ConfigDict(extra="forbid", validate_default=False)
+    try:
+        model: type[pydantic.BaseModel] = pydantic.create_model("Arguments", __config__=config, **fields)
+        return _Arguments(model, context)
+    except (pydantic.PydanticUserError, NameError, TypeError, ValueError) as error:
+        raise ConfigError(f"tool {tool_name!r}: its signature has no JSON Schema ({error})") from None
+
+
+class _Plain(GenerateJsonSchema):
+    """JSON Schema without generated titles and without a warning for a default that JSON cannot hold."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - pydantic's own form
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _plain_schema(model: type[pydantic.BaseModel]) -> dict[str, Any]:
+    """The model's schema as one closed object; `$defs` remain only for types that contain themselves."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Plain)
+    definitions = schema.pop("$defs", {})
+    schema.pop("title", None)
+    plain: dict[str, Any] = _inline(schema, definitions)
+    plain.setdefault("properties", {})
+    if used := _reachable(plain, definitions):
+        plain["$defs"] = used
+    return plain
+
+
+def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    name = _definition(node)
+    if name is None or _contains_itself(name, definitions):
+        return {key: _inline(value, definitions) for key, value in node.items()}
+    beside = {key: value for key, value in node.items() if key != "$ref"}
+    return _inline({**definitions[name], **beside}, definitions)
+
+
+def _definition(node: Mapping[str, Any]) -> str | None:
+    reference = node.get("$ref")
+    return reference.removeprefix("#/$defs/") if isinstance(reference, str) else None
+
+
+def _mentioned(node: Any) -> set[str]:
+    if isinstance(node, list):
+        return set().union(*map(_mentioned, node))
+    if not isinstance(node, dict):
+        return set()
+    name = _definition(node)
+    return set().union({name} if name else set(), *map(_mentioned, node.values()))
+
+
+def _closure(names: set[str], definitions: Mapping[str, Any]) -> set[str]:
+    """The definitions that are reached from these, themselves included."""
+    found: set[str] = set()
+    todo = set(names)
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        todo |= _mentioned(definitions[name]) - found
+    return found
+
+
+def _contains_itself(name: str, definitions: Mapping[str, Any]) -> bool:
+    return name in _closure(_mentioned(definitions[name]), definitions)
+
+
+def _reachable(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: definitions[name] for name in sorted(_closure(_mentioned(schema), definitions))}

@@ -1,0 +1,167 @@
+"""A tool with a postcondition: after its call, or in place of one whose outcome is lost, somebody looks at the world.
+
+@postcondition({"json_path": {"path": "$.state", "equals": "paid"}}, probe=look_up)
+@tool(effect="unsafe")
+async def pay(invoice: str) -> str:
+    "Pay an invoice."
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import ToolSpec
+from ..core.postconditions import Bound, Postcondition, Report, Written, judge
+from ..ports.evidence import Evidence, FileSeen, sound_evidence
+from ..ports.tools import Tool, ToolContextPort, ToolFailed
+from .decorator import tool
+from .functions import call_function
+
+Probe = Callable[[Mapping[str, Any], ToolContextPort], Awaitable[Evidence]]
+"""Looks at the world after a call with these arguments. Raises whatever keeps it from looking."""
+
+
+class Files(Protocol):
+    """Where files are looked at, and nowhere else (`foldlog.adapters.builtin.Workspace`). Both may block."""
+
+    def kind(self, path: str) -> str | None:
+        """What is there: file, directory, link, other; None for nothing. Raises `ToolFailed`."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The content. Raises `ToolFailed`."""
+        ...
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the world came to. `seen` is null where the evidence is stored already; no findings: no look."""
+
+    report: Report
+    seen: Evidence | None = None
+
+
+class Verifiable(Protocol):
+    """A tool whose calls can be verified. One whose specification has a postcondition is."""
+
+    async def verify(
+        self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
+    ) -> Verification:
+        """Look whether a call did what it was to do. `own`: what the call itself gave; null where that is lost.
+
+        Raises whatever keeps it from looking.
+        """
+        ...
+
+
+class VerifiedTool:
+    """A tool and its postcondition. Made by `postcondition`, and of the entry of an MCP server."""
+
+    def __init__(
+        self, inner: Tool, condition: Postcondition, probe: Probe | None, workspace: Files | None
+    ) -> None:
+        functools.update_wrapper(cast("Any", self), cast("Any", inner), updated=())
+        self.inner = inner
+        self.spec: ToolSpec = msgspec.structs.replace(inner.spec, postcondition=condition.written)
+        self.starts = getattr(inner, "starts", None)
+        self._condition, self._probe, self._workspace = condition, probe, workspace
+
+    def __repr__(self) -> str:
+        return f"<tool {self.spec.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the plain function: nothing is verified."""
+        return cast("Any", self.inner)(*args, **kwargs)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+        """Run one attempt, as the tool itself does."""
+        return await self.inner.call(arguments, context)
+
+    async def verify(
+        self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
+    ) -> Verification:
+        """See `Verifiable`."""
+        arguments = with_defaults(self.inner.spec, arguments)
+        bound = self._condition.bound(arguments)
+        seen = own if self._probe is None else await self._probe(arguments, context)
+        seen = msgspec.structs.replace(seen or Evidence(), files=await self._files(bound))
+        return Verification(report=judge(bound, seen), seen=seen)
+
+    async def _files(self, bound: list[Bound]) -> dict[str, FileSeen]:
+        wanted: dict[str, bool] = {}
+        for each in bound:
+            for path, read in each.assertion.files.items() if each.assertion is not None else ():
+                wanted[path] = wanted.get(path, False) or read
+        return {path: await call_function(self._file, path, read=read) for path, read in wanted.items()}
+
+    def _file(self, path: str, *, read: bool) -> FileSeen:
+        if self._workspace is None:
+            return FileSeen(problem="the tool has no workspace")
+        try:
+            kind = self._workspace.kind(path)
+            content = self._workspace.read(path) if read and kind == "file" else None
+        except ToolFailed as error:
+            return FileSeen(problem=str(error))
+        return FileSeen(kind=kind, content=content)
+
+
+def _python_probe(tool_name: str, probe: Callable[..., Any], parameters: Collection[str]) -> Probe:
+    """The function as a probe. Raises `ConfigError` if it has parameters that the tool has not."""
+    function = tool(name=tool_name, description="", timeout_s=None)(probe)
+    wanted = function.spec.parameters.get("properties", {})
+    if unknown := sorted(set(wanted) - set(parameters)):
+        known = ", ".join(parameters) or "none"
+        raise ConfigError(
+            f"tool {tool_name!r}: its probe has a parameter {unknown[0]!r} that the tool has not (it has: {known})"
+        )
+
+    async def look(arguments: Mapping[str, Any], context: ToolContextPort) -> Evidence:
+        seen = await function.value({name: arguments[name] for name in wanted if name in arguments}, context)
+        if seen is None:
+            return Evidence()
+        if not isinstance(seen, Evidence):
+            raise ToolFailed(f"a probe returns Evidence, or None for nothing, not {seen!r:.60}")
+        return sound_evidence(seen)
+
+    return look
+
+
+def with_defaults(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with those that the model left out, as far as the tool's schema tells what they are then."""
+    properties = spec.parameters.get("properties", {})
+    told = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    return {**told, **arguments}
+
+
+def postcondition(
+    *assertions: Written, probe: Callable[..., Any] | None = None, workspace: Files | None = None
+) -> Callable[[Tool], VerifiedTool]:
+    """Give a tool a postcondition: all assertions must hold after a call, or its attempt has failed.
+
+    `probe` looks at the world: a function of some of the tool's parameters, by their names, and of a `ToolContext` if
+    it wants one, that returns `Evidence`, or None for nothing. Without one the call's own result is the evidence, with
+    what it gave by `ToolContext.observe`; a call whose outcome is lost has none then. `workspace` is where assertions
+    about files look.
+
+    Raises `ConfigError` that names the tool, for an assertion that is unknown, written wrongly, or not installed; for
+    one about files without a workspace; and for a probe with parameters that the tool has not.
+    """
+
+    def decorate(inner: Tool) -> VerifiedTool:
+        spec = getattr(inner, "spec", None)
+        if spec is None:
+            raise ConfigError(f"{inner!r:.60} is no tool: @postcondition(...) stands above @tool")
+        if spec.postcondition:
+            raise ConfigError(f"tool {spec.name!r} has a postcondition already")
+        parameters = spec.parameters.get("properties", {})
+        condition = Postcondition(spec.name, assertions, parameters)
+        if condition.reads_files and workspace is None:
+            raise ConfigError(f"tool {spec.name!r}, postcondition: an assertion about files needs workspace=")
+        look = None if probe is None else _python_probe(spec.name, probe, parameters)
+        return VerifiedTool(inner, condition, look, workspace)
+
+    return decorate
