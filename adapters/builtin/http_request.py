@@ -18,8 +18,8 @@ from ...eventlog.errors import ConfigError
 from ...eventlog.events import Effect, OnError
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.tools import Retryable, Tool, ToolFailed, ToolTimedOut
-from ...runtime.tools import tool
 from ...runtime.tools.context import ToolContext
+from ...runtime.tools.decorator import tool
 from .addresses import PinnedTransport, is_any, is_public
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

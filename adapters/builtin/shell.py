@@ -11,8 +11,8 @@ from ...eventlog.events import Effect, OnError
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.runner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
 from ...runtime.ports.tools import Tool, ToolFailed, ToolTimedOut
-from ...runtime.tools import tool
 from ...runtime.tools.context import ToolContext
+from ...runtime.tools.decorator import tool
 
 OUTCOME: Final = "outcome"
 """The name of the part of a call under which the log keeps what its command came to."""
