@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import DOCUMENTS, ROOT, Link, anchors, links, name_of
+from tests.unit.test_layers import ROOMS
 
 FOLDERS = ("adapters", "docs", "eventlog", "examples", "projections", "replay", "runtime", "tests")
 INSIDE = [
@@ -34,6 +35,12 @@ def test_a_file_of_which_maintainers_are_told_exists(name: str) -> None:
     text = (ROOT / "docs" / "maintainers" / f"{name}.md").read_text()
     named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.]*)(?:::\w+)?`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_rooms_of_the_runtime_are_told_with_what_each_may_import() -> None:
+    text = (ROOT / "docs" / "maintainers" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]*)\| `runtime/", text, re.MULTILINE)
+    assert {room: set(re.findall(r"\w+", allowed)) for room, allowed in rows} == ROOMS
 
 
 def test_the_readme_names_every_how_to_page_once() -> None:
