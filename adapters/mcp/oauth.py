@@ -2,7 +2,8 @@
 
 Requests never wait for a person: a token that has expired is refreshed, and where only a login helps, `LoginNeeded`
 says so. What a login brings is in a `TokenFile`, with the metadata of the authorization server, without which a later
-process could not refresh. A client with credentials of its own gets a token whenever it needs one.
+process could not refresh. Of several processes one refreshes a token at a time, and the others take what it got. A
+client with credentials of its own gets a token whenever it needs one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import urllib.parse
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import httpx2
@@ -56,14 +58,14 @@ class _Stored:
     context: OAuthContext
 
     def __init__(self, file: TokenFile, client: OAuthClientInformationFull | None, *, fresh: bool) -> None:
-        self._file, self._client, self._fresh = file, client, fresh
+        self.file, self._client, self._fresh = file, client, fresh
 
     async def get_tokens(self) -> OAuthToken | None:
         tokens = (await self._read()).get("tokens")
         return OAuthToken.model_validate(tokens) if tokens else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        await self._file.update(
+        await self.file.update(
             tokens=_plain(tokens),
             expires_at=self.context.token_expiry_time,
             metadata=_plain(self.context.oauth_metadata),
@@ -78,7 +80,7 @@ class _Stored:
         return OAuthClientInformationFull.model_validate(client)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        await self._file.update(client=_plain(client_info))
+        await self.file.update(client=_plain(client_info))
 
     async def restore(self) -> None:
         """Give the flow what the SDK does not ask for."""
@@ -92,7 +94,7 @@ class _Stored:
             self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(resource)
 
     async def _read(self) -> dict[str, Any]:
-        return {} if self._fresh else await self._file.read()
+        return {} if self._fresh else await self.file.read()
 
 
 class _Nowhere:
@@ -120,6 +122,12 @@ class _Provider(OAuthClientProvider):
         stored.context = self.context
 
     async def _initialize(self) -> None:
+        await self._restore()
+        if not self.context.is_token_valid() and self.context.can_refresh_token():
+            await self._stored.file.hold()
+            await self._restore()  # another process may have refreshed it meanwhile
+
+    async def _restore(self) -> None:
         await super()._initialize()
         await self._stored.restore()
 
@@ -129,15 +137,40 @@ class _Provider(OAuthClientProvider):
         if not self.context.is_token_valid() and self.context.redirect_handler is None:
             self._initialized = False  # another process may have refreshed it
         flow = super().async_auth_flow(request)
+        tried = set[str]()
         try:
             outgoing = await anext(flow)
             while True:
+                tried.add(self._access_token)
+                if outgoing is request:  # what others wait for is stored, or was refused
+                    self._stored.file.release()
                 response = yield outgoing
-                outgoing = await flow.asend(response)
+                if outgoing is request and await self._renewed(response, tried):
+                    self._add_auth_header(request)
+                else:
+                    outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
         finally:
             await flow.aclose()
+            self._stored.file.release()
+
+    @property
+    def _access_token(self) -> str:
+        tokens = self.context.current_tokens
+        return "" if tokens is None else tokens.access_token
+
+    async def _renewed(self, response: httpx2.Response, tried: set[str]) -> bool:
+        """Whether there is another token now than those that were refused. If not, nobody else refreshes meanwhile."""
+        refused = response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+        if not refused or self.context.redirect_handler is not None:
+            return False
+        await self._stored.file.hold()
+        tokens = await self._stored.get_tokens()
+        if tokens is None or tokens.access_token in tried:
+            return False
+        await self._restore()
+        return True
 
     async def _perform_authorization(self) -> httpx2.Request:
         if self.context.redirect_handler is not None:

@@ -7,7 +7,8 @@ import json
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,59 @@ async def test_a_token_that_is_revoked_in_a_run_is_refreshed_and_the_call_is_mad
         await source.tools["mcp__srv__delete"].call({"path": "/x"}, Recorder())
     await source.aclose()
     await factory.aclose()
+
+
+CONNECTING = """
+import asyncio, sys
+from foldlog.adapters.mcp import McpToolSource
+from mcp.client.auth import OAuthClientProvider  # which takes a second to import
+
+async def main():
+    for line in sys.stdin:
+        factory = McpToolSource(idle_s=0)
+        source = await factory.open({"srv": {"url": line.strip(), "oauth": {}}})
+        print(*source.tools, flush=True)
+        await source.aclose()
+        await factory.aclose()
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def connecting() -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that connects to each address that it is told."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CONNECTING),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**20,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def connects(process: asyncio.subprocess.Process, url: str) -> bool:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{url}\n".encode())
+    return b"mcp__srv__delete" in await process.stdout.readline()
+
+
+async def test_processes_that_need_a_new_token_at_once_use_one_refresh_token_once(url: str, tmp_path: Path):
+    await log_in(HttpServer(url=url), visit)
+    async with connecting() as one, connecting() as other:
+        await at(url, "POST", "/revoke")
+        await at(url, "POST", "/gather?count=2")  # so that both have read the same tokens
+        assert await asyncio.gather(connects(one, url), connects(other, url)) == [True, True]
+        assert (await at(url, "GET", "/state"))["seen"] == ["authorization_code", "refresh_token"]
+        file = token_file(tmp_path)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"expires_at": 1.0}))
+        assert await asyncio.gather(connects(one, url), connects(other, url)) == [True, True]
+        assert (await at(url, "GET", "/state"))["seen"][1:] == ["refresh_token"] * 2
 
 
 async def test_a_client_with_credentials_of_its_own_needs_no_login(

@@ -1,7 +1,8 @@
 """An authorization server of one user who always agrees, in front of the MCP server of these tests.
 
 `POST /revoke` ends all access tokens, `POST /revoke?refresh=1` the refresh tokens too, `POST /forget` everything.
-`seen` in `GET /state` has the grants that were asked for.
+After `POST /gather?count=2` requests without a valid token are refused when there are two of them. `seen` in
+`GET /state` has the grants that were asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import secrets
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -30,6 +32,8 @@ class AuthorizationServer:
         self.codes: dict[str, dict[str, str]] = {}
         self.clients: dict[str, list[str]] = {}
         self.seen: list[str] = []
+        self._gathered = anyio.Event()
+        self._missing = 0
         self._app = Starlette(
             routes=[
                 Route("/.well-known/oauth-protected-resource/mcp", self.resource),
@@ -39,6 +43,7 @@ class AuthorizationServer:
                 Route("/token", self.token, methods=["POST"]),
                 Route("/revoke", self.revoke, methods=["POST"]),
                 Route("/forget", self.forget, methods=["POST"]),
+                Route("/gather", self.gather, methods=["POST"]),
                 Route("/state", self.state),
             ]
         )
@@ -52,9 +57,22 @@ class AuthorizationServer:
         if token in self.access:
             await self._mcp(scope, receive, send)
             return
+        await self._all_there()
         host = dict(scope["headers"])[b"host"].decode()
         where = f'Bearer resource_metadata="http://{host}/.well-known/oauth-protected-resource/mcp", scope="books"'
         await Response("who are you?", 401, {"www-authenticate": where})(scope, receive, send)
+
+    async def _all_there(self) -> None:
+        """Wait for as many refused requests as were asked for, which so all know the same tokens."""
+        if self._missing:
+            self._missing -= 1
+            if not self._missing:
+                self._gathered.set()
+            await self._gathered.wait()
+
+    async def gather(self, request: Request) -> Response:
+        self._missing, self._gathered = int(request.query_params["count"]), anyio.Event()
+        return Response()
 
     async def resource(self, request: Request) -> Response:
         base = str(request.base_url).rstrip("/")
