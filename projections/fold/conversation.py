@@ -123,7 +123,8 @@ def cut(state: RunState, event: Context) -> None:
         state.context.compactions += 1
         state.context.compacted_at = state.steps_completed, state.step_open
     before = state.interrupted if state.interrupted is not None else state.model
-    fresh = before if state.step_open and not before.phase else ModelCallState()
+    goes_on = before.phase == "planner" or (state.step_open and not before.phase)
+    fresh = before if goes_on else ModelCallState()
     attempt = max(before.attempt, state.model.attempt)
     state.interrupted = None
     state.model = msgspec.structs.replace(

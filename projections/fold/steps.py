@@ -47,7 +47,8 @@ def say(state: RunState, event: Text) -> None:
 def request_model(state: RunState, event: ModelRequested) -> None:
     """An attempt of a model call is under way: of the step, or of a phase besides."""
     if event.phase != state.model.phase:
-        state.interrupted = state.model if event.phase and state.step_open else None
+        in_planner = state.model.phase == "planner"
+        state.interrupted = state.model if event.phase and (state.step_open or in_planner) else None
         state.model = ModelCallState(phase=event.phase)
     model = state.model
     if model.next_model:

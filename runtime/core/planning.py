@@ -9,13 +9,14 @@ from __future__ import annotations
 from ...eventlog.events import PlanMade, PlannerCall, PlannerReplied, PlannerToolReturned, TokenUsage
 from ...projections.messages import CallRequest
 from ...projections.run_state import CallState, RunState
-from . import model_calls
+from ..ports.models import ContextOverflow
+from . import compaction, model_calls
 from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
 from .model_request import PLANNER
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import PLANNER_OFFLOADS, Rules, keeps
+from .rules import PLANNER_MAKES_ROOM, PLANNER_OFFLOADS, Rules, keeps
 from .steps import truncation
 from .tool_calls import call_problem, free_id, has_distinct_ids, startable, written
 from .turn import Turn
@@ -46,7 +47,7 @@ def go_on(turn: Turn) -> None:
     if state.model.phase != PLANNER:
         model_calls.ask(turn, model, PLANNER)
     elif model_calls.is_given_up(state):
-        if model_calls.pause(turn):
+        if _makes_room(turn) or model_calls.pause(turn):
             return
         message = f"the planner failed: {state.model.error_type}: {state.model.error}"
         recoverable = state.model.error_type in model_calls.RETRIED_ERRORS
@@ -61,6 +62,16 @@ def go_on(turn: Turn) -> None:
         turn.add(PlanMade(plan=state.planning.messages[-1].content.strip()))
     else:
         _refuse(turn)
+
+
+def _makes_room(turn: Turn) -> bool:
+    """Whether the request was too long, and the history is cut for it."""
+    state = turn.state
+    return (
+        state.model.error_type == ContextOverflow.error_type
+        and keeps(state.submitted, PLANNER_MAKES_ROOM)
+        and compaction.begin_overflow(turn)
+    )
 
 
 def _has_last_word(state: RunState) -> bool:

@@ -38,7 +38,9 @@ LINEAR_PATTERNS = 9
 """From these rules on, the regular expressions of flows are RE2's, which takes linear time, and not Python's."""
 NEWEST_ALWAYS_STAYS = 10
 """From these rules on, a compaction never takes away the newest message of the user, however long it is."""
-RULES_NOW = 10
+PLANNER_MAKES_ROOM = 11
+"""From these rules on, a planner's request that does not fit the model's window has the history compacted, once."""
+RULES_NOW = 11
 """The rules of runs that are submitted now."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from foldlog.eventlog import RunFailed
+from foldlog.eventlog.events import Context
 from foldlog.replay import load_trace, rerun
 from foldlog.replay.recording import Recording
 from foldlog.runtime import Agent, ToolContext, tool
@@ -139,6 +140,42 @@ async def test_a_planner_that_fails_ends_the_run_before_its_first_step(
         await run.result(timeout_s=30)
     assert failure.value.error_type == "planner_failed"
     assert names(await place.events(run)) == ["status(starting)", "error", "status(error)"]
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["once", "again"])
+async def test_a_planner_whose_request_does_not_fit_has_the_history_compacted_once(
+    place: Place, script: Script, tmp_path: Path, times: int
+) -> None:
+    full = {"error": {"type": "context_overflow", "times": times}, **says("1. Search.")}
+    agent = Agent(
+        "helper",
+        model=script(says("done")),
+        planning_enabled=True,
+        planning_model=planner(tmp_path, full),
+        context={"overflow": "truncate"},
+    )
+    await place.open(agent)
+    history = [
+        message
+        for number in range(3)
+        for message in (
+            {"role": "user", "content": f"question {number}"},
+            {"role": "assistant", "content": f"answer {number}"},
+        )
+    ]
+    run = await place.start(agent, messages=history)
+    if times == 1:
+        assert (await run.result(timeout_s=30)).output == "done"
+        told = [message.content for message in await run.history()]
+        assert told[1:] == ["question 0", "question 1", "question 2", "question", "done"]
+        again = await rerun(await load_trace(place.log, run.run_id))
+        assert names(again.events)[-1] == "status(completed)"
+    else:
+        with pytest.raises(RunFailed, match="the planner failed: context_overflow") as failure:
+            await run.result(timeout_s=30)
+        assert failure.value.error_type == "planner_failed"
+    (cut,) = [event for event in await place.events(run) if isinstance(event, Context)]
+    assert (cut.action, cut.before_count, cut.after_count) == ("compact", 7, 4)
 
 
 async def test_a_planned_run_runs_again_from_its_recording(

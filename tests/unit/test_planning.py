@@ -23,7 +23,7 @@ from foldlog.runtime.core.effects import CallModel, CallTool
 from foldlog.runtime.core.model_request import PLANNER_INSTRUCTIONS, model_request
 from foldlog.runtime.core.planning import ROUNDS_MAX
 from foldlog.runtime.core.policy import Policy, PolicyRule
-from foldlog.runtime.core.rules import RetryRules, Rules
+from foldlog.runtime.core.rules import RULES_NOW, RetryRules, Rules
 
 NOW = 1_800_000_000.0
 RULES = Rules(
@@ -54,14 +54,16 @@ SUBMITTED = Submitted(
     messages=[{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}],
 )
 
+NOW_SUBMITTED = msgspec.structs.replace(SUBMITTED, rules=RULES_NOW)
+
 
 class Story:
     """A planned run told by commands."""
 
-    def __init__(self, *commands: Command, rules: Rules = RULES) -> None:
+    def __init__(self, *commands: Command, rules: Rules = RULES, submitted: Submitted = SUBMITTED) -> None:
         self.state, self.rules, self.now = RunState(run="r", root="r", path="agent"), rules, NOW
         self.last: tuple[StoredEvent, ...] = ()
-        apply(self.state, SUBMITTED, NOW)
+        apply(self.state, submitted, NOW)
         self.tell(Claim("w0", 10.0), ToolsResolved(tools=TOOLS, model="sim:m"), *commands)
 
     def tell(self, *commands: Command) -> Story:
@@ -208,6 +210,44 @@ def test_a_planner_that_fails_for_good_ends_the_run_without_a_step() -> None:
     assert error is not None
     assert (error.error_type, error.step, error.recoverable) == ("planner_failed", None, False)
     assert "auth: no key" in error.error
+
+
+def overflows(attempt: int) -> ModelCallFailed:
+    return ModelCallFailed(
+        step=0, attempt=attempt, error_type="context_overflow", message="too long", phase="planner"
+    )
+
+
+def summary(attempt: int) -> ModelReplied:
+    return ModelReplied(step=0, attempt=attempt, text="They said yes.", phase="compaction")
+
+
+def test_a_planners_request_that_does_not_fit_has_the_history_compacted_and_is_made_again() -> None:
+    story = Story(plans("look"), returns("1-0"), overflows(2), submitted=NOW_SUBMITTED)
+    assert story.types == ["model_failed", "cut_begun", "model_requested"]
+    assert story.asked == CallModel(step=0, attempt=3, phase="compaction")
+    story.tell(summary(3))
+    assert story.types == ["summary_made", "context", "model_requested"]
+    assert story.asked == CallModel(step=0, attempt=4, phase="planner")
+    told = [(m.role, m.content) for m in model_request(story.state, RULES, "p", "planner").messages]
+    assert told[1:3] == [("user", "before"), ("user", "question")]
+    assert told[3][1].endswith("They said yes.")
+    assert told[-1] == ("tool", "seen")  # what it has found out stays
+    story.tell(plans(attempt=4, text="1. Look."))
+    assert story.state.planning.plan == "1. Look."
+
+
+def test_a_planners_request_that_does_not_fit_after_that_either_ends_the_run() -> None:
+    story = Story(overflows(1), summary(2), overflows(3), submitted=NOW_SUBMITTED)
+    assert story.types == ["model_failed", "error", "status"]
+    error = story.state.error
+    assert error is not None
+    assert error.error_type == "planner_failed"
+    assert "context_overflow: too long" in error.error
+
+
+def test_runs_of_before_end_when_their_planner_overflows() -> None:
+    assert Story(overflows(1)).types == ["model_failed", "error", "status"]
 
 
 def test_a_planner_is_tried_again_like_any_model() -> None:
