@@ -8,6 +8,7 @@ import msgspec
 
 from . import bounds
 from .parts import (
+    appends,
     cancelling,
     cluster,
     compressed,
@@ -125,6 +126,19 @@ PARTS = (
         minutes=1,
         measure=recovery.measure,
         plots=(recovery.NEXT_CALL,),
+    ),
+    Part(
+        name="appends",
+        title="Appends, with and without seals",
+        says=(
+            f"The commits of workload A, appended by one process to one shard, {appends.POSITIONS['always']:,} with "
+            f"fsync and {appends.POSITIONS['default']:,} without. Seals are written every {appends.SEAL_EVERY:,} "
+            "positions and at the end, and read back what they are about; that at the end counts."
+        ),
+        minutes=2,
+        by_default=False,
+        measure=appends.measure,
+        bases=appends.BASES,
     ),
     Part(
         name="cancelling",

@@ -356,13 +356,17 @@ class Driver:
         found = () if leaving else unsafe_starts(self.state, self.clock.now())
         starts = [each for each in found if self._may_take_place(each)]
         if starts:
-            turn = self.turn()
-            turn.add(*starts)
-            under, since = self.guard.lease_in_force, self.clock.monotonic()
-            if await self.journal.store(turn.events, epoch=self.epoch):
-                self._proven_under, self._proven_at = under, since
+            await self._store_starts(starts)
             return
         await self._turn(await self._gather())
+
+    async def _store_starts(self, starts: Sequence[ToolStarted]) -> None:
+        """A log that takes them shows that the run was this driver's when they were sent, and later of nothing."""
+        turn = self.turn()
+        turn.add(*starts)
+        under, since = self.guard.lease_in_force, self.clock.monotonic()
+        if await self.journal.store(turn.events, epoch=self.epoch):
+            self._proven_under, self._proven_at = under, since
 
     def _may_take_place(self, start: ToolStarted) -> bool:
         return start.tool_call_id is None or self._slots.admits(start.tool_call_id)

@@ -6,7 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from foldlog.eventlog.events import CancelRequested, Claimed, Released, Status, StoredEvent, ToolStarted
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import Subject
 from foldlog.runtime.driving.driver import Driver
+from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.core.turn import Turn
+
+from .test_core import NOW, RULES, SUBMITTED, given_events
 
 
 class Guard:
@@ -92,3 +99,88 @@ async def test_neither_a_run_nor_what_covers_it_may_be_another_ones(
     before = standing._proven_at
     assert not await may_start(standing)
     assert standing._proven_at == before, "what was not shown is believed by the next call"
+
+
+async def test_a_proof_is_worth_nothing_under_another_lease_than_the_one_it_was_given_under() -> None:
+    standing = Standing(lease=2)
+    standing._proven_under = 1
+    assert await may_start(standing)
+    assert standing.looks == ["above", "own"]
+    assert standing._proven_under == 2
+
+
+async def test_a_proof_counts_from_before_the_log_was_asked() -> None:
+    now = SimpleNamespace(s=100.0)
+    standing = Standing()
+    standing.clock = SimpleNamespace(monotonic=lambda: now.s)
+
+    async def slow(_what: str, _answer: bool) -> bool:
+        now.s += 0.2
+        return True
+
+    standing._says = slow  # type: ignore[method-assign] # as the log is slow to answer
+    assert await standing._prove()
+    assert standing._proven_at == 100.0
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_start_that_the_log_takes_proves_what_held_when_it_was_sent(taken: bool) -> None:
+    now = SimpleNamespace(s=100.0)
+
+    async def store(_events: object, *, epoch: int) -> bool:
+        assert epoch == 3
+        now.s += 0.2
+        driver.guard.lease_in_force = 8
+        return taken
+
+    driver = SimpleNamespace(
+        clock=SimpleNamespace(monotonic=lambda: now.s),
+        guard=SimpleNamespace(lease_in_force=7),
+        journal=SimpleNamespace(store=store),
+        turn=lambda: Turn(given_events(), RULES, NOW),
+        epoch=3,
+        _proven_under=0,
+        _proven_at=0.0,
+    )
+    await Driver._store_starts(driver, [ToolStarted(step=1, tool_call_id="c", attempt=1)])  # type: ignore[arg-type] # see above
+    assert (driver._proven_under, driver._proven_at) == ((7, 100.0) if taken else (0, 0.0))
+
+
+SINCE: dict[str, tuple[StoredEvent, int]] = {
+    "its own process claims it again": (Claimed(worker="w", epoch=2, lease_s=10.0), 2),
+    "another process claims it": (Claimed(worker="v", epoch=2, lease_s=10.0), 2),
+    "it is given back": (Released(reason="leaving"), 1),
+    "it is being cancelled": (CancelRequested(reason="enough"), 0),
+    "it ends": (Status(status="completed"), 1),
+}
+
+
+@pytest.mark.parametrize("what", ["nothing", *SINCE])
+async def test_a_run_is_a_drivers_until_the_log_says_anything_else(what: str) -> None:
+    log, subject = MemoryLog(), Subject(0, "run", "r", "r")
+    journal = await stored(log, subject, SUBMITTED, Claimed(worker="w", epoch=1, lease_s=10.0), epoch=1)
+    known = journal.state.head.position
+    if what in SINCE:
+        await stored(log, subject, SINCE[what][0], epoch=SINCE[what][1])
+    heard: list[int] = []
+    driver: Any = SimpleNamespace(
+        host=SimpleNamespace(log=log, worker="w"),
+        journal=journal,
+        state=journal.state,
+        epoch=1,
+        told=heard.append,
+        _told_position=known,
+    )
+    assert await Driver.is_in_force(driver) is (what == "nothing")
+    assert heard == [driver._proven_position]
+    assert heard[0] == (known if what == "nothing" else known + 1)
+
+
+async def stored(log: MemoryLog, subject: Subject, *events: StoredEvent, epoch: int) -> Journal:
+    """Somebody's journal, who has stored these."""
+    journal = Journal(log, subject)
+    await journal.load()
+    turn = Turn(journal.state, journal.rules, NOW)
+    turn.add(*events)
+    assert await journal.store(turn.events, epoch=epoch)
+    return journal

@@ -95,6 +95,9 @@ def test_what_a_failed_call_has_written_stays_while_another_attempt_is_about_to_
     assert texts(shown) == [(1, "one"), (1, " more")]
 
 
+CHANNELS: tuple[Literal["text", "reasoning"], ...] = ("text", "reasoning")
+
+
 # --- what a reader has on the screen, whatever is lost, late or written anew -----------------------------------------
 
 
@@ -117,8 +120,14 @@ class Screen:
                 assert event.offset == len(self.shown.get(key, "")), "a gap, or a repetition"
                 self.shown[key] = self.shown.get(key, "") + event.text
 
+    def check_last(self, step: int, pieces: list[DraftPiece]) -> None:
+        """All of these have come, so what the last attempt wrote is on the screen."""
+        newest = max((each.attempt for each in pieces), default=0)
+        for channel in CHANNELS:
+            last = "".join(p.text for p in pieces if (p.attempt, p.channel) == (newest, channel))
+            assert self.shown.get((step, channel), "").startswith(last), "a piece is lost"
 
-CHANNELS: tuple[Literal["text", "reasoning"], ...] = ("text", "reasoning")
+
 ANSWER = st.fixed_dictionaries(
     dict.fromkeys(CHANNELS, st.lists(st.sampled_from(["a", "b", "ab"]), max_size=3))
 )
@@ -161,9 +170,12 @@ def test_a_reader_has_one_attempt_and_then_what_is_stored_whatever_is_lost_late_
         order = data.draw(st.lists(st.sampled_from(every), max_size=12)) if every else []
         if data.draw(st.booleans()):
             order = every  # nothing is lost
+        before_start = data.draw(st.integers(0, len(order)))
+        for each in order[:before_start]:
+            assert joiner.draft(each) == [], "a piece is shown before the start of its step is"
         screen.see(joiner.stored(started(step)))
-        newest = 0
-        for each in order:
+        newest = max((each.attempt for each in order[:before_start]), default=0)
+        for each in order[before_start:]:
             events = joiner.draft(each)
             assert not (events and each.attempt < newest), "a writer that was replaced is shown again"
             newest = max(newest, each.attempt)
@@ -173,6 +185,8 @@ def test_a_reader_has_one_attempt_and_then_what_is_stored_whatever_is_lost_late_
                 assert any("".join(attempt[channel]).startswith(shown) for attempt in attempts[:newest]), (
                     "a mixture"
                 )
+        if order == every:
+            screen.check_last(step, every)
         if step == 2 and data.draw(st.booleans()):
             screen.see(joiner.stored(Status(status="error")))
             assert not any(screen.shown.get((step, channel)) for channel in CHANNELS)
