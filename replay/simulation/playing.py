@@ -157,6 +157,8 @@ class _Game:
         self._scenario, self._schedule, self._expected = scenario, schedule, expected
         self._disturbed = not scenario.compared
         self._cancelled = False
+        self._talks = False
+        """Whether runs read what those before them have said: one that is cancelled says less."""
         self.world: World
         self.chaos: Chaos
 
@@ -170,6 +172,7 @@ class _Game:
         world.person_faults = self.chaos.of
         world.attend = lambda person: self._attend(person, schedule.staff[0].released_every_s)
         jobs = self._scenario.stage(world)
+        self._talks = any("session" in job.options for job in jobs)
         world.process("answering").spawn(world.answer_approvals())
         for number in range(len(schedule.staff)):
             self._worker(f"w{number}", number)
@@ -241,7 +244,7 @@ class _Game:
         match act.does:
             case "cancel":
                 self._cancelled = True
-                self._disturbed = self._disturbed or run not in world.roots()
+                self._disturbed = self._disturbed or self._talks or run not in world.roots()
                 reason = "family" if run in world.roots() else f"one of them, {number}"
                 await world.cancel(run, reason, world.person())
             case "interrupt":

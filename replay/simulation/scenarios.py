@@ -280,6 +280,16 @@ def hurried_child(world: World) -> list[Job]:
     return [Job(an_agent(world, "hurried_child", *outer), "question")]
 
 
+@scenario(compared=False)
+def expired(world: World) -> list[Job]:
+    """A run whose time is over while runs two levels below it are open."""
+    an_agent(world, "innermost", calls(("watch", {"for_s": 30.0})), says("deep answer"))
+    an_agent(world, "inner", calls(("delegate", {"to": "innermost"})), says("inner answer"))
+    asked: list[Call] = [("delegate", {"to": "inner"})] * 2
+    outer = calls(*asked), says("done")
+    return [Job(an_agent(world, "expired", *outer, run_timeout_s=2.0), "question")]
+
+
 @scenario
 def planned(world: World) -> list[Job]:
     """A planner that asks for tools first, which it does not have, and then makes a plan."""

@@ -369,8 +369,8 @@ class Journal:
         """W24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
         if not self.state.open_children:
             return []
-        named = await self.relative(self.subject.id, at_once=True)
-        below = open_below(await open_family(named, self.relative), self.subject.id)
+        # Which children it has, this journal says: another read of the run may be older.
+        below = open_below(await open_family(self, self.relative), self.subject.id)
         *first, last = in_batches([each.cancel_write("its parent ended") for each in below])
         for batch in first:  # of more runs than one batch holds, all but the last are cancelled here
             await self.log.events.append(*batch)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foldlog.runtime.modelcall import _Answer
-from foldlog.runtime.models import CallDelta, Delta, ReasoningDelta, TextDelta
+from foldlog.runtime.driving.model_call import _Answer
+from foldlog.runtime.ports.models import CallDelta, Delta, ReasoningDelta, TextDelta
 from hypothesis import given
 from hypothesis import strategies as st
 

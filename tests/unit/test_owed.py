@@ -5,13 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, Claimed, Parked
+import msgspec
+from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, Claimed, Parked, Status
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.eventlog.ports import Subject, Timer
+from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
+from foldlog.runtime.executors.durable import Worker
+from foldlog.runtime.journal.cancel import _fence, parent_wakeup
 from foldlog.runtime.journal.family import pay_owed_below
 from foldlog.runtime.journal.timers import news_or_timer, owed_timers
 
-from .test_core import NOW, given_events
+from .test_core import NOW, SUBMITTED, given_events
+from .test_proof import stored
 
 ASKED = [
     ApprovalRequested(approval_id=name, kind="tool", tool_name="deploy", expires_at=NOW + due_s)
@@ -69,3 +73,33 @@ async def test_a_timer_below_a_run_that_rests_is_judged_by_nobody_who_does_not_s
     root, child = journal_of(*WAITING, revision=12), journal_of(*WAITING, revision=5)
     await pay_owed_below(root, {"child": child})
     assert [(timer.wakeup.root_cause, timer.wakeup.cause) for timer in root.log.timers.told] == [(12, 5)] * 2
+
+
+# --- no wake-up waits for more than is stored, or is judged by less than it is about ----------------------------------
+
+
+def test_the_end_of_a_child_wakes_its_parent_by_what_is_stored_of_it() -> None:
+    (write,) = parent_wakeup(journal_of(*WAITING, revision=7), "child")
+    assert isinstance(write, WakeWrite)
+    assert (write.wakeup.kind, write.wakeup.ref, write.wakeup.cause) == ("child", "child", 7)
+    assert parent_wakeup(journal_of(*WAITING, Status(status="completed")), "child") == []
+
+
+async def test_who_wakes_to_a_fence_has_to_see_it() -> None:
+    log, subject = MemoryLog(), Subject(0, "run", "r", "r")
+    journal = await stored(log, subject, SUBMITTED, epoch=0)
+    await _fence(journal, "enough", "", "append")
+    (wakeup,) = log.wakeups.unacknowledged
+    assert (wakeup.run, wakeup.cause) == ("r", journal.state.head.rev)
+    assert journal.state.cancelling
+
+
+async def test_who_does_not_see_a_root_rest_yet_leaves_the_timers_below_it() -> None:
+    log, root, child = MemoryLog(), Subject(0, "run", "r", "r"), Subject(0, "run", "r", "c")
+    above = await stored(log, root, SUBMITTED, *WAITING[:1], epoch=1)
+    below = await stored(log, child, SUBMITTED, epoch=0)
+    wakeup = Wakeup(shard=0, agent="agent", root="r", run="c", cause=1)
+    for root_cause, verdict in ((above.state.head.rev + 1, "nak"), (above.state.head.rev, "ack")):
+        judged = msgspec.structs.replace(wakeup, root_cause=root_cause)
+        _, (answer, _delay_s) = await Worker._root_of(SimpleNamespace(_log=log), below, judged)  # type: ignore[arg-type, misc] # as much of a worker as it needs
+        assert answer == verdict
