@@ -7,7 +7,13 @@ from foldlog.eventlog.events import LaneEntry, LaneUpdated
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import lane_subject
 from foldlog.eventlog.ports import CommitWrite, Subject, WakeWrite
-from foldlog.runtime.journal.lanes import at_head_of_lane, drop_purged_head, hand_lane_on, join_lane, read_lane
+from foldlog.runtime.journal.lanes import (
+    at_head_of_lane,
+    drop_purged_head,
+    hand_lane_on,
+    join_lane,
+    read_lane,
+)
 from foldlog.runtime.journal.register import read_register, register_write
 
 from .test_core import SUBMITTED

@@ -9,9 +9,9 @@ import pytest
 from foldlog.eventlog.events import CancelRequested, Claimed, Released, Status, StoredEvent, ToolStarted
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Subject
+from foldlog.runtime.core.turn import Turn
 from foldlog.runtime.driving.driver import Driver
 from foldlog.runtime.journal.journal import Journal
-from foldlog.runtime.core.turn import Turn
 
 from .test_core import NOW, RULES, SUBMITTED, given_events
 
