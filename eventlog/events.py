@@ -168,7 +168,7 @@ class Usage(Event, frozen=True, kw_only=True, tag="usage"):
 
     usage: TokenUsage
     model: str
-    source: Literal["provider", "tiktoken", "estimate"] = "provider"
+    source: Literal["provider", "estimate"] = "provider"
     cost_usd: str | None = None
     finish_reason: FinishReason = ""
 
@@ -519,7 +519,7 @@ class PlannerReplied(Event, frozen=True, kw_only=True, tag="planner_replied"):
     calls: list[PlannerCall] = []
     usage: TokenUsage
     model: str
-    source: Literal["provider", "tiktoken", "estimate"] = "provider"
+    source: Literal["provider", "estimate"] = "provider"
     cost_usd: str | None = None
     phase: str = "planner"
     finish_reason: FinishReason = ""
@@ -563,7 +563,7 @@ class SummaryMade(Event, frozen=True, kw_only=True, tag="summary_made"):
     until: int = 0
     usage: TokenUsage
     model: str
-    source: Literal["provider", "tiktoken", "estimate"] = "provider"
+    source: Literal["provider", "estimate"] = "provider"
     cost_usd: str | None = None
     phase: str = "summary"
     finish_reason: FinishReason = ""
@@ -742,7 +742,7 @@ class LateOutcome(Event, frozen=True, kw_only=True, tag="late_outcome"):
     error: str | None = None
     usage: TokenUsage | None = None
     """Of a model's answer, whole or broken off; `source` says whose count it is."""
-    source: Literal["provider", "tiktoken", "estimate"] = "estimate"
+    source: Literal["provider", "estimate"] = "estimate"
     cost_usd: str | None = None
 
 

@@ -28,10 +28,6 @@ from ..eventlog.events import (
 from .id_set import IdSet
 from .messages import Message, Place, chain
 
-DISTINCT_IDS = 2
-"""From these rules on (`submitted`, ADR 0024), the id that a call gets instead of one that is taken is not taken,
-either: no two calls of a run have one."""
-
 
 class ApprovalState(msgspec.Struct):
     """One approval: its request, its resolution once there is one, and whether it became void."""
@@ -375,8 +371,6 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
 
     def shorten_approvals(self) -> None:
         """What people were asked about the calls of the step, which is complete, was carried out."""
-        if self.submitted is None or self.submitted.rules < DISTINCT_IDS:
-            return
         for approval in reversed(self.approvals.values()):
             if approval.request.step is not None and approval.request.step < self.step:
                 break  # those before were shortened with their step

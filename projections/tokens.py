@@ -16,7 +16,7 @@ from .messages import Message
 BYTES_PER_TOKEN = 4
 TokenSource = Literal["provider", "tiktoken", "estimate"]
 UsageSource = Literal["provider", "estimate"]
-"""What a `usage` event says; those of earlier releases may say tiktoken."""
+"""Who counted the tokens of a `usage` event."""
 
 
 class TokenCount(msgspec.Struct, frozen=True):

@@ -283,13 +283,10 @@ def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
 
 def _prepared(state: RunState, events: Sequence[Event]) -> ToolsResolved | None:
     hydrated: MemoryHydrated | None = None
-    knowledge: KnowledgeFound | None = None
     for event in events:
         match event:
             case MemoryHydrated():
                 hydrated = event
-            case KnowledgeFound():
-                knowledge = event
             case Prepared():
                 return ToolsResolved(
                     tools=tuple(event.tools),
@@ -297,7 +294,6 @@ def _prepared(state: RunState, events: Sequence[Event]) -> ToolsResolved | None:
                     window_tokens=event.window_tokens,
                     refresh=state.refreshes if state.prepared else 0,
                     hydrated=hydrated,
-                    knowledge=knowledge,
                 )
             case _:
                 return None

@@ -80,11 +80,6 @@ _KEPT = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE
 }
-_ADDED: dict[type[Event], tuple[str, ...]] = {
-    ApprovalRequested: ("reason", "injected_args", "postcondition", "evidence", "result"),
-    Usage: ("finish_reason",),
-}
-"""Fields that later releases added: left out while empty, so that what was written before keeps its digest."""
 
 
 class Placed(msgspec.Struct):
@@ -312,10 +307,7 @@ def _learn_late(run: _Run, event: Event) -> None:
 
 
 def _payload(event: Event) -> dict[str, Any]:
-    added = _ADDED.get(type(event), ())
-    payload = {
-        name: getattr(event, name) for name in _KEPT[type(event)] if name not in added or getattr(event, name)
-    }
+    payload = {name: getattr(event, name) for name in _KEPT[type(event)]}
     if isinstance(event, ToolResult):
         payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE}
     return payload

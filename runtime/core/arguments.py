@@ -15,14 +15,14 @@ NESTING_MAX = 100
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
-def parse_arguments(text: str, nesting_max: int | None = NESTING_MAX) -> tuple[dict[str, Any], str | None]:
+def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments as an object and null, or an empty object and the text when it is no JSON object, or too deep.
 
     No text at all counts as no arguments: several models write that for a tool without parameters.
     """
     if not text.strip():
         return {}, None
-    if nesting_max is not None and is_deeper(text, nesting_max):
+    if is_deeper(text, NESTING_MAX):
         return {}, text
     try:
         value = msgspec.json.decode(text)

@@ -10,14 +10,13 @@ from ...eventlog.events import (
     ChildReturned,
     Event,
     FinishReason,
-    KnowledgeFound,
     MemoryHydrated,
     TokenUsage,
     ToolSpec,
     ToolStatus,
 )
 from ...projections.messages import CallRequest
-from ...projections.tokens import TokenSource
+from ...projections.tokens import UsageSource
 from .effects import Scope
 
 
@@ -48,7 +47,6 @@ class ToolsResolved(msgspec.Struct, frozen=True):
     model: str
     refresh: int = 0
     hydrated: MemoryHydrated | None = None
-    knowledge: KnowledgeFound | None = None
     window_tokens: int | None = None
 
 
@@ -75,7 +73,7 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     calls: tuple[CallRequest, ...] = ()
     usage: TokenUsage | None = None
-    usage_source: TokenSource = "provider"
+    usage_source: UsageSource = "provider"
     model: str = ""
     cost_usd: str | None = None
     phase: str = ""

@@ -178,7 +178,7 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
         return None
     room = _tokens_kept(state, rules)
     limit = rules.context.keep_user_tokens
-    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), _newest(rules))
+    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), math.inf)
     return _cut(state, COMPACTION, cause, kept)
 
 
@@ -186,13 +186,6 @@ def _is_worth_it(state: RunState, cut: Cut) -> bool:
     """Whether a further compaction makes room: a quarter of the messages at least, by their length."""
     gone = messages_tokens(cut_messages(state, cut.kept))
     return gone * 4 >= messages_tokens(state.messages)
-
-
-def _newest(rules: Rules) -> float:
-    """How long the newest message of the user may be, to stay whatever room that leaves; in tokens."""
-    if rules.context.newest_always_stays:
-        return math.inf
-    return rules.context.keep_user_tokens if rules.context.newest_stays else 0
 
 
 def _cut(state: RunState, phase: str, cause: Cause, kept: list[int]) -> Cut | None:

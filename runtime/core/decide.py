@@ -195,11 +195,9 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
 
 
 def _remember(turn: Turn, found: ToolsResolved) -> None:
-    """What was read of earlier runs and of stored knowledge, once."""
+    """What was read of earlier runs, once."""
     if found.hydrated is not None and not turn.state.hydrated:
         turn.add(found.hydrated)
-    if found.knowledge is not None and not turn.state.knowledge:
-        turn.add(found.knowledge)
 
 
 def advance(turn: Turn) -> None:

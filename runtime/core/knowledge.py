@@ -6,7 +6,6 @@ from ...eventlog.events import KnowledgeFound, Submitted
 from ...projections.run_state import RunState
 from ..ports.memory import NO_SCOPE
 from .commands import KnowledgeRead
-from .rules import KNOWLEDGE_LAST, keeps
 from .turn import Turn
 
 
@@ -21,15 +20,9 @@ def is_asked_for(submitted: Submitted | None) -> bool:
     return table.get("scope", NO_SCOPE) != NO_SCOPE or submitted.metadata.get("memory") is not None
 
 
-def comes_last(submitted: Submitted | None) -> bool:
-    """Whether it is looked up behind the cuts; in runs of earlier releases with all else that is read."""
-    return keeps(submitted, KNOWLEDGE_LAST)
-
-
 def is_due(state: RunState) -> bool:
     """Whether the first step waits for it."""
-    wanted = comes_last(state.submitted) and is_asked_for(state.submitted)
-    return wanted and state.prepared and not state.looked_up and state.step == 0
+    return is_asked_for(state.submitted) and state.prepared and not state.looked_up and state.step == 0
 
 
 def read(turn: Turn, command: KnowledgeRead) -> None:

@@ -12,7 +12,7 @@ from ...projections.messages import sha256_hex
 from ...projections.retrieval import LIMIT_MAX, OFFLOADED, RETRIEVE, SOURCE, retrieval_spec
 from ...projections.run_state import RunState
 from ..ports.tools import Tool, ToolContextPort, ToolFailed
-from .rules import OFFLOAD_TOLD, Rules, keeps
+from .rules import Rules
 
 SOONER = 8
 """Into a long conversation, results are offloaded at so small a part of the usual size."""
@@ -21,7 +21,7 @@ SOONER = 8
 def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -> str | None:
     """Under which id a successful result is offloaded; null for one that is small, or a part of a large one."""
     context, tool = rules.context, state.tools.get(tool_name)
-    if not context.offloads or (tool is not None and tool.source == SOURCE):
+    if tool is not None and tool.source == SOURCE:
         return None
     data = result_text(result).encode(errors="replace")
     many = context.offload_at_messages
@@ -38,8 +38,6 @@ def is_offloaded(event: Event) -> bool:
 
 def told(state: RunState) -> Context | None:
     """What is said of a step that ends, if the model is to see only parts of some of its results."""
-    if not keeps(state.submitted, OFFLOAD_TOLD):
-        return None
     results = [call.result for call in state.calls.values() if call.result is not None]
     large = [result for result in results if is_offloaded(result)]
     if not large:

@@ -16,9 +16,9 @@ from .effects import CallTool, Effect
 from .model_request import PLANNER
 from .offloading import artifact_id
 from .policy import verdict_on
-from .rules import PLANNER_MAKES_ROOM, PLANNER_OFFLOADS, Rules, keeps
+from .rules import Rules
 from .steps import truncation
-from .tool_calls import call_problem, free_id, has_distinct_ids, startable, written
+from .tool_calls import call_problem, free_id, startable, written
 from .turn import Turn
 
 ROUNDS_MAX = 5
@@ -66,12 +66,7 @@ def go_on(turn: Turn) -> None:
 
 def _makes_room(turn: Turn) -> bool:
     """Whether the request was too long, and the history is cut for it."""
-    state = turn.state
-    return (
-        state.model.error_type == ContextOverflow.error_type
-        and keeps(state.submitted, PLANNER_MAKES_ROOM)
-        and compaction.begin_overflow(turn)
-    )
+    return turn.state.model.error_type == ContextOverflow.error_type and compaction.begin_overflow(turn)
 
 
 def _has_last_word(state: RunState) -> bool:
@@ -142,7 +137,6 @@ def _calls(turn: Turn, requests: tuple[CallRequest, ...], *, cut: bool) -> list[
             request.id,
             instead,
             lambda each: each in taken or turn.state.knows_call(each),
-            distinct=has_distinct_ids(turn.state),
         )
         taken.add(call_id)
         calls.append(
@@ -174,7 +168,6 @@ def _returned(
     error: str | None = None,
 ) -> None:
     state = turn.state
-    offloads = success and keeps(state.submitted, PLANNER_OFFLOADS)
     turn.add(
         PlannerToolReturned(
             tool_call_id=call.id,
@@ -182,6 +175,6 @@ def _returned(
             success=success,
             result=result,
             error=error,
-            offloaded_artifact_id=artifact_id(state, turn.rules, call.name, result) if offloads else None,
+            offloaded_artifact_id=artifact_id(state, turn.rules, call.name, result) if success else None,
         )
     )

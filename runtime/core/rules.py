@@ -18,35 +18,17 @@ ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
 PARK_RETRY_S = 10.0
 """A retry that is due later than this parks the run (a timer in the log); a sooner one is waited for in place."""
 
-OFFLOAD_ALWAYS = 1
-"""From these rules on, large results are shown in part also to agents without a `context` table."""
-NEWEST_STAYS = 2
-"""From these rules on, a compaction never takes away the newest message of the user, unless it alone is too much."""
-OFFLOAD_TOLD = 3
-"""From these rules on, a `context` event tells which results of a step are shown in part."""
-KNOWLEDGE_LAST = 4
-"""From these rules on, knowledge is looked up when the history is within its bounds, and not before."""
-DEDUPLICATED = 5
-"""From these rules on, a result that a fork takes over is marked `deduplicated`."""
-NESTING_BOUND = 6
-"""From these rules on, arguments that are nested too deeply are no arguments."""
-PLANNER_OFFLOADS = 7
-"""From these rules on, the planner, too, is shown large results in part."""
-WRITTEN_MEANS = 8
-"""From these rules on, the mean of scores is that of the numbers as they are written: three times 0.7 are 0.7."""
-LINEAR_PATTERNS = 9
-"""From these rules on, the regular expressions of flows are RE2's, which takes linear time, and not Python's."""
-NEWEST_ALWAYS_STAYS = 10
-"""From these rules on, a compaction never takes away the newest message of the user, however long it is."""
-PLANNER_MAKES_ROOM = 11
-"""From these rules on, a planner's request that does not fit the model's window has the history compacted, once."""
-RULES_NOW = 11
-"""The rules of runs that are submitted now."""
+RULES_NOW = 1
+"""The rules of runs that are submitted now (ADR 0024). A release that changes a decision takes a higher number."""
 
 
-def keeps(submitted: Submitted | None, rules: int) -> bool:
-    """Whether a run was submitted under these rules or later ones; one that is being made here goes by all of them."""
-    return submitted is None or submitted.rules >= rules
+def has_rule(submitted: Submitted | None, number: int) -> bool:
+    """Whether a run was submitted under these rules or later ones; a run that is being made goes by all of them.
+
+    No release has changed a decision yet, so nothing asks for it. A changed decision gets a named constant here, and a
+    branch where it is made.
+    """
+    return submitted is None or submitted.rules >= number
 
 
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600.0
@@ -75,12 +57,6 @@ class ContextRules(msgspec.Struct, frozen=True):
     """How the prompt is kept within the window. `windows`: whether the agent has a table for it at all."""
 
     windows: bool = False
-    offloads: bool = False
-    """Whether large results are shown in part."""
-    newest_stays: bool = False
-    """Whether a compaction keeps the newest message of the user, whatever room that leaves."""
-    newest_always_stays: bool = False
-    """Also one that is above `keep_user_tokens` alone."""
     history_messages_max: int | None = None
     summary_at_messages: int | None = None
     offload_at_messages: int | None = None
@@ -163,13 +139,6 @@ class Rules(msgspec.Struct, frozen=True):
 def rules_of_run(submitted: Submitted) -> Rules:
     """The rules of a run: those of its configuration and of its submission, and what its lineage adds."""
     rules = rules_of(submitted.config)
-    if submitted.rules >= OFFLOAD_ALWAYS:
-        context = msgspec.structs.replace(rules.context, offloads=True)
-        rules = msgspec.structs.replace(rules, context=context)
-    if submitted.rules >= NEWEST_STAYS:
-        always = submitted.rules >= NEWEST_ALWAYS_STAYS
-        context = msgspec.structs.replace(rules.context, newest_stays=True, newest_always_stays=always)
-        rules = msgspec.structs.replace(rules, context=context)
     if fork_policy(submitted) in {None, "run"}:
         return rules
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
@@ -225,7 +194,7 @@ def _context_rules(table: Mapping[str, Any] | None) -> ContextRules:
         "offload_at_messages": offload,
     }
     given = {key: value for key, value in table.items() if key in ContextRules.__struct_fields__}
-    return ContextRules(**{**numbers, **given, "windows": True, "offloads": True})
+    return ContextRules(**{**numbers, **given, "windows": True})
 
 
 def _ceilings(budgets: Mapping[str, Any]) -> Iterator[Ceiling]:

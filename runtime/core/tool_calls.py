@@ -29,17 +29,17 @@ from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.call_texts import recording_key
 from ...projections.messages import CallRequest
 from ...projections.retrieval import OFFLOADED, of_others
-from ...projections.run_state import DISTINCT_IDS, CallState, RunState
+from ...projections.run_state import CallState, RunState
 from ..ports.schema_problems import value_problem
 from .approvals import UNVERIFIABLE, approval_metadata, awaits_approval, request_approval
-from .arguments import NESTING_MAX, parse_arguments, split_arguments
+from .arguments import parse_arguments, split_arguments
 from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
 from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .model_calls import is_quota_used_up
 from .offloading import artifact_id
 from .policy import verdict_on
 from .postconditions import problem, verdict
-from .rules import DEDUPLICATED, NESTING_BOUND, RETRYABLE_ATTEMPTS, Rules, backoff_s, keeps
+from .rules import RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 CALLS_BYTES_MAX = COMMIT_BYTES_MAX * 7 // 8
@@ -167,7 +167,6 @@ def _asked_for(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
             request.id if len(request.id) <= ID_LENGTH_MAX else "",
             f"call-{state.step}-{len(state.calls)}",
             state.knows_call,
-            distinct=has_distinct_ids(state),
         ),
         tool_name=request.name[:ID_LENGTH_MAX],
         arguments=executable,
@@ -203,21 +202,15 @@ def written(
         return {}, {}, request.arguments
     tool = turn.state.tools.get(request.name)
     names = of_others(request.name, tool.source if tool is not None else "", turn.rules.injected_tool_args)
-    bounded = keeps(turn.state.submitted, NESTING_BOUND)
-    arguments, raw = parse_arguments(request.arguments, NESTING_MAX if bounded else None)
+    arguments, raw = parse_arguments(request.arguments)
     return *split_arguments(arguments, names), raw
 
 
-def has_distinct_ids(state: RunState) -> bool:
-    """Whether the run is one of those whose calls all have ids of their own."""
-    return keeps(state.submitted, DISTINCT_IDS)
-
-
-def free_id(given: str, instead: str, is_taken: Callable[[str], bool], *, distinct: bool = True) -> str:
+def free_id(given: str, instead: str, is_taken: Callable[[str], bool]) -> str:
     """The id that the model gave, or another one if a call has it already, be it of an earlier run."""
     if given and not is_taken(given):
         return given
-    while distinct and is_taken(instead):
+    while is_taken(instead):
         instead += "-"
     return instead
 
@@ -511,7 +504,7 @@ def _settle(turn: Turn, call: CallState) -> None:
             status=recorded.status,
             result=recorded.result,
             error=recorded.error,
-            details={"recorded_from": recorded.source, **_deduplicated(turn.state)},
+            details={"recorded_from": recorded.source, "deduplicated": True},
         )
     elif (misfit := unfit(turn.state, turn.rules, call)) is not None:
         _result(turn, call, status="error", error=misfit)
@@ -532,10 +525,6 @@ def _settle(turn: Turn, call: CallState) -> None:
             status="rejected",
             error="an operator rejected the call" + (f": {note}" if note else ""),
         )
-
-
-def _deduplicated(state: RunState) -> dict[str, object]:
-    return {"deduplicated": True} if keeps(state.submitted, DEDUPLICATED) else {}
 
 
 def _settle_as_told(

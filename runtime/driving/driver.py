@@ -17,14 +17,14 @@ import msgspec
 
 from ...eventlog.commits import decode
 from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
-from ...eventlog.events import CancelRequested, KnowledgeFound, LateOutcome, ToolStarted
+from ...eventlog.events import CancelRequested, LateOutcome, ToolStarted
 from ...eventlog.ports import Write
 from ...projections.fold import apply
 from ...projections.run_state import RunState
 from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.todo import of_run
-from ..core import approvals, knowledge, timeouts
+from ..core import approvals, timeouts
 from ..core.commands import (
     Claim,
     Command,
@@ -535,11 +535,7 @@ class Driver:
     async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
         limit = self.journal.rules.context.history_messages_max
         hydrated = await hydration.recall(self.host, self.state, limit)
-        if knowledge.comes_last(self.state.submitted) or not knowledge.is_asked_for(self.state.submitted):
-            return msgspec.structs.replace(found, hydrated=hydrated)
-        items = await hydration.look_up(self.host, self.state)
-        looked_up = KnowledgeFound(items=items) if items else None
-        return msgspec.structs.replace(found, hydrated=hydrated, knowledge=looked_up)
+        return msgspec.structs.replace(found, hydrated=hydrated)
 
     async def _look_up(self) -> Command:
         try:

@@ -2,36 +2,32 @@
 
 What an agent says is searched by the worker itself, with its event loop held, and decides what is next, so the answer
 must not depend on how busy it is. Python's own engine takes exponential time for expressions like `(a+)+$`. RE2 does
-not, and has no look-around and no back-references. Runs of rules before `LINEAR_PATTERNS` are decided by Python's.
+not, and has no look-around and no back-references.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 
 
-def problem_of(pattern: str, *, linear: bool = True) -> str | None:
+def problem_of(pattern: str) -> str | None:
     """Why this is no regular expression; null if it is one."""
     try:
-        _searching(pattern, ignore_case=False, linear=linear)
-    except (ValueError, re.error, OverflowError, RecursionError) as error:
+        _searching(pattern, ignore_case=False)
+    except (ValueError, OverflowError, RecursionError) as error:
         return str(error)
     return None
 
 
-def is_found(pattern: str, text: str, *, ignore_case: bool = False, linear: bool = True) -> bool:
+def is_found(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
     """Whether the regular expression is found in the text."""
-    return _searching(pattern, ignore_case=ignore_case, linear=linear)(text)
+    return _searching(pattern, ignore_case=ignore_case)(text)
 
 
 @functools.lru_cache(maxsize=256)
-def _searching(pattern: str, *, ignore_case: bool, linear: bool) -> Callable[[str], bool]:
-    """Raises `ValueError`, or what `re.compile` raises."""
-    if not linear:
-        compiled = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
-        return lambda text: compiled.search(text) is not None
+def _searching(pattern: str, *, ignore_case: bool) -> Callable[[str], bool]:
+    """Raises `ValueError`."""
     import re2  # most flows have no regular expression
 
     options = re2.Options()

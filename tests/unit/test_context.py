@@ -40,7 +40,7 @@ from foldlog.runtime.core.commands import (
 from foldlog.runtime.core.decide import decide, pending
 from foldlog.runtime.core.effects import CallModel
 from foldlog.runtime.core.model_request import model_request
-from foldlog.runtime.core.rules import RULES_NOW, Rules, rules_of
+from foldlog.runtime.core.rules import Rules, rules_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -66,11 +66,10 @@ class Story:
         *,
         window: int | None = 1000,
         history: list[dict[str, Any]] | None = None,
-        under: int = 0,
     ) -> None:
         self.state = RunState(run="r", root="r", path="agent")
         whole = {"model": "sim:m", "instructions": "be brief", **config}
-        self.rules, self.now, self.repeats_ids = rules_of(whole), NOW, False
+        self.rules, self.now = rules_of(whole), NOW
         self.last: tuple[StoredEvent, ...] = ()
         self.told: list[StoredEvent] = []
         submitted = Submitted(
@@ -80,7 +79,6 @@ class Story:
             input="question",
             input_digest="i",
             messages=history or [],
-            rules=under,
         )
         apply(self.state, submitted, NOW)
         self.tell(Claim("w0", 10.0), ToolsResolved(tools=(LOOK,), model="sim:m", window_tokens=window))
@@ -98,9 +96,7 @@ class Story:
         return self
 
     def check(self) -> None:
-        """The digest is that of the messages, whatever was done to them; ids stood twice in runs of old."""
-        if self.repeats_ids:
-            return
+        """The digest is that of the messages, whatever was done to them."""
         digest = ""
         for message in self.state.messages:
             digest = chain(digest, message, self.state.call_places)
@@ -718,11 +714,10 @@ GIVEN = st.sampled_from(["", "a", "b", "c0", "call-2-0", "h1"])
 ROUNDS = st.lists(st.lists(GIVEN, min_size=1, max_size=3), max_size=12)
 
 
-def asked(rounds: list[list[str]], limit: int, under: int) -> Iterator[Story]:
+def asked(rounds: list[list[str]], limit: int) -> Iterator[Story]:
     """A run whose model gives its calls these ids, and whose prompt holds so many messages; after each step."""
     config = {"context": {"history_messages_max": limit, "overflow": "truncate"}, "max_steps": 100}
-    story = Story(config, history=HISTORY, under=under)
-    story.repeats_ids = not under
+    story = Story(config, history=HISTORY)
     for number, ids in enumerate(rounds):
         calls = tuple(
             CallRequest(id=each, name="look", arguments=f'{{"n":{number},"at":{at}}}')
@@ -744,24 +739,22 @@ def asked(rounds: list[list[str]], limit: int, under: int) -> Iterator[Story]:
         yield story
 
 
-@pytest.mark.parametrize("under", [0, RULES_NOW])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ROUNDS, st.integers(2, 9))
 def test_calls_that_were_cut_are_forgotten_and_nothing_is_decided_otherwise(
-    under: int, rounds: list[list[str]], limit: int
+    rounds: list[list[str]], limit: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunState, "forget_calls", lambda _: None)
-        kept = [(list(each.told), each.state.messages_digest) for each in asked(rounds, limit, under)]
-    for story, (told, digest) in zip(asked(rounds, limit, under), kept, strict=True):
+        kept = [(list(each.told), each.state.messages_digest) for each in asked(rounds, limit)]
+    for story, (told, digest) in zip(asked(rounds, limit), kept, strict=True):
         assert (story.told, story.state.messages_digest) == (told, digest)
         subject = Subject(0, "run", "r", "r")
         assert decode_state(encode_state(story.state), subject) == story.state
         spoken = {call.id for message in story.state.messages for call in message.tool_calls}
         ids = [event.tool_call_id for event in told if isinstance(event, ToolCall)]
         assert all(story.state.knows_call(str(each)) for each in ids)
-        if under:
-            assert len(set(ids)) == len(ids)
+        assert len(set(ids)) == len(ids)
         if any(isinstance(event, Context) for event in story.told[-3:]):
             assert story.state.call_places.keys() <= spoken | story.state.calls.keys()
 

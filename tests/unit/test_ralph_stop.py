@@ -68,11 +68,6 @@ def test_a_mean_is_that_of_the_scores_as_they_are_written(
     assert stop_after(stored(Stop(score_threshold=threshold * (1 + 1e-9))), [scored]) is None
 
 
-def test_a_loop_of_an_earlier_release_is_judged_as_it_was() -> None:
-    scored = Iteration(failed=False, output="", scores=dict.fromkeys("abc", 0.7))
-    assert stop_after(stored(Stop(score_threshold=0.7)), [scored], as_written=False) is None
-
-
 def test_the_first_condition_that_holds_is_the_one_that_is_told() -> None:
     conditions = {
         "completion": {"completion": "DONE"},

@@ -10,7 +10,6 @@ import msgspec
 from ....eventlog.events import RalphIteration, RalphStop
 from ....projections.run_state import NodeState, RunState
 from ..effects import Evaluate, RunNode
-from ..rules import WRITTEN_MEANS, keeps
 from ..turn import Turn
 from .config import REFLECT, LoopRules, Reflection, Scored
 from .stop import Iteration, StopType, stop_after
@@ -146,8 +145,7 @@ def _reflects(state: RunState, config: LoopRules) -> bool:
 
 
 def _stop(state: RunState, config: LoopRules) -> tuple[StopType, str] | None:
-    as_written = keeps(state.submitted, WRITTEN_MEANS)
-    return stop_after(config.stop, _iterations(state, config), as_written=as_written)
+    return stop_after(config.stop, _iterations(state, config))
 
 
 def _problem(state: RunState, config: LoopRules) -> str | None:

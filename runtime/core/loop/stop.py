@@ -34,13 +34,8 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float = 0.0
 
 
-def stop_after(
-    stop: StopConditions, iterations: list[Iteration], *, as_written: bool = True
-) -> tuple[StopType, str] | None:
-    """The first condition that the iterations so far meet, with its reason in words; null: go on.
-
-    `as_written`: whether the mean is that of decimal numbers (`WRITTEN_MEANS`).
-    """
+def stop_after(stop: StopConditions, iterations: list[Iteration]) -> tuple[StopType, str] | None:
+    """Return the first condition that the iterations so far meet, with its reason in words; null: go on."""
     latest = iterations[-1]
     if stop.completion and not latest.failed and stop.completion in latest.output:
         return "completion", f"the output contains {stop.completion!r}"
@@ -52,16 +47,13 @@ def stop_after(
         return "max_cost", f"{cost_usd} USD are spent, of {stop.max_cost_usd} USD"
     if 0 < stop.max_consecutive_failures <= (failures := _failures(iterations)):
         return "max_consecutive_failures", f"{failures} iterations in a row failed"
-    if latest.scores and 0 < stop.score_threshold <= (
-        mean := _mean(list(latest.scores.values()), as_written=as_written)
-    ):
+    if latest.scores and 0 < stop.score_threshold <= (mean := _mean(list(latest.scores.values()))):
         return "score_threshold", f"the mean score is {mean:g}, of {stop.score_threshold:g}"
     return None
 
 
-def _mean(scores: Sequence[float], *, as_written: bool) -> float:
-    if not as_written:
-        return sum(scores) / len(scores)
+def _mean(scores: Sequence[float]) -> float:
+    """The mean of the scores as they are written: that of three times 0.7 is 0.7, which a sum of floats misses."""
     return float(sum(Fraction(repr(score)) for score in scores) / len(scores))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from ....projections.run_state import RunState
 from ..effects import Evaluate, RunNode
-from ..rules import LINEAR_PATTERNS, keeps
 from ..turn import Turn
 from .flow import Flow, Node
 from .flow_parser import parse_flow
@@ -39,8 +38,7 @@ def _progress(state: RunState) -> Progress:
     if config["mode"] == "handoff":
         agents = frozenset(each["name"] for each in config["agents"] if each.get("kind", "agent") == "agent")
         return handoff_progress(_entry(config), text, state.nodes, agents, config["max_handoffs"])
-    linear = keeps(state.submitted, LINEAR_PATTERNS)
-    return progress(_flow_of(config, linear=linear), text, state.nodes, state.evaluations, linear=linear)
+    return progress(_flow_of(config), text, state.nodes, state.evaluations)
 
 
 def node_places(state: RunState) -> dict[tuple[str, int], Place]:
@@ -48,9 +46,8 @@ def node_places(state: RunState) -> dict[tuple[str, int], Place]:
     submitted = state.submitted
     if submitted is None or submitted.config["mode"] != "workflow":
         return {}
-    linear = keeps(submitted, LINEAR_PATTERNS)
-    flow = _flow_of(submitted.config, linear=linear)
-    return places(flow, submitted.input, state.nodes, state.evaluations, linear=linear)
+    flow = _flow_of(submitted.config)
+    return places(flow, submitted.input, state.nodes, state.evaluations)
 
 
 def _entry(config: dict[str, Any]) -> str:
@@ -58,13 +55,13 @@ def _entry(config: dict[str, Any]) -> str:
     return str(config.get("entry") or config["agents"][0]["name"])
 
 
-def _flow_of(config: dict[str, Any], *, linear: bool) -> Flow:
+def _flow_of(config: dict[str, Any]) -> Flow:
     """A team is a workflow of its lead alone: the others are its tools."""
     if config["mode"] == "team":
         return Node(_entry(config))
-    return _parsed(config["flow"], tuple(agent["name"] for agent in config["agents"]), linear=linear)
+    return _parsed(config["flow"], tuple(agent["name"] for agent in config["agents"]))
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(flow: str, names: tuple[str, ...], *, linear: bool) -> Flow:
-    return parse_flow(flow, names, linear=linear)
+def _parsed(flow: str, names: tuple[str, ...]) -> Flow:
+    return parse_flow(flow, names)

@@ -44,28 +44,23 @@ _VALUE = re.compile(rf"{_STRING.pattern}|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 _SHOWN = re.compile(r'"[^"\n]*"?|[A-Za-z0-9_-]+|[^\sA-Za-z0-9_"]+')
 
 
-def parse_flow(
-    text: str, names: Collection[str], tests: Collection[str] | None = None, *, linear: bool = True
-) -> Flow:
+def parse_flow(text: str, names: Collection[str], tests: Collection[str] | None = None) -> Flow:
     """The tree of a flow between the agents of these names.
 
-    `tests` are the names of the predicates that are functions; None leaves them unchecked. `linear`: its regular
-    expressions are RE2's, and else Python's. Raises `FlowError` with the
+    `tests` are the names of the predicates that are functions; None leaves them unchecked. Raises `FlowError` with the
     position of what is no flow, names no agent, or stands twice (behind itself: a cycle). That an agent has no place in
     the flow is for the caller to say.
     """
     if (surrogate := _SURROGATE.search(text)) is not None:
         raise FlowError("a character that is not valid Unicode", text, surrogate.start())
-    return _Parser(text, names, tests, linear=linear).whole()
+    return _Parser(text, names, tests).whole()
 
 
 class _Parser:
     """The text with a place in it, which every method moves behind what it has read."""
 
-    def __init__(
-        self, text: str, names: Collection[str], tests: Collection[str] | None, *, linear: bool
-    ) -> None:
-        self._text, self._names, self._tests, self._linear = text, names, tests, linear
+    def __init__(self, text: str, names: Collection[str], tests: Collection[str] | None) -> None:
+        self._text, self._names, self._tests = text, names, tests
         self._place = 0
         self._depth = 0
         self._seen: list[str] = []
@@ -178,7 +173,7 @@ class _Parser:
                 start, "the regular expression has no end: it stands between slashes, as in /bug|crash/i"
             )
         pattern = re.sub(r"\\(.)", lambda pair: "/" if pair[1] == "/" else pair[0], found[1])
-        if (problem := problem_of(pattern, linear=self._linear)) is not None:
+        if (problem := problem_of(pattern)) is not None:
             self._fail(start, f"no regular expression: {problem}")
         return Matches(pattern, ignore_case=found[2] == "i")
 

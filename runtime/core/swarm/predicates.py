@@ -75,15 +75,15 @@ class Not(msgspec.Struct, frozen=True, tag="not"):
 Predicate = Simple | Not
 
 
-def holds(predicate: Data, output: str, *, linear: bool = True) -> bool:
-    """Whether a predicate that is data is true of the output. `linear`: regular expressions are RE2's."""
+def holds(predicate: Data, output: str) -> bool:
+    """Whether a predicate that is data is true of the output."""
     match predicate:
         case Is(text=text):
             return output.strip() == text.strip()
         case Contains(text=text):
             return text in output
         case Matches(pattern=pattern, ignore_case=ignore_case):
-            return is_found(pattern, output, ignore_case=ignore_case, linear=linear)
+            return is_found(pattern, output, ignore_case=ignore_case)
         case At():
             return _compare(_value_at(predicate.path, output), predicate.operator, predicate.value)
         case _:

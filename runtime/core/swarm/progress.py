@@ -44,8 +44,6 @@ def progress(
     text: str,
     nodes: Sequence[NodeState],
     evaluations: Mapping[str, Sequence[Evaluated]],
-    *,
-    linear: bool = True,
 ) -> Progress:
     """What follows from the nodes in the order of their start, for a swarm with `text` as input. Total.
 
@@ -53,7 +51,7 @@ def progress(
     """
     if (failure := failed(nodes)) is not None:
         return Progress(failure=failure)
-    position = _Position(nodes, evaluations, linear=linear)
+    position = _Position(nodes, evaluations)
     try:
         outputs = position.reach(flow, (_Output(text, None),), "0")
     except _PredicateFailed as error:
@@ -71,8 +69,6 @@ def places(
     text: str,
     nodes: Sequence[NodeState],
     evaluations: Mapping[str, Sequence[Evaluated]],
-    *,
-    linear: bool = True,
 ) -> dict[tuple[str, int], Place]:
     """The place of each run of a node that was started, by name and ordinal; of a swarm that failed, too."""
     going = [msgspec.structs.replace(n, status=None) if n.status in _FAILED else n for n in nodes]
@@ -80,7 +76,7 @@ def places(
         name: tuple(itertools.takewhile(lambda value: value.error is None, each))
         for name, each in evaluations.items()
     }
-    position = _Position(going, values, linear=linear)
+    position = _Position(going, values)
     position.reach(flow, (_Output(text, None),), "0")
     return position.places
 
@@ -123,11 +119,9 @@ class _Position:
     Its methods give what comes out of a part of the flow, or None as long as that is not known.
     """
 
-    def __init__(
-        self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]], *, linear: bool
-    ) -> None:
+    def __init__(self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]]) -> None:
         self._nodes = {(node.name, node.ordinal): node for node in nodes}
-        self._evaluations, self._linear = evaluations, linear
+        self._evaluations = evaluations
         self._taken: dict[str, int] = {}
         self._at: Place = ()
         self.places: dict[tuple[str, int], Place] = {}
@@ -226,7 +220,7 @@ class _Position:
             case Named(name=name):
                 return self._value(f"{name}@{place}", text)
             case _:
-                return holds(predicate, text, linear=self._linear)
+                return holds(predicate, text)
 
     def _value(self, name: str, text: str) -> bool | None:
         ordinal = self._next(name)
