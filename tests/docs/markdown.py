@@ -99,9 +99,7 @@ def anchors(document: Path) -> set[str]:
 
 
 def links(document: Path) -> list[Link]:
-    """The links of a document, but for those in code."""
-    return [
-        Link(target, number)
-        for number, line in prose(document)
-        for target in _LINK.findall(_CODE.sub("", line))
-    ]
+    """The links of a document, but for those in code. The text of a link may be broken over lines."""
+    lines = dict(prose(document))
+    text = "\n".join(_CODE.sub("", lines.get(number, "")) for number in range(1, max(lines, default=0) + 1))
+    return [Link(found[1], text.count("\n", 0, found.start()) + 1) for found in _LINK.finditer(text)]
