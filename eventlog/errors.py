@@ -10,6 +10,7 @@ FoldlogError                    catch this to catch everything of ours
 │   └── AppendUnsure            an append got no answer: read, look for its append id, then decide
 ├── Conflict                    somebody else wrote first: read, fold, decide again
 ├── LogCorrupted                the log is damaged at the named revision; nothing was skipped
+│   └── ArchiveCorrupted        the export is damaged at the named line: take another copy of it
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
 ├── RunNotFound                 no run has this id in this namespace
 │   └── RunPurged               the run was there and has been purged; its idempotency key stays taken
@@ -140,6 +141,24 @@ class LogCorrupted(FoldlogError):
             "Restore the stream from a replica or an export; foldlog never skips a damaged event."
         )
         self.run, self.revision, self.expected = run, revision, expected
+
+
+class ArchiveCorrupted(LogCorrupted):
+    """A line of a file of runs was altered, or lines are missing before it. Attributes besides: `line`, `field`."""
+
+    def __init__(self, line: int, field: str, run: str, revision: int, expected: str) -> None:
+        super().__init__(run, revision, expected)
+        of_run = f" of run {run} at revision {revision}" if run else ""
+        self.args = (
+            f"line {line}, {field}: the export is damaged{of_run}: {expected}; foldlog never skips a damaged event",
+        )
+        self.line, self.field = line, field
+
+    def of(self, file: str) -> ArchiveCorrupted:
+        """The same error, with the name of the file in front."""
+        named = ArchiveCorrupted(self.line, self.field, self.run, self.revision, self.expected)
+        named.args = (f"{file}: {self}",)
+        return named
 
 
 class PayloadTooLarge(FoldlogError):

@@ -8,7 +8,6 @@ of its bytes (hex), and `base64`. Commits stand in log order, shard by shard.
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from typing import Any, Self, TypeVar
@@ -18,6 +17,7 @@ import msgspec
 from ..eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
 from ..eventlog.errors import (
     AppendUnsure,
+    ArchiveCorrupted,
     ArchiveInvalid,
     ConfigError,
     Conflict,
@@ -218,11 +218,7 @@ def read_archive(data: bytes) -> Archive:
 
 def parse_archive(data: bytes) -> Archive:
     """As `read_archive`, but the commits are checked only when they are used, which they are once then."""
-    archive = Archive(*_parse(data))
-    for digest, content in archive.artifacts.items():
-        if digest_of_bytes(content) != digest:
-            raise LogCorrupted("(artifact)", 0, f"the bytes of artifact {digest} do not match its digest")
-    return archive
+    return Archive(*_parse(data))
 
 
 def from_jsonl(data: bytes) -> Trace:
@@ -240,12 +236,12 @@ def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes], tuple[int
         try:
             parsed = _LINE.decode(line)
             if parsed.artifact:
-                artifacts[parsed.artifact] = base64.b64decode(parsed.base64, validate=True)
+                artifacts[parsed.artifact] = _content(number, parsed)
             else:
-                subject = parse_subject_token(parsed.shard, parsed.subject)
+                subject = _subject(number, parsed)
                 stored.append(Stored(subject, parsed.position, parsed.data.encode()))
                 lines.append(number)
-        except (msgspec.ValidationError, msgspec.DecodeError, binascii.Error, ValueError) as error:
+        except (msgspec.MsgspecError, UnicodeError) as error:
             raise ArchiveInvalid(number, "", str(error)) from error
         except RecursionError:
             raise ArchiveInvalid(number, "", "it is nested too deeply") from None
@@ -254,6 +250,24 @@ def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes], tuple[int
         if not parsed.artifact and not (0 < parsed.position < POSITIONS_MAX):
             raise ArchiveInvalid(number, "position", f"{parsed.position} is no position in a log")
     return tuple(stored), artifacts, tuple(lines)
+
+
+def _subject(number: int, line: _Line) -> Subject:
+    try:
+        return parse_subject_token(line.shard, line.subject)
+    except ValueError as error:
+        raise ArchiveInvalid(number, "subject" if line.subject else "", str(error)) from error
+
+
+def _content(number: int, line: _Line) -> bytes:
+    try:
+        content = base64.b64decode(line.base64, validate=True)
+    except ValueError as error:
+        raise ArchiveInvalid(number, "base64", str(error)) from error
+    if digest_of_bytes(content) != line.artifact:
+        told = f"the bytes of artifact {line.artifact} do not match its digest"
+        raise ArchiveCorrupted(number, "base64", "", 0, told)
+    return content
 
 
 def named(events: Iterable[Event]) -> Iterator[str]:

@@ -7,21 +7,31 @@ on what is checked here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from ..eventlog.commits import Chain, Recorded, decode
-from ..eventlog.errors import AgentConfigError, ArchiveInvalid, ConfigError, FoldlogError, LogCorrupted
+from ..eventlog.errors import (
+    AgentConfigError,
+    ArchiveCorrupted,
+    ArchiveInvalid,
+    ConfigError,
+    FoldlogError,
+    LogCorrupted,
+)
 from ..eventlog.events import (
     CancelRequested,
     ChildStarted,
     Event,
     ModelRequested,
+    Prepared,
     Submitted,
     ToolCall,
     ToolResult,
+    ToolsRefreshRequested,
 )
 from ..eventlog.ports import Stored
 from ..projections.fold import fold_commit
@@ -53,20 +63,33 @@ class _ResultMetadata(msgspec.Struct, frozen=True):
 def vet(stored: Iterator[tuple[int, Stored]]) -> None:
     """Check the commits of an archive with the numbers of their lines.
 
-    Raises `ArchiveInvalid`, and `LogCorrupted` where a commit is missing or was altered.
+    Raises `ArchiveInvalid`, and `ArchiveCorrupted` where a commit is missing or was altered.
     """
     chain, states, parents = Chain(), dict[str, RunState](), dict[str, str]()
+    named: dict[str, list[str]] = {}
     for line, commit in stored:
         if commit.subject.kind != "run":
             raise ArchiveInvalid(
                 line, "subject", f"an export holds commits of runs, and none of a {commit.subject.kind}"
             )
-        recorded = _read(chain, line, commit)
+        with _on_line(line):
+            recorded = _read(chain, line, commit)
         for index, event in enumerate(recorded.commit.events):
             where = f"events[{index}] ({event.type})"
             if not event.agent_path:
                 _check_event(recorded, line, where, event, parents)
-        _fold(states.setdefault(recorded.commit.run, RunState()), line, recorded)
+                _check_tools(recorded.commit.run, line, where, event, named)
+        with _on_line(line):
+            _fold(states.setdefault(recorded.commit.run, RunState()), line, recorded)
+
+
+@contextlib.contextmanager
+def _on_line(line: int) -> Iterator[None]:
+    """Have damage name the line."""
+    try:
+        yield
+    except LogCorrupted as error:
+        raise ArchiveCorrupted(line, "data", error.run, error.revision, error.expected) from error
 
 
 def _read(chain: Chain, line: int, stored: Stored) -> Recorded:
@@ -129,6 +152,22 @@ def _check_event(recorded: Recorded, line: int, where: str, event: Event, parent
                 msgspec.convert(event.metadata, _ResultMetadata)
             except msgspec.ValidationError as error:
                 raise ArchiveInvalid(line, f"{where}.metadata", str(error)) from error
+        case _:
+            pass
+
+
+def _check_tools(run: str, line: int, where: str, event: Event, named: dict[str, list[str]]) -> None:
+    """Whether a run was prepared with the tools that its configuration names; one that is refreshed may lose some."""
+    match event:
+        case Submitted(kind="agent"):
+            named[run] = event.config.get("tools", [])
+        case Prepared():
+            there = {tool.name for tool in event.tools}
+            for name in named.pop(run, ()):
+                if name not in there:
+                    raise ArchiveInvalid(line, f"{where}.tools", f"there is no {name!r}, which the run names")
+        case ToolsRefreshRequested():
+            named.pop(run, None)
         case _:
             pass
 

@@ -27,7 +27,7 @@ def is_file(name: str) -> bool:
 
 def read_file(name: str) -> Archive:
     """The archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
-    from ...eventlog.errors import ArchiveInvalid, ConfigError
+    from ...eventlog.errors import ArchiveCorrupted, ArchiveInvalid, ConfigError
     from ...eventlog.files import ARCHIVE_BYTES_MAX, read_bounded
     from ...replay.archive import parse_archive
 
@@ -37,7 +37,7 @@ def read_file(name: str) -> Archive:
         raise ConfigError(f"{name}: {error.strerror or error}") from None
     try:
         archive = parse_archive(data).vet()
-    except ArchiveInvalid as error:
+    except (ArchiveInvalid, ArchiveCorrupted) as error:
         raise error.of(name) from error
     READ.append(name)
     return archive

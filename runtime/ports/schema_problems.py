@@ -16,16 +16,13 @@ def value_problem(value: object, schema: Mapping[str, Any], *, formats: bool = F
     A schema of somebody else's (an MCP server's) that is none, or leads outside, finds nothing wrong. `formats`: texts
     are held to their `format` (date, email, uuid, ...), too.
     """
-    from jsonschema.exceptions import SchemaError
-    from referencing.exceptions import Unresolvable
-
     validator = _validator(msgspec.json.encode(schema, order="sorted"), formats)
     try:
         first = next(iter(validator.iter_errors(value)), None)
-    except (SchemaError, Unresolvable):
-        return None
     except RecursionError:
         return "it is nested too deeply, or its schema leads back to itself without end"
+    except Exception:  # noqa: BLE001 - over what is no schema the library may stumble in any way
+        return None
     return None if first is None else f"{first.message} (at {first.json_path})"
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog.errors import ArchiveInvalid, FoldlogError
+from foldlog.adapters.cli.traces import read_file
+from foldlog.eventlog.errors import ArchiveCorrupted, ArchiveInvalid, FoldlogError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import Archive, Watch, canonical, diff, import_archive, read_archive, replay
 from foldlog.replay.observed import expectation
+from foldlog.runtime.ports.schema_problems import value_problem
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -148,6 +150,13 @@ REFUSED: list[tuple[str, Callable[[Lines], object], str, str]] = [
         ".metadata",
         "$.attempt",
     ),
+    ("no subject", lambda lines: lines[0][0].update(subject="x"), "subject", "not a subject of the log: 'x'"),
+    (
+        "a tool that the run names and was not prepared with",
+        lambda lines: event(lines, "prepared").update(tools=[]),
+        "(prepared).tools",
+        "which the run names",
+    ),
 ]
 
 
@@ -163,6 +172,35 @@ def test_what_foldlog_cannot_have_written_is_refused_by_line_and_field(
     assert field in caught.value.field
     assert reason in caught.value.reason
     assert f"line {caught.value.line}" in str(caught.value)
+
+
+DAMAGED: list[tuple[Callable[[bytes], bytes], int, str, str]] = [
+    (lambda data: data.replace(b"max_steps", b"max_stops", 1), 1, "data", "do not match its checksum"),
+    (lambda data: b"\n".join(data.split(b"\n")[1:]), 1, "data", "so commits are missing"),
+    (
+        lambda data: b'{"artifact":"' + b"0" * 64 + b'","base64":"AAAA"}\n' + data,
+        1,
+        "base64",
+        "do not match its digest",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "line", "field", "reason"), DAMAGED)
+def test_damage_is_told_by_line_and_field(
+    change: Callable[[bytes], bytes], line: int, field: str, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "damaged.jsonl"
+    file.write_bytes(change((V1 / "child.jsonl").read_bytes()))
+    with pytest.raises(ArchiveCorrupted, match=reason) as caught:
+        read_file(str(file))
+    assert (caught.value.line, caught.value.field) == (line, field)
+    assert str(caught.value).startswith(f"{file}: line {line}, {field}: ")
+
+
+def test_a_schema_that_is_none_refuses_nothing() -> None:
+    for schema in ({"type": 3}, {"required": True}, {"properties": 1}, {"type": "robot"}, {"minimum": "x"}):
+        assert value_problem({"a": 1}, schema) is None
 
 
 def test_a_run_that_is_its_own_child_is_refused() -> None:
