@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved
+from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, TokenRevoked
+from foldlog.projections.fold import apply
 from foldlog.runtime.core.approvals import expiry, token_problem
 from foldlog.runtime.core.commands import IssueToken, Resolve, RevokeTokens
 
@@ -52,6 +53,15 @@ def test_all_tokens_are_taken_back_and_a_decided_approval_gets_none() -> None:
     told.tell(Resolve(approval_id=name, decision="approved"))
     told.tell(IssueToken(approval_id=name, sha256="cc", expires_at=NOW + 60, by="ann"))
     assert told.last == ()
+
+
+def test_each_token_of_an_approval_holds_until_it_alone_is_taken_back() -> None:
+    told, name = asked("aa", "bb", "cc")
+    apply(told.state, TokenRevoked(approval_id=name, sha256="bb"), NOW)
+    problems = [token_problem(told.state.approvals[name], token, NOW) for token in ("aa", "bb", "cc")]
+    assert [problem is None for problem in problems] == [True, False, True]
+    told.tell(Resolve(approval_id=name, decision="approved", token="cc"))
+    assert not told.state.approvals[name].pending
 
 
 def test_the_approval_that_ends_first_is_waited_for_first() -> None:

@@ -21,6 +21,8 @@ from foldlog.eventlog.events import (
     Submitted,
     Text,
     TimerFired,
+    TokenIssued,
+    TokenRevoked,
     TokenUsage,
     Usage,
 )
@@ -189,6 +191,16 @@ def test_a_released_run_keeps_its_status():
     family.claim(1, *step_started(1))
     family.commit(Released(reason="drain"), epoch=1)
     assert row_of(family).status == "running"
+
+
+def test_the_tokens_of_an_approval_are_counted_without_those_that_were_taken_back():
+    family = Family()
+    family.begin()
+    tokens = [TokenIssued(approval_id="ap", sha256=sha256, expires_at=9.0) for sha256 in ("aa", "bb", "cc")]
+    family.commit(ApprovalRequested(approval_id="ap", kind="tool"), *tokens)
+    family.commit(TokenRevoked(approval_id="ap", sha256="bb"))
+    (approval,) = fold(Approvals(), commits(family))[family.root].approvals
+    assert approval.tokens == 2
 
 
 def test_an_approval_is_pending_until_it_is_decided():
