@@ -248,3 +248,27 @@ async def test_a_call_that_the_provider_could_not_read_goes_back_to_the_model(
     told = server.requests[1].body["messages"][-2:]
     assert told[0] == {"role": "assistant", "content": "<save\n\n[Failed to call a function.]"}
     assert told[1]["content"].startswith("Your tool call could not be read, and nothing was done.")
+
+
+@pytest.mark.parametrize("text", [(), ("I will save it.",)], ids=["nothing else", "beside a text"])
+async def test_a_finish_reason_that_says_that_a_call_is_malformed_goes_back_to_the_model(
+    cheap: Place, saved: list[str], text: tuple[str, ...]
+) -> None:
+    whole = Call(id="c1", name="save", arguments=('{"text": "a"}',))
+    broken = Reply(text=text, finish="MALFORMED_FUNCTION_CALL")
+    async with (
+        serve(broken, Reply(calls=(whole,)), Reply(text=("done",))) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        provider = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
+        stack.push_async_callback(provider.aclose)
+        agent = Agent("helper", model="here:m", tools=[saver(saved)])
+        await cheap.open(agent, providers={"here": provider})
+        run = await cheap.start(agent)
+        assert (await run.result(timeout_s=30)).output == "done"
+    assert saved == ["a"]
+    told = server.requests[1].body["messages"][-1]
+    assert told["role"] == "user"
+    assert told["content"].startswith("Your tool call could not be read, and nothing was done.")
+    first = next(event for event in await cheap.events(run) if isinstance(event, Usage))
+    assert first.finish_reason == "malformed_call"
