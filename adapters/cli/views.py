@@ -146,6 +146,8 @@ class ReadableView:
         self._labels = Labels()
         self._engine = _Engine()
         self._answered: set[str] = set()
+        self._is_cut = False
+        """Whether the text of the run was cut at the limit of its length, and may go on in the next step."""
 
     def begin(self, state: RunState) -> None:
         """Say which run it is: everything else can be had by its id."""
@@ -189,6 +191,7 @@ class ReadableView:
         place = (event.run_id, event.agent_path, channel)
         self._text[place] = self._text.get(place, "")[: event.offset] + event.text
         if self._streams(event, channel):
+            self._begin_text()
             self._screen.write(clean(event.text))
         if event.step is None:
             self._reply_complete(event)
@@ -212,13 +215,24 @@ class ReadableView:
             if channel == "reasoning":
                 if self._detailed:
                     self._screen.say(*self._prefix(event), (clean(text), f"{DIM} italic"))
-            elif self._streams(event, channel):
-                self._screen.end_line()
             elif self._is_own(event):
-                self._screen.write(clean(text))
-                self._screen.end_line()
+                if self._holds_back:
+                    self._begin_text()
+                    self._screen.write(clean(text))
+                self._end_text(event)
             else:
                 self._screen.say(*self._prefix(event), (clean(text), DIM))
+
+    def _begin_text(self) -> None:
+        if self._is_cut:  # and it did not go on
+            self._screen.end_line()
+            self._is_cut = False
+
+    def _end_text(self, event: Event) -> None:
+        """End its line, unless the model may be asked to go on with it."""
+        self._is_cut = isinstance(event, Usage) and event.finish_reason == "length"
+        if not self._is_cut:
+            self._screen.end_line()
 
     # --- lines ------------------------------------------------------------------------------------------------------
 
@@ -240,6 +254,8 @@ class ReadableView:
         if isinstance(event, ChildStarted | ChildFinished):
             parts = self._child(event)
         elif isinstance(event, ENGINE):
+            if isinstance(event, OutputRejected) and event.reason == "length" and self._is_own(event):
+                self._is_cut = False
             parts = self._engine.parts(event, detailed=self._detailed)
         else:
             self._engine.see(event)
@@ -372,6 +388,9 @@ class _Engine:
                         ASK,
                     )
                 ]
+            case OutputRejected(reason="length"):  # the text that goes on stays one
+                told = "↻ the answer was cut at the limit of its length, and goes on"
+                return [(told, ASK)] if detailed else []
             case OutputRejected():
                 return [
                     (f"↻ the answer is refused, and the model asked again: {one_line(event.message)}", ASK)

@@ -20,11 +20,14 @@ from foldlog.eventlog.events import (
     OutputRejected,
     Parked,
     Released,
+    Status,
     Submitted,
     SummaryMade,
+    Text,
     TokenUsage,
     ToolAttemptFailed,
     ToolCall,
+    Usage,
 )
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
@@ -192,3 +195,38 @@ async def test_a_run_that_stands_in_line_says_for_what(
         watcher = Watcher(runtime, second, Screen(settings), settings, Watch(timeout_s=0.5))
         assert await watcher.watch(Interruption()) == TIMED_OUT
     assert f"waiting for run {first.run_id} of its session" in capsys.readouterr().err
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("quiet", [False, True])
+async def test_an_answer_that_goes_on_where_it_was_cut_is_one_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet: bool
+) -> None:
+    turns = [{"text": ["It is fort"], "finish_reason": "length"}, {"text": ["y-two."]}]
+    (tmp_path / "cut.json").write_text(json.dumps({"turns": turns}))
+    agent = Agent("helper", model=f"scripted:{tmp_path / 'cut.json'}", on_length="continue")
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "Go")
+        settings = Settings(color=False, quiet=quiet)
+        watcher = Watcher(runtime, run, Screen(settings), settings, Watch())
+        assert await watcher.watch(Interruption()) == 0
+    assert capsys.readouterr().out == "It is forty-two.\n"
+
+
+def test_an_answer_that_was_cut_and_does_not_go_on_keeps_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cut = (
+        Text(step=1, text="It is fort"),
+        Usage(step=1, usage=TokenUsage(), model="m", finish_reason="length"),
+    )
+    settings = Settings(color=False)
+    view = ReadableView(Screen(settings), settings, detailed=False)
+    view.begin(RunState())
+    for event in (
+        *cut,
+        Text(step=2, text="Hello."),
+        Usage(step=2, usage=TokenUsage(), model="m"),
+        Status(status="completed"),
+    ):
+        view.show(event)
+    view.end(RunState())
+    assert capsys.readouterr().out == "It is fort\nHello.\n"
