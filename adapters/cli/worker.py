@@ -9,9 +9,12 @@ import typer
 from .settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from ...runtime import Worker
+    from ...runtime import Registry, Worker
     from .loops import Interruption
     from .terminal import Screen
+
+NAMES_MAX = 12
+"""How many agents a worker names as it starts."""
 
 
 def worker(
@@ -82,8 +85,7 @@ async def _work(
         with interruption() as interrupted:
             stopping = asyncio.create_task(_stop(serving, interrupted, screen))
             try:
-                agents = ", ".join(sorted(registry.agents))
-                screen.say(f"worker {called} serves {agents} on {address_of(settings)}")
+                screen.say(f"worker {called} serves {_named(registry)} on {address_of(settings)}")
                 await serving.serve()
             finally:
                 stopping.cancel()
@@ -96,6 +98,13 @@ async def _stop(serving: Worker, interrupted: Interruption, screen: Screen) -> N
     await interrupted.wait()
     screen.say("draining: runs may finish, nothing new is taken (once more to end at once)")
     serving.stop()
+
+
+def _named(registry: Registry) -> str:
+    """Its agents; of very many the first ones, and how many more there are."""
+    names = sorted(registry.agents)
+    more = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {more} more agents" if more > 0 else "")
 
 
 def _own_name() -> str:

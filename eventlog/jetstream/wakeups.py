@@ -64,7 +64,7 @@ class JetStreamWakeups:
                 except Unanswered:
                     await self._make_consumer(shard, agent)
             made += 1
-            if made % _TOLD_EVERY == 0:
+            if made % _TOLD_EVERY == 0 or made == len(keys) > _TOLD_EVERY:
                 _log.info("%d of %d consumers of wake-ups are there", made, len(keys))
 
         await asyncio.gather(*(make(shard, agent) for shard, agent in keys))

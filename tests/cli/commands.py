@@ -103,8 +103,8 @@ class Project:
             os.close(writer)
         return Done(done.returncode, "", done.stderr)
 
-    def on_terminal(self, *args: str, width: int = 80) -> str:
-        """What a command writes to a terminal that is `width` cells wide."""
+    def on_terminal(self, *args: str, width: int = 80, until: str | None = None) -> str:
+        """What a command writes to a terminal that is `width` cells wide; once it wrote `until`, it is to end."""
         terminal, end = pty.openpty()
         termios.tcsetwinsize(end, (40, width))
         environ = {**self.environ, "TERM": "xterm-256color"}
@@ -117,6 +117,9 @@ class Project:
                 with suppress(OSError):  # Linux: the other end was closed
                     while piece := os.read(terminal, 65_536):
                         written += piece
+                        if until is not None and until.encode() in written:
+                            process.send_signal(signal.SIGTERM)
+                            until = None
                 assert process.wait(WAIT_S) == 0
             finally:
                 process.kill()

@@ -201,6 +201,23 @@ async def test_a_reader_whose_server_is_gone_ends_when_it_is_told_to(place: Path
         assert ended.err.splitlines()[-1].endswith(f"runs stream {run}")
 
 
+def test_a_worker_that_serves_many_agents_shows_how_far_it_is(project: Project, start: Start) -> None:
+    (project.place / "crowd_agents.py").write_text(
+        "from foldlog.runtime import Agent, Registry\n"
+        "agents = [Agent(f'a{n:02}', model='scripted:helper.json') for n in range(26)]\n"
+        "registry = Registry(agents=agents)\n"
+    )
+    worker = ("worker", "crowd_agents:registry", "--name")
+    end = "104 of 104 consumers of wake-ups are there"
+    piped = start(*worker, "piped")
+    assert "a10, a11 and 14 more agents on nats://" in piped.until("worker piped serves a00, a01")
+    piped.until("100 of 104 consumers of wake-ups are there")
+    piped.until(end)
+    shown = project.on_terminal(*worker, "shown", until=end)
+    assert "100 of 104 consumers of wake-ups are there" in shown
+    assert "worker shown has ended" in shown
+
+
 def test_a_worker_without_agents_is_refused(project: Project) -> None:
     done = project.run("worker", "project_agents:empty")
     assert done.code == 2
