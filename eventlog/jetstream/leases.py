@@ -1,9 +1,13 @@
-"""Who drives what, in memory, and who vanished.
+"""Leases in memory: which worker drives which run, and which worker vanished.
 
-A lease is a message that the server forgets when its time is over. A worker that is there has a consumer which never
-gets a message: when the worker's connection ends, the server deletes the consumer and tells everybody. Whoever hears it
-asks for the worker until it has had the time to reconnect, and then tells everybody of its leases. Each lease is ended
-under a condition, so that of many who hear of the death one tells.
+A lease is a message with a time to live, in a stream in memory: a hint, which a restart of the server may forget
+(W17).
+
+Waiting for a lease to expire takes seconds, so deaths are detected by the server. Each worker has a consumer that
+never gets a message, and that the server deletes as soon as the worker's connection is gone. Its advisory is the news
+of a death. The connection may only have broken, so each worker that hears it asks for the missing one until that one
+has had the time to reconnect (`alive`), and only then ends its leases and tells the others. Each lease is ended under
+a condition, so that of many workers that hear of a death exactly one reports each lease.
 """
 
 from __future__ import annotations

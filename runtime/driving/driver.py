@@ -2,6 +2,21 @@
 
 Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (W1 to W4): what the log
 says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
+
+A claim is proof of ownership for writes: the log refuses the append of a former owner, however late it comes. It is
+no proof for effects, which happen outside of the log. A driver that was stopped (a suspended machine, a blocked event
+loop) wakes up and believes what it believed before, while another worker has claimed the run and settled its calls.
+Pure and idempotent calls may then run twice. An unsafe call must not, so before it starts the driver proves its
+ownership (W20):
+
+1. Its lease is in force. A worker that wants to take the run over waits until that lease is over.
+2. Then it reads the run's tail: the claim in force is still its own. In this order, either the other claimant sees
+   the lease and waits, or it has claimed before the read, which sees the claim.
+3. The proof is good for `PROOF_S`, under that very lease; news of a later commit (`told`) void it. Nothing is awaited
+   between the last look at the clock and the start.
+
+What remains is a process that is suspended between that look and the start for longer than its lease. Only an
+idempotency key at the other system closes that gap.
 """
 
 from __future__ import annotations

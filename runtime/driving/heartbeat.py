@@ -1,4 +1,15 @@
-"""Heartbeats: while a drive is running, and only then, its lease is renewed on time (W17)."""
+"""Heartbeats: while a drive is running, and only then, its lease is renewed on time (W17).
+
+A lease is a hint to others when to take over, and never a lock: the claim in the log is what fences. A lease that
+ends too early costs a takeover and a fenced driver. A lease that is renewed too long costs a run, since the others
+wait for a drive that does not exist. So leases belong to drives and not to processes: one begins with the drive
+(before the claim is stored, so that no stored claim is without one), and ends when the drive ends, for whatever
+reason.
+
+Each beat renews two things: the lease, which others read before they claim, and what brings the run back if this
+process dies: the redelivery of the wake-up that it holds, or, for a local run, the watch timer. Three beats fit into
+a lease, so one may be lost. After an outage of the log the beats come at once.
+"""
 
 from __future__ import annotations
 

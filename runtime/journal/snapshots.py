@@ -1,4 +1,11 @@
-"""Snapshots of a run, stored beside its driving: never in its way, and no run depends on one."""
+"""Snapshots of a run, stored beside its driving: never in its way, and no run depends on one.
+
+A snapshot is a cache of the fold, so everything about it may fail. It is taken from the log and not from the driver's
+state, which may be ahead of the log by events that are about to be stored. Whoever loads one (`Journal`) believes it
+only if it was made by the same code, its checksum is right, and the log has the very commit at which it was taken, at
+its position and with its digest; the rest is folded from the log, with the hash chain checked as always. If any of
+this is not so, the run is read from its beginning, which also finds out what is damaged.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,18 @@
-"""Slots: of the runs of an agent only so many are driven at once, by whatever processes; the others stand in line.
+"""Slots: of the runs of an agent only so many are driven at once, over all processes; the others wait in line.
 
-Who drives a run whose agent has a limit holds a slot for it: one is taken before a claim, and given up when nobody
-drives the run any more (over, parked, released). A slot belongs to the run and not to the worker: whoever takes a run
-over whose owner has died goes on with its slot. So a run that has an owner in the log always holds one.
+A semaphore in the log. Its whole state, holders and line, is the last commit of a subject of its own, and every
+change is appended under the condition of that commit's position. A decision that could rest on a stale read is
+confirmed by such an append.
 
-All appends have the condition on the slots' position, and a decision that could rest on an old read is confirmed by
-one. Who stands in line needs no wake-up of its own: who gives a slot up wakes the next, while it holds a wake-up that
-comes back should it die before (W8). A run in line is looked after all the same, now and then: slots
-whose holders are dead are taken from them, and they are fenced.
+A slot is taken before the claim of a run without an owner, and given up when the run is over, parked or released. It
+belongs to the run and not to the worker, so a takeover needs none: **a run with an owner in the log holds a slot**
+(P10). The slot and the claim are two appends, in general in different shards. A crash between them leaves a slot
+without an owner, never an owner without a slot.
+
+A run in line needs no wake-up of its own. A holder that gives up its slot wakes the next run after its commit and
+before it acknowledges its own wake-up, so a crash in between is redelivered and repeats it (W8). In case that holder
+is dead or hangs, a run in line looks after the slots once in `LOOK_AFTER_LEASES` leases: it fences holders without a
+lease, and takes their slots. Runs that wait for each other's slots are found by `deadlocks`.
 """
 
 from __future__ import annotations
