@@ -255,12 +255,14 @@ class Patience:
         return min(self._started + self._rules.model_timeout_s, self._silent_at())
 
     def _silent_at(self) -> float:
-        first, idle = self._started + self._first_s, self._moved + self._rules.model_idle_timeout_s
-        if self._answered:
-            return idle
-        return (
-            max(first, idle) if self._heard else first
-        )  # one that says that it is at work may go on reading
+        return self._idle_at() if self._answered or self._reads_on() else self._started + self._first_s
+
+    def _idle_at(self) -> float:
+        return self._moved + self._rules.model_idle_timeout_s
+
+    def _reads_on(self) -> bool:
+        """Whether a server says that it is at work, and so may read longer than its time to the first token."""
+        return self._heard and self._idle_at() > self._started + self._first_s
 
     def hears(self, *, answer: bool) -> bool:
         """The server has sent something, a piece of its answer or a sign of life. Whether the end is worth moving."""
@@ -276,11 +278,10 @@ class Patience:
         if self._started + self._rules.model_timeout_s <= self._silent_at():
             whole_s = self._rules.model_timeout_s
             return f"the answer of {model} took longer than {whole_s:g} s (model_timeout_s of the agent)"
-        if self._answered:
+        if self._answered or self._reads_on():
             idle_s = self._rules.model_idle_timeout_s
-            return (
-                f"{model} fell silent within its answer for {idle_s:g} s (model_idle_timeout_s of the agent)"
-            )
+            where = "within its answer" if self._answered else "at work before its answer"
+            return f"{model} fell silent {where} for {idle_s:g} s (model_idle_timeout_s of the agent)"
         return (
             f"{model} sent nothing of its answer within {self._first_s:g} s (model_first_token_timeout_s of the agent: "
             "a server that takes long to read a prompt, or to load a model, needs more)"

@@ -271,16 +271,34 @@ async def test_a_stream_that_breaks_off_is_asked_for_again_and_corrected_for_its
     assert shown(seen) == "one 2"
 
 
-async def test_a_server_that_says_that_it_is_at_work_is_not_silent() -> None:
-    waits = Reply(events=(*[": at work\n\n"] * 32, ANSWER, "data: [DONE]\n\n"), pause_s=0.05)
+AT_WORK = (": at work\n\n",) * 32
+"""Comments of the stream: longer than a server may be silent, if each is sent 50 ms after the one before."""
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        (Reply(events=(*AT_WORK, ANSWER, "data: [DONE]\n\n"), pause_s=0.05), None),
+        (
+            Reply(events=AT_WORK, pause_s=0.05, fault="stall", fault_after=len(AT_WORK)),
+            r"fell silent at work before its answer for 1 s \(model_idle_timeout_s",
+        ),
+    ],
+    ids=["answers", "falls silent"],
+)
+async def test_a_server_that_says_that_it_is_at_work_is_not_silent(then: Reply, told: str | None) -> None:
     first = Agent("first", model="here:m")  # as above
     agent = Agent("patient", model="here:m", model_idle_timeout_s=1.0, retry={"attempts": 1})
-    async with serve(Reply(text=("hello",)), waits) as server:
+    async with serve(Reply(text=("hello",)), then) as server:
         here = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
         registry = Registry(agents=[first, agent], providers={"here": here})
         async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
             await runtime.run(first, "hello", timeout_s=30)
-            assert (await runtime.run(agent, "question", timeout_s=30)).output == "done"
+            if told is None:
+                assert (await runtime.run(agent, "question", timeout_s=30)).output == "done"
+            else:
+                with pytest.raises(RunFailed, match=told):
+                    await runtime.run(agent, "question", timeout_s=30)
         await here.aclose()
 
 
@@ -345,6 +363,7 @@ def test_a_server_that_says_that_it_is_at_work_may_read_on_and_then_has_to_go_on
     at[0] = 14.0
     patience.hears(answer=False)
     assert patience.over_at() == 24.0
+    assert "at work before its answer for 10 s (model_idle_timeout_s" in patience.told("m")
     at[0] = 20.0
     patience.hears(answer=True)
     assert patience.over_at() == 30.0
