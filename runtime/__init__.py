@@ -15,13 +15,15 @@ if typing.TYPE_CHECKING:
     from .core.loop.config import Reflection, Scored
     from .core.swarm import format_flow, parse_flow
     from .driving.host import Host
-    from .executors.durable import DurableExecutor, Worker
+    from .executors.durable import DurableExecutor
     from .executors.local import LocalExecutor
+    from .executors.worker import Worker
     from .forks.plan import ForkPlan, PlannedCall, PlannedNode
+    from .handle import RunHandle, RunResult
     from .ports.evidence import Evidence
     from .ports.executor import CAPABILITIES, Executor
     from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
-    from .runtime import RunHandle, RunResult, Runtime
+    from .runtime import Runtime
     from .tools.context import ArtifactRef, ToolContext
     from .tools.decorator import tool
     from .tools.verified import postcondition
@@ -78,15 +80,15 @@ _LOADED_LATER = {
     "Reflection": "core.loop.config",
     "Registry": "agents.registry",
     "Retryable": "ports.tools",
-    "RunHandle": "runtime",
-    "RunResult": "runtime",
+    "RunHandle": "handle",
+    "RunResult": "handle",
     "Runtime": "runtime",
     "Scored": "core.loop.config",
     "Stop": "agents.loop_config",
     "Swarm": "agents",
     "ToolContext": "tools.context",
     "ToolFailed": "ports.tools",
-    "Worker": "executors.durable",
+    "Worker": "executors.worker",
     "format_flow": "core.swarm",
     "parse_flow": "core.swarm",
     "postcondition": "tools.verified",

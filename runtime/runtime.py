@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import socket
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from ..eventlog.clock import SystemClock
 from ..eventlog.errors import (
     ConfigError,
-    LogUnavailable,
-    RunCancelled,
     RunConflict,
-    RunFailed,
-    RunFinished,
     RunNotFound,
 )
-from ..eventlog.events import ApprovalResolved, Event, ForkTools, Submitted, TokenUsage
+from ..eventlog.events import Event, ForkTools, Submitted
 from ..eventlog.names import (
     check_name,
     new_run_id,
@@ -31,24 +24,17 @@ from ..eventlog.names import (
     shard_in,
     shard_of,
 )
-from ..eventlog.ports import Log, Subject, WakeWrite
-from ..projections.call_texts import conversation
+from ..eventlog.ports import Log, Subject
 from ..projections.history import History
-from ..projections.messages import Message
-from ..projections.money import plus_cost
-from ..projections.outcome import Outcome, fold_stored
-from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
 from .agents import budget_check, capabilities
 from .agents.agent import Agent
 from .agents.loop import RalphLoop
 from .agents.registry import Registry
-from .core.answers import check_answer, check_answered, check_pending, given_arguments, given_json
-from .core.commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
-from .core.decide import take
+from .core.answers import given_arguments, given_json
+from .core.commands import Resolve
 from .core.rules import rules_of
 from .core.submission import submitted_event
-from .core.turn import Turn
 from .driving.host import Host
 from .executors.durable import DurableExecutor
 from .executors.installed import executor_factory
@@ -58,47 +44,22 @@ from .forks.check import ForkCheck
 from .forks.fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
 from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
-from .journal.cancel import cancel_family
-from .journal.family import ancestors, family_of
-from .journal.journal import DECISIONS_MAX, Journal, following
+from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult
+from .journal.journal import Journal
 from .journal.keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
 from .journal.snapshots import snapshot_setting
-from .journal.timers import wakeup_for
 from .opening import open_log
 from .ports.executor import Executor, require
-from .ports.json_values import NotJson, as_stored
 from .ports.memory import memory_use
 from .ports.runnable import Runnable, all_members, is_runnable
-from .resume_tokens import new_token, place_of
+from .resume_tokens import place_of
 from .shared.run_index import open_run_index
-from .shared.sessions import drop_last_turns, runs_before, session_history
-from .shared.slots import calls_in_line, waiting_for
-from .stream import stream_run
-from .usage import Used, used_by
+from .shared.sessions import drop_last_turns, session_history
 
 if TYPE_CHECKING:
     from ..projections.approvals import ApprovalRow
     from ..projections.projector import RunIndex
     from ..projections.run_list import RunRow
-
-OutputT = TypeVar("OutputT")
-Decision = Literal["approved", "rejected"]
-CallOutcome = Literal["retry", "succeeded", "failed"]
-TOKEN_EXPIRY_S = 24 * 3600.0
-
-
-class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended well; `reason` is empty, `budget_limit`, or `length`: the output is cut, and accepted as such.
-
-    `usage` and `cost_usd` (a decimal, null if a price is unknown) are those of the run and all below it.
-    """
-
-    run_id: str
-    output: OutputT
-    usage: TokenUsage
-    steps: int
-    reason: str = ""
-    cost_usd: str | None = None
 
 
 class Runtime:
@@ -506,333 +467,6 @@ class RunListing:
 
     async def _rows(self) -> list[RunRow]:
         return await (await self._runtime.index()).runs(status=self._status, session=self._session)
-
-
-class RunHandle(Generic[OutputT]):
-    """A run, from wherever it is looked at. Every method reads the log; none needs the run's executor."""
-
-    def __init__(
-        self, runtime: Runtime, run_id: str, agent: Runnable[OutputT] | None, subject: Subject | None
-    ) -> None:
-        self.run_id = run_id
-        self._runtime, self._agent, self._subject = runtime, agent, subject
-
-    def __repr__(self) -> str:
-        return f"RunHandle({self.run_id!r})"
-
-    async def stream(
-        self,
-        detailed: bool = False,
-        after: str | None = None,
-        family: bool = True,
-    ) -> AsyncGenerator[Event]:
-        """The run's observable events from the beginning, or behind the cursor `after`, until it is over.
-
-        Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool
-        call deltas,
-        tool results and child events; `family` includes the runs below. Raises `RunNotFound`, `LogCorrupted`,
-        `UnsupportedByExecutor`.
-        """
-        subject = await self._located()
-        if detailed:
-            self._require("detailed_events", await self.state())
-        events = stream_run(self._runtime.log, subject, detailed=detailed, after=after, family=family)
-        async with contextlib.aclosing(events):
-            async for event in events:
-                yield event
-
-    async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
-        """Wait for the end; a paused run keeps waiting.
-
-        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, what stopped this
-        process from driving the run, if it does, and `ConfigError` for an output that a validator of its type refuses.
-        """
-        outcome = Outcome()
-        async with asyncio.timeout(timeout_s):
-            subject = await self._located()
-            await self._runtime.watch(self.run_id, _until_over(self._runtime.log, subject, outcome))
-            if outcome.aside:
-                outcome.output = (await self.state()).output
-        return self._as_result(outcome)
-
-    def _as_result(self, outcome: Outcome) -> RunResult[OutputT]:
-        terminal, error = outcome.terminal, outcome.error
-        if terminal is not None and terminal.status == "cancelled":
-            raise RunCancelled(terminal.reason, run_id=self.run_id)
-        if terminal is None or terminal.status == "error":
-            raise RunFailed(
-                error.error_type if error else "unknown",
-                error.error if error else "",
-                run_id=self.run_id,
-                usage=outcome.usage + outcome.inner_usage,
-                steps=outcome.steps_completed,
-                output=outcome.output,
-            )
-        output: Any = outcome.output
-        stopped = terminal.reason == "budget_limit"  # the text is ours, and no answer
-        if self._agent is not None and self._agent.output_type is not None and not stopped:
-            output = self._parsed(outcome.output)
-        return RunResult(
-            run_id=self.run_id,
-            output=output,
-            usage=outcome.usage + outcome.inner_usage,
-            steps=outcome.steps_completed,
-            reason=terminal.reason,
-            cost_usd=plus_cost(outcome.cost_usd, outcome.inner_cost_usd),
-        )
-
-    def _parsed(self, output: str) -> Any:
-        """The output, which meets the schema of its type, as that type."""
-        assert self._agent is not None  # noqa: S101 - asked before
-        try:
-            return self._agent.parse_output(msgspec.json.decode(output))
-        except ValueError as error:  # a check that no JSON Schema can say
-            raise ConfigError(
-                f"run {self.run_id} is completed, but its output is no {self._agent.output_type!r}: {error}"
-            ) from None
-
-    async def cancel(self, reason: str = "", *, by: str = "") -> str:
-        """Cancel the run and all below it; what was found: cancelled, already_completed, already_error, ..."""
-        return await cancel_family(self._runtime.log, await self._located(), reason, by)
-
-    async def inject(self, content: str) -> None:
-        """Queue a message for the run's next step.
-
-        Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own.
-        """
-        command = Inject(_text("an injected message", content))
-        await self._tell(command, refuse_finished=True, feature="inject")
-
-    async def refresh_tools(
-        self, mcp_servers: Mapping[str, Mapping[str, Any]] | None = None, *, by: str = ""
-    ) -> None:
-        """Have the run's tools listed anew before its next step, with those of further MCP servers.
-
-        The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
-        it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is no agent's.
-        """
-        if not isinstance(mcp_servers, Mapping | None):
-            raise ConfigError(f"mcp_servers is a table of servers, not {mcp_servers!r:.60}")
-        for name in mcp_servers or ():
-            check_name("the MCP server", name)
-        if mcp_servers:
-            self._runtime.registry.tool_sources().check(mcp_servers)
-        servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
-        await self._tell(RefreshTools(servers, by), refuse_finished=True)
-
-    async def pending(self) -> Pending:
-        """What the run waits for, and what is going on in it, as the log tells. Raises `RunNotFound`."""
-        state, log = await self.state(), self._runtime.log
-        found, in_line = pending_of(state), await calls_in_line(log, state)
-        calls = tuple(
-            msgspec.structs.replace(call, slot=in_line.get(call.tool_call_id)) for call in found.calls
-        )
-        slot, behind = await waiting_for(log, state), await runs_before(log, state)
-        unclaimed = state.runnable and state.owner is None and slot is None and not behind
-        unserved = unclaimed and await _unserved(log, state)
-        return msgspec.structs.replace(
-            found, calls=calls, slot=slot, behind=behind, unclaimed=unclaimed, unserved=unserved
-        )
-
-    async def pause(self, *, by: str = "") -> None:
-        """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
-        await self._tell(Pause(by), refuse_finished=True, feature="pause")
-
-    async def resume(self) -> None:
-        """Go on after a manual pause, or one of reason policy: all models had failed. Raises `RunFinished`."""
-        await self._tell(Resume(), refuse_finished=True)
-
-    async def resolve(
-        self,
-        approval_id: str,
-        decision: Decision,
-        note: str = "",
-        arguments: Mapping[str, Any] | None = None,
-        outcome: CallOutcome | None = None,
-        result: Any = None,
-        *,
-        by: str = "",
-    ) -> ApprovalResolved:
-        """Answer an approval, of the run or of one below it; the answer that stands. Raises `ApprovalError`.
-
-        The same answer again changes nothing, and gets the first one, whose `by` says who was first. Another one is an
-        error that says so.
-
-        `arguments` replaces the call's arguments (kinds tool and policy). `outcome` says what became of a call that is
-        not run then: it succeeded (with `result`) or failed, since a dead worker had started it (kind unverifiable), or
-        since somebody did by hand what it does (kinds tool and policy); `retry` has an unverifiable one run again.
-        """
-        answer = Resolve(
-            approval_id=approval_id,
-            decision=decision,
-            note=note,
-            arguments=given_arguments(arguments),
-            outcome=outcome,
-            result=given_json(result),
-            by=by,
-        )
-        return await self._answer(answer)
-
-    async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
-        """A resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
-
-        It cannot be shown again: the log has its SHA-256 only. Raises `ApprovalError` for an approval that is decided,
-        `ConfigError`.
-        """
-        given: object = expires_s
-        if not isinstance(given, int | float) or not 0 < given < math.inf:
-            raise ConfigError(f"a token expires after a number of seconds, not {given!r}")
-        journal = await self._journal_with(approval_id)
-        check_pending(journal.state, approval_id)
-        token = new_token(journal.subject.id, approval_id)
-        digest, now = place_of(token).sha256, self._runtime.log.clock.now()
-        wish = IssueToken(approval_id=approval_id, sha256=digest, expires_at=now + expires_s, by=by)
-        await self._tell(wish, journal=journal)
-        check_pending(journal.state, approval_id)
-        return token
-
-    async def revoke_tokens(self, approval_id: str, *, by: str = "") -> int:
-        """Take back all resume tokens of an approval; how many there were. Raises `ApprovalError`."""
-        journal = await self._journal_with(approval_id)
-        tokens = len(check_pending(journal.state, approval_id).tokens)
-        await self._tell(RevokeTokens(approval_id=approval_id, by=by), journal=journal)
-        return tokens
-
-    async def _answer(self, answer: Resolve) -> ApprovalResolved:
-        journal = await self._journal_with(answer.approval_id)
-        await self._tell(answer, journal=journal)
-        return check_answered(journal.state, answer)
-
-    async def state(self) -> RunState:
-        """The run's state as the log has it now."""
-        return (await self._journal()).state
-
-    async def status(self) -> str:
-        """How the run stands: queued, running, paused, completed, error or cancelled. Raises `RunNotFound`."""
-        return (await self.state()).status
-
-    async def usage(self) -> Used:
-        """Tokens and cost of the run and all below it so far, as `RunResult` has them. Raises `RunNotFound`."""
-        subject = (await self._journal()).subject
-        return await used_by(self._runtime.log, subject)
-
-    async def history(self) -> list[Message]:
-        """The messages that the model has seen and said in the steps that are complete, in order.
-
-        Of a run that is over also those of a step that was left open; its calls without a result read `aborted`.
-        """
-        return conversation(await self.state())
-
-    async def _located(self) -> Subject:
-        if self._subject is None:
-            self._subject = await self._runtime.locate(self.run_id)
-        return self._subject
-
-    async def _journal(self) -> Journal:
-        journal = Journal(self._runtime.log, await self._located())
-        await journal.load()
-        if not journal.state.exists:
-            raise RunNotFound(f"there is no run {self.run_id!r} in namespace {self._runtime.log.namespace!r}")
-        return journal
-
-    async def _journal_with(self, approval_id: str) -> Journal:
-        """The journal of this run, or of the one below it that has the approval."""
-        journal = await self._journal()
-        if approval_id in journal.state.approvals:
-            return journal
-        family = await family_of(journal)
-        below = [each for run, each in family.items() if self.run_id in ancestors(family, run)]
-        return next((each for each in below if approval_id in each.state.approvals), journal)
-
-    def _require(self, feature: str, state: RunState) -> None:
-        """Raise `UnsupportedByExecutor` if the run's executor is known here and lacks the feature."""
-        try:
-            executor = self._runtime.executor(state.submitted.executor if state.submitted else "")
-        except ConfigError:
-            return  # the process that drives it knows
-        require(executor, frozenset({feature}))
-
-    async def _tell(
-        self,
-        command: Command,
-        *,
-        journal: Journal | None = None,
-        refuse_finished: bool = False,
-        feature: str | None = None,
-    ) -> Journal:
-        """The one write path for callers: load, decide, append, on a conflict decide again (W1).
-
-        What makes a parked run runnable carries its wake-up in the same batch (W5).
-        """
-        command = _checked(command)
-        journal = journal or await self._journal()
-        lock = self._runtime.telling.setdefault(journal.subject.id, asyncio.Lock())
-        waited = lock.locked()
-        async with lock:
-            if waited:
-                await journal.catch_up()
-            return await self._tell_in_turn(command, journal, refuse_finished, feature)
-
-    async def _tell_in_turn(
-        self, command: Command, journal: Journal, refuse_finished: bool, feature: str | None
-    ) -> Journal:
-        if feature is not None and not journal.state.over:
-            self._require(feature, journal.state)
-        append = self._runtime.log.clock.new_id()
-        for _ in range(DECISIONS_MAX):
-            state = journal.state
-            if isinstance(command, Resolve):
-                check_answer(state, journal.rules, command, self._runtime.log.clock.now())
-            if state.closed:
-                if refuse_finished:
-                    raise self._finished(state)
-                return journal
-            if isinstance(command, (Inject, RefreshTools)) and state.kind != "agent":
-                raise ConfigError(
-                    f"run {self.run_id} is a {state.kind}: it has no steps; tell it to the run of an agent in it"
-                )
-            was_parked = not state.runnable
-            turn = Turn(state, journal.rules, self._runtime.log.clock.now())
-            take(turn, command)
-            if not turn.events:
-                return journal
-            wakes = was_parked and state.runnable
-            extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
-            if await journal.store(turn.events, epoch=0, extra=extra, append=append):
-                return journal
-        raise LogUnavailable(f"run {self.run_id} changes faster than it can be told something; try again")
-
-    def _finished(self, state: RunState) -> RunFinished:
-        how = f"over ({state.status})" if state.over else "being cancelled"
-        return RunFinished(f"run {self.run_id} is {how}: start a new one")
-
-
-async def _unserved(log: Log, state: RunState) -> bool:
-    """Whether the run waits for workers, and none that is there serves its agent."""
-    durable = state.submitted is not None and state.submitted.executor == DurableExecutor.name
-    return durable and state.agent not in await log.leases.served()
-
-
-async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
-    async with following(log, subject, outcome.head.position, to_end=True) as commits:
-        async for stored in commits:
-            fold_stored(outcome, stored)
-            if outcome.terminal is not None:
-                return
-
-
-def _checked(command: Command) -> Command:
-    """Raises `ConfigError` for a command that holds what no log can."""
-    try:
-        return as_stored(command)
-    except NotJson as error:
-        raise ConfigError(f"{type(command).__name__.lower()}: {error}") from None
-
-
-def _text(what: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{what} is a text that is not empty, not {value!r:.60}")
-    return value
 
 
 def _seconds(variable: str, default: float) -> float:

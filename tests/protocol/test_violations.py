@@ -33,8 +33,10 @@ from foldlog.runtime.core.submission import CHILD, submitted_event
 from foldlog.runtime.driving import driver, heartbeat
 from foldlog.runtime.driving.children import ChildRuns
 from foldlog.runtime.driving.driver import Driver
-from foldlog.runtime.executors import durable, local
-from foldlog.runtime.executors.durable import DurableExecutor, Worker
+from foldlog.runtime.executors import local
+from foldlog.runtime.executors import worker as worker_module
+from foldlog.runtime.executors.durable import DurableExecutor
+from foldlog.runtime.executors.worker import Worker
 from foldlog.runtime.journal import cancel
 from foldlog.runtime.journal.journal import Journal
 from foldlog.runtime.journal.open_run import open_turn
@@ -248,8 +250,8 @@ async def stale_read_of_a_run(world: World) -> None:
 
 
 def any_read_of_the_lane_will_do(patch: pytest.MonkeyPatch) -> None:
-    real = durable.at_head_of_lane
-    patch.setattr(durable, "at_head_of_lane", lambda log, lane, run, _cause: real(log, lane, run, 0))
+    real = worker_module.at_head_of_lane
+    patch.setattr(worker_module, "at_head_of_lane", lambda log, lane, run, _cause: real(log, lane, run, 0))
 
 
 @row("5b", "stale read of the lane may ack", "W10", "P3", any_read_of_the_lane_will_do)
@@ -537,7 +539,7 @@ async def stalled_before_the_start(world: World) -> None:
 
 
 def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
-    real, drives = durable.pay_owed, Worker._drive
+    real, drives = worker_module.pay_owed, Worker._drive
     driven: set[int] = set()
 
     async def pay(log: Any, journal: Journal) -> None:
@@ -548,8 +550,8 @@ def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
         driven.add(id(journal))
         return await drives(self, delivery, journal, cause)
 
-    patch.setattr(durable, "pay_owed", pay)
-    patch.setattr(durable, "pay_owed_below", lambda journal, _below: pay(journal.log, journal))
+    patch.setattr(worker_module, "pay_owed", pay)
+    patch.setattr(worker_module, "pay_owed_below", lambda journal, _below: pay(journal.log, journal))
     patch.setattr(Worker, "_drive", remember)
 
 

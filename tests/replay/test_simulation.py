@@ -29,7 +29,7 @@ from foldlog.replay.simulation import (
 from foldlog.replay.simulation.cast import an_agent, calls, says
 from foldlog.replay.simulation.world import Job
 from foldlog.runtime import Agent, ToolContext, tool
-from foldlog.runtime.executors.durable import Worker
+from foldlog.runtime.executors.worker import Worker
 
 SCRIPT: dict[str, Any] = {
     "input": "question",

@@ -16,7 +16,7 @@ from foldlog.runtime.agents.loop import RalphLoop
 from foldlog.runtime.agents.loop_config import Stop
 from foldlog.runtime.agents.swarm import Swarm
 from foldlog.runtime.driving.host import Host
-from foldlog.runtime.executors import durable
+from foldlog.runtime.executors import worker as worker_module
 from foldlog.runtime.ports.runnable import Runnable
 
 from tests.runtime.conftest import HeldTool, call, calls, says
@@ -28,8 +28,8 @@ Script = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker says what it lacks at its second look, and looks often."""
-    monkeypatch.setattr(durable, "LEFT_LOOKS", 2)
-    monkeypatch.setattr(durable, "LEFT_DELAY_MAX_S", 0.05)
+    monkeypatch.setattr(worker_module, "LEFT_LOOKS", 2)
+    monkeypatch.setattr(worker_module, "LEFT_DELAY_MAX_S", 0.05)
 
 
 class Fleet:

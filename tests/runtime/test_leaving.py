@@ -11,7 +11,8 @@ from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
 from foldlog.runtime.driving import driver
 from foldlog.runtime.driving.host import Host
-from foldlog.runtime.executors import durable, local
+from foldlog.runtime.executors import local
+from foldlog.runtime.executors import worker as worker_module
 
 from tests.runtime.conftest import HeldTool, call, calls, says
 
@@ -37,7 +38,7 @@ async def test_a_process_that_leaves_as_its_run_comes_to_rest_does_not_wait_for_
 async def test_a_worker_that_has_no_time_to_release_a_run_leaves_it_to_others_at_once(
     script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "RELEASE_S_MIN", 0.0)
+    monkeypatch.setattr(worker_module, "RELEASE_S_MIN", 0.0)
     held = HeldTool()
     agent = Agent("ops", model=script(calls(call("wait")), says("done")), tools=[held.wait])
     log, registry = MemoryLog(ack_wait_s=3600.0), Registry(agents=[agent])  # silence alone tells nobody

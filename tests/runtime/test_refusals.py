@@ -25,7 +25,7 @@ from foldlog.eventlog import (
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
 from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, tool
-from foldlog.runtime.executors import durable
+from foldlog.runtime.executors import worker as worker_module
 from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 
 from .conftest import Place, call, calls, says
@@ -225,7 +225,7 @@ async def test_an_unknown_tool_name_is_refused(place: Place, script: Script) -> 
 async def test_a_worker_without_the_tool_leaves_the_run_to_one_that_has_it(
     script: Script, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "LEFT_LOOKS", 2)
+    monkeypatch.setattr(worker_module, "LEFT_LOOKS", 2)
     full = Agent("helper", model=script(calls(call("search", query="x")), says("done")), tools=[search])
     bare = Agent("helper", model=full.config.model, tools=["search"])
     async with contextlib.AsyncExitStack() as stack:

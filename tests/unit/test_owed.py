@@ -9,7 +9,7 @@ import msgspec
 from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, Claimed, Parked, Status
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
-from foldlog.runtime.executors.durable import Worker
+from foldlog.runtime.executors.worker import Worker
 from foldlog.runtime.journal.cancel import _fence, parent_wakeup
 from foldlog.runtime.journal.family import pay_owed_below
 from foldlog.runtime.journal.timers import news_or_timer, owed_timers
