@@ -13,9 +13,9 @@ from ..eventlog.events import Evaluated, Event
 from ..projections.fold import apply
 from ..projections.run_state import RunState
 from ..runtime.agents.agent import Agent
+from ..runtime.agents.readiness import functions_asked
 from ..runtime.core.coordination import COORDINATORS
 from ..runtime.core.effects import Evaluate
-from ..runtime.executors.lacking import functions_asked
 from ..runtime.ports.runnable import Runnable
 
 Values = dict[tuple[str, str, str], list[Evaluated]]

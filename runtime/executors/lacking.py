@@ -1,41 +1,16 @@
-"""What a process lacks of what a run was prepared for: asked before the run is claimed, so that others may take it.
-
-The run's own log is what counts: the configuration that it stored, the tools that it was prepared with, the calls that
-are open, and the runs below it that are. What this process would give a new run does not matter. Tools of MCP servers
-are not asked for: a server that is away is away for every process.
-"""
+"""What a process lacks of what a run was prepared for: asked before the run is claimed, so that others may take it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from ...eventlog.errors import ConfigError, NotRegistered
-from ...eventlog.events import ToolSpec
-from ...projections.retrieval import SOURCE as RETRIEVAL
-from ...projections.run_state import SPAWN_SELF, CallState, RunState
-from ..agents.agent import Agent
-from ..agents.kinds import runnable_of
-from ..agents.subagents import PARALLEL
-from ..agents.swarm import Swarm
-from ..core import tool_refresh
-from ..core.approvals import effective_arguments
-from ..core.swarm.flow import tests_in
+from ...eventlog.errors import ConfigError
+from ..agents.readiness import Readiness
 from ..journal.family import family_of
-from ..ports.runnable import Runnable
-from ..ports.schema_problems import value_problem
-from ..ports.suggestions import unknown
-from ..tools.decorator import expose
 
 if TYPE_CHECKING:
-    from ..agents.registry import Registry
     from ..driving.host import Host
     from ..journal.journal import Journal
-    from ..ports.tools import Tool
-
-_MCP = "mcp:"
 
 
 async def lacking(host: Host, journal: Journal) -> str | None:
@@ -45,136 +20,7 @@ async def lacking(host: Host, journal: Journal) -> str | None:
     """
     family = await family_of(journal) if journal.state.open_children else {}
     try:
-        _Check(host.registry, family).run(journal, host.agent(journal.state.agent))
+        Readiness(host.registry, family).check(journal, host.agent(journal.state.agent))
     except ConfigError as error:
         return str(error)
     return None
-
-
-class _Check:
-    """One family against one process. Its methods raise `ConfigError` that says what is missing or has changed."""
-
-    def __init__(self, registry: Registry, family: Mapping[str, Journal]) -> None:
-        self._registry, self._family = registry, family
-
-    def run(self, journal: Journal, live: Runnable[Any]) -> None:
-        """A run, which `live` would drive here, and all that is open below it."""
-        state, submitted = journal.state, journal.state.submitted
-        if submitted is None:
-            return
-        if live.kind != submitted.kind:
-            raise NotRegistered(
-                f"{submitted.kind} {state.path!r} is a run of a {submitted.kind}, and {live.name!r} is a {live.kind} "
-                "in this process"
-            )
-        tools: Mapping[str, Tool] = {}
-        if isinstance(live, Agent):
-            live = live.as_stored(submitted.config)
-            tools = self._registry.resolve(live)
-            self._tools(journal, tools)
-        else:
-            self._members(state, runnable_of(submitted.kind, submitted.config), live)
-        self._registry.check(live)
-        for child, call_id in state.open_children.items():
-            below = self._family.get(child)
-            if below is None or below.state.over:  # announced, and not begun
-                continue
-            runnable = self._of_child(state, below.state, call_id, live, tools)
-            if runnable is not None:
-                self.run(below, runnable)
-
-    def _members(self, state: RunState, stored: Runnable[Any], live: Runnable[Any]) -> None:
-        """The functions and members of what coordinates others, as far down as it is stored."""
-        for name in sorted(functions_asked(stored) - live.functions):
-            raise NotRegistered(f"{live.kind} {state.path!r}: there is no function {name!r} in this process")
-        for name, member in stored.members.items():
-            if name not in live.members:
-                raise NotRegistered(f"{live.kind} {state.path!r}: {unknown('member', name, live.members)}")
-            self._members(state, member, live.members[name])
-
-    def _of_child(
-        self,
-        state: RunState,
-        child: RunState,
-        call_id: str | None,
-        live: Runnable[Any],
-        tools: Mapping[str, Tool],
-    ) -> Runnable[Any] | None:
-        """What drives an open child here; null where only the tool knows, which starts it as it likes."""
-        if call_id is None:
-            return live.members.get(child.agent)  # which is there: `_members`
-        call = state.calls.get(call_id)
-        if call is None:
-            return None
-        if call.name in {SPAWN_SELF, PARALLEL}:
-            return live
-        starts: Runnable[Any] | None = getattr(tools.get(call.name), "starts", None)
-        if starts is not None and starts.name != child.agent:
-            raise NotRegistered(
-                f"agent {state.path!r}: the tool {call.name!r} has started {child.agent!r}, and starts {starts.name!r} "
-                "in this process"
-            )
-        return starts
-
-    def _tools(self, journal: Journal, tools: Mapping[str, Tool]) -> None:
-        """The tools that the run was prepared with, if it was."""
-        state, rules = journal.state, journal.rules
-        for name, stored in state.tools.items():
-            if stored.source == RETRIEVAL or stored.source.startswith(_MCP):
-                continue
-            if name not in tools:
-                raise NotRegistered(f"agent {state.path!r}: {unknown('tool', name, tools)}")
-            now = expose(tools[name].spec, rules.injected_tool_args)
-            change = None if tool_refresh.is_due(state) else _change(state, stored, now)
-            if change is not None:
-                raise NotRegistered(f"agent {state.path!r}: the tool {name!r} has changed: {change}")
-
-
-def _change(state: RunState, stored: ToolSpec, now: ToolSpec) -> str | None:
-    """How a tool differs from the one that the run was prepared with, if that matters to the run.
-
-    A model that was told of the old parameters must find that what fits them fits; a description may change.
-    """
-    if now.effect != stored.effect:
-        return f"its effect is {now.effect}, and was {stored.effect}"
-    if _canonical(now.postcondition) != _canonical(stored.postcondition):
-        return "its postcondition is another one"
-    if _canonical(now.parameters) == _canonical(stored.parameters):
-        return None
-    required = set(now.parameters.get("required", ())) - set(stored.parameters.get("required", ()))
-    if required:
-        return f"it requires {_named(required)} now"
-    gone = set(stored.parameters.get("properties", {})) - set(now.parameters.get("properties", {}))
-    if gone and now.parameters.get("additionalProperties", True) is False:
-        return f"it has no parameter {_named(gone)} any more"
-    open_calls = [*state.calls.values(), *state.planning.calls.values()]
-    for call in open_calls:
-        problem = _misfit(state, call, stored, now)
-        if problem is not None:
-            return f"the arguments of the call {call.id} do not fit it any more: {problem}"
-    return None
-
-
-def _misfit(state: RunState, call: CallState, stored: ToolSpec, now: ToolSpec) -> str | None:
-    """What is wrong with the arguments of an open call that were right when the run was prepared."""
-    if call.name != stored.name or call.result is not None or call.raw_arguments is not None:
-        return None
-    arguments = effective_arguments(state, call)
-    if value_problem(arguments, stored.parameters) is not None:
-        return None
-    return value_problem(arguments, now.parameters)
-
-
-def functions_asked(runnable: Runnable[Any]) -> frozenset[str]:
-    """Return the names of the functions that a configuration asks for."""
-    if isinstance(runnable, Swarm):
-        return tests_in(runnable.flow) if runnable.flow else frozenset()
-    return runnable.functions
-
-
-def _canonical(value: object) -> bytes:
-    return msgspec.json.encode(value, order="sorted")
-
-
-def _named(names: set[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))

@@ -17,15 +17,13 @@ from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.kinds import runnable_of
 from ..agents.loop import RalphLoop
+from ..agents.readiness import Readiness
 from ..agents.registry import Registry
 from ..core.rules import rules_of
 from ..ports.executor import Executor, require
 from ..ports.memory import memory_use
 from ..ports.runnable import Runnable
 from .family import Opening, Shared
-
-PYTHON = "python"
-"""The source of tools that a process has itself."""
 
 
 class ForkCheck:
@@ -52,6 +50,10 @@ class ForkCheck:
         for shared in opening.values():
             if not shared.over:
                 self._try(lambda shared=shared: self._going_on(shared))  # type: ignore[misc]
+        if self._here and self._given is not None and not self._found:
+            below = {run: shared.turn for run, shared in opening.items() if not shared.over}
+            ready, given = Readiness(self._registry, below), self._given
+            self._try(lambda: ready.check(root.turn, given))
         if self._found:
             only = all(type(error) is NotRegistered for error, _ in self._found.values())
             told = "; ".join(_told(message, whom) for message, (_, whom) in self._found.items())

@@ -21,7 +21,7 @@ from foldlog.eventlog import (
 from foldlog.eventlog.faults import FaultyLog, LateAppend, LostAck
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import canonical, compare, export, import_archive, load_trace, read_archive, rerun
-from foldlog.runtime import Agent, RunHandle, Runtime, ToolContext, tool
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, tool
 
 from .conftest import Place, call, calls, says
 
@@ -384,6 +384,31 @@ async def test_what_cannot_be_forked_is_refused_before_anything_is_stored(
     async with Runtime.open(log=cheap.log) as stranger:
         with pytest.raises(NotRegistered):
             await stranger.fork(parent.run_id, at=3)
+
+
+async def test_a_process_whose_tool_has_changed_forks_no_run_that_was_prepared_with_the_old_one(
+    cheap: Place, script: Script
+) -> None:
+    @tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent("ops", model=script(calls(call("pay", amount=5)), says("done")), tools=[pay])
+    await cheap.open(agent)
+    parent = await cheap.start(agent)
+    await parent.result(timeout_s=30)
+
+    @tool(effect="unsafe", name="pay")
+    async def pay_in(amount: int, currency: str) -> str:
+        """Pay."""
+        return "paid"
+
+    changed = Agent("ops", model=agent.config.model, tools=[pay_in])
+    async with Runtime.open(log=cheap.log, registry=Registry(agents=[changed])) as later:
+        with pytest.raises(NotRegistered, match="the tool 'pay' has changed: it requires 'currency' now"):
+            await later.fork(parent.run_id, at=6)
+        assert [row.run_id for row in await later.list_runs()] == [parent.run_id]
 
 
 async def test_a_history_larger_than_a_commit_is_taken_over_whole(place: Place, script: Script) -> None:
