@@ -48,7 +48,7 @@ def test_a_change_that_does_not_apply_any_more_is_told_by_file(tmp_path: Path) -
     defect = Defect(name="gone", breaks="nothing", change=(change,), scenario="pure")
     (found,) = hunted([(defect, [("pure", 1)])], tmp_path, processes=1)
     assert found.problems == ()
-    assert found.error.startswith("drive.py has this 0 times, not once")
+    assert found.error.startswith("driver.py has this 0 times, not once")
 
 
 def test_an_unsafe_call_that_starts_on_an_old_word_of_the_log_is_found(tmp_path: Path) -> None:

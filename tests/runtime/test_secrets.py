@@ -255,7 +255,8 @@ async def test_the_name_of_a_question_is_hidden_and_its_answer_is_found(
     @tool(effect="pure")
     async def leak(secret: str, context: ToolContext) -> Any:
         """Ask."""
-        answer = await context.ask(f"Is it {secret}?", name=f"about {secret}")
+        form = {"type": "object", "properties": {"a": {"type": "string", "description": f"not {secret}"}}}
+        answer = await context.ask(f"Is it {secret}?", form, name=f"about {secret}")
         return [answer.action, context.answer(f"about {secret}") == answer]
 
     agent = Agent(

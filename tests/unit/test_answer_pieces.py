@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from foldlog.runtime.driving.model_call import _Answer
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from foldlog.eventlog.ports import DraftPiece
+from foldlog.runtime.core.effects import CallModel
+from foldlog.runtime.driving.model_call import _Answer, _take_all
 from foldlog.runtime.ports.models import CallDelta, Delta, ReasoningDelta, TextDelta
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,3 +52,28 @@ def test_each_channel_and_each_call_counts_its_own_pieces_and_completes_its_own_
     assert shown == dict.fromkeys(places, WRITTEN)
     assert [call.arguments for call in answer.calls.values()] == [WRITTEN] * 2
     assert ("".join(answer.text), "".join(answer.reasoning)) == (WRITTEN, WRITTEN)
+
+
+@pytest.mark.parametrize(("phase", "shown"), [("", ["a", "b"]), ("summary", []), ("planner", [])])
+async def test_only_the_answer_to_a_step_is_shown_while_it_comes(phase: str, shown: list[str]) -> None:
+    published: list[str] = []
+
+    async def publish(_root: str, piece: DraftPiece) -> None:
+        published.append(piece.text)
+
+    async def deltas() -> AsyncIterator[Delta]:
+        for text in ("a", "b"):
+            yield TextDelta(text)
+
+    driver: Any = SimpleNamespace(
+        state=SimpleNamespace(run="r", root="r"),
+        epoch=1,
+        clock=SimpleNamespace(now=lambda: 0.0),
+        host=SimpleNamespace(log=SimpleNamespace(drafts=SimpleNamespace(publish=publish))),
+    )
+    patience: Any = SimpleNamespace(hears=lambda *, answer: not answer)
+    answer = _Answer()
+    effect = CallModel(step=1, attempt=1, phase=phase)
+    await _take_all(driver, effect, deltas(), answer, cast("Any", None), patience)
+    assert published == shown
+    assert answer.text == ["a", "b"]

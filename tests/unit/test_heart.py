@@ -7,9 +7,11 @@ from typing import Any
 import anyio
 import pytest
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import Lease
 from foldlog.runtime.driving import heartbeat
 from foldlog.runtime.driving.driver import Driver
 from foldlog.runtime.driving.heartbeat import Beating, Heart
+from foldlog.runtime.executors.durable import Worker
 
 
 def driving(run: str, epoch: int) -> Any:
@@ -97,3 +99,15 @@ def test_a_lease_that_lapsed_and_came_back_is_another_one() -> None:
     assert in_force() == 0
     Driver.renewed(driver, 114.0)  # the news came behind its end
     assert in_force() == 2
+
+
+async def test_a_run_is_driven_if_its_owner_vouches_for_the_claim_in_force() -> None:
+    log = MemoryLog()
+    lease = Lease(shard=0, agent="a", root="run", run="run", epoch=2, worker="w", revision=1)
+    await log.leases.vouch(lease, 10.0)
+    worker: Any = SimpleNamespace(_log=log, _heart=SimpleNamespace(drives=lambda _run, epoch: epoch == 7))
+    driven = [
+        await Worker._is_driven(worker, SimpleNamespace(run="run", owner=owner, epoch=epoch))  # type: ignore[arg-type] # as much of a state as it needs
+        for owner, epoch in (("w", 1), ("w", 2), ("w", 3), ("v", 2), (None, 2), ("w", 7))
+    ]
+    assert driven == [False, True, False, False, False, True], "or if this process does"
