@@ -83,7 +83,7 @@ class ModelPrices:
 def load_data() -> Any:
     """The price data, null if it is not installed; only the project's own prices hold then.
 
-    Reading it takes a few tenths of a second, once: whoever has a thread to spare does it there.
+    Reading it takes a few tenths of a second, once: callers with a thread to spare do it there.
     """
     try:
         return importlib.import_module("genai_prices.data_snapshot").get_snapshot()

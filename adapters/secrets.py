@@ -1,4 +1,4 @@
-"""Where secrets come from: the environment, a file, a command. Each is read anew for every call."""
+"""Where secrets come from: the environment, a file, a command. Each is read again for every call."""
 
 from __future__ import annotations
 

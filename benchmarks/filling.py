@@ -1,4 +1,4 @@
-"""Many stored runs quickly: the commits of a real run under other names, each chain made anew, published in bulk."""
+"""Many stored runs quickly: the commits of a real run under other names, each with its own chain, published in bulk."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Load the log in memory when it is first asked for: whoever only reads events does without."""
+    """Load the log in memory when it is first asked for: programs that only read events do without."""
     if name != "MemoryLog":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .memory import MemoryLog

@@ -409,7 +409,7 @@ class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
 
 
 class Released(Event, frozen=True, kw_only=True, tag="released"):
-    """The owner gave the run back; whoever goes on claims anew."""
+    """The owner gave the run back; the next driver claims it again."""
 
     reason: str = ""
 
@@ -434,14 +434,14 @@ class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
 
 
 class ToolsRefreshRequested(Event, frozen=True, kw_only=True, tag="tools_refresh_requested"):
-    """Before the next step the tools are listed anew; those of these servers (as in the configuration) join them."""
+    """Before the next step the tools are listed again; those of these servers (as in the configuration) join them."""
 
     mcp_servers: dict[str, Json] = {}
     by: str = ""
 
 
 class ToolsRefreshFailed(Event, frozen=True, kw_only=True, tag="tools_refresh_failed"):
-    """The tools could not be listed anew; the run goes on with those it has."""
+    """The tools could not be listed again; the run goes on with those it has."""
 
     error_type: str
     error: str
@@ -600,7 +600,7 @@ class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
 
 
 class Memoized(Event, frozen=True, kw_only=True, tag="memoized"):
-    """A named part of a tool call is done; whoever runs the call again takes its value from here.
+    """A named part of a tool call is done; the call takes its value from here when it runs again.
 
     `evidence` are the artifacts that it stored: objects with `id`, `media_type` and `size_bytes`.
     """
@@ -701,7 +701,7 @@ class ApprovalRevoked(Event, frozen=True, kw_only=True, tag="approval_revoked"):
 
 
 class TokenIssued(Event, frozen=True, kw_only=True, tag="token_issued"):
-    """Whoever holds the resume token with this SHA-256 (hex) may answer the approval, once, before `expires_at`."""
+    """The holder of the resume token with this SHA-256 (hex) may answer the approval, once, before `expires_at`."""
 
     approval_id: str
     sha256: str

@@ -45,7 +45,7 @@ def new_run_id(shard: int, clock: Clock) -> str:
 
 
 def child_run_id(parent: str, tool_call_id: str, ordinal: int) -> str:
-    """The id of a call's n-th child: the same again for whoever runs the call again."""
+    """The id of a call's n-th child: the same when the call runs again."""
     return f"{parent[:24]}_{digest_of(parent, tool_call_id, str(ordinal))[:24]}"
 
 

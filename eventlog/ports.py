@@ -279,7 +279,7 @@ class Drafts(Protocol):
     """
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
-        """Send a piece to whoever follows; returns without waiting for anybody."""
+        """Send a piece to all followers; return without waiting for them."""
         ...
 
     def follow(self, root: str) -> AbstractAsyncContextManager[AsyncIterator[DraftPiece]]:
@@ -300,7 +300,7 @@ class Artifacts(Protocol):
 
 
 class Snapshots(Protocol):
-    """One value for each run, a cache: it may be gone, old or damaged at any time, and whoever reads it checks it."""
+    """One value for each run, a cache: it may be gone, old or damaged at any time, and its readers check it."""
 
     async def put(self, run: str, data: bytes) -> None:
         """Keep this for the run, in place of what was kept before. Of two at the same time either may stay, or none."""

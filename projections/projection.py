@@ -1,6 +1,6 @@
 """A projection: a pure fold from the commits of a run to one row, with a name and a version.
 
-A changed fold, or a changed row, takes a higher version; whoever keeps rows then builds them anew.
+A changed fold, or a changed row, takes a higher version; stores of rows then build them again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The projector keeps rows up to date with the log: each piece of it is folded once, whoever shares the rows.
+"""The projector keeps rows up to date with the log: each piece of it is folded once for all who share the rows.
 
 Commits are read behind the checkpoint, verified against the stored head of their run, folded, and stored as rows, heads
-and checkpoint in one transaction. Whoever finds that the checkpoint has moved meanwhile folds only what is behind it.
+and checkpoint in one transaction. A process that finds the checkpoint moved meanwhile folds only what follows it.
 A damaged log is never folded over: a hole, an altered commit or a lost tail raises `LogCorrupted`.
 """
 

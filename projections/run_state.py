@@ -342,7 +342,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The type of the first event that this code does not know; it must not drive such a run."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether they know the same, whoever was asked for the digest already."""
+        """Return whether they know the same, apart from cached digests."""
         if not isinstance(other, RunState) or self.messages_digest != other.messages_digest:
             return False
         return super().__eq__(other)

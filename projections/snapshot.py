@@ -2,7 +2,7 @@
 
 A snapshot is the JSON object `fold`, `sum`, `state`: the version of the fold that made it, the SHA-256 (hex) of the
 state's bytes, and the state. The version is the hash of the source of this package and of the log's, so that what other
-code has folded is folded anew, whatever was changed.
+code has folded is folded again, whatever was changed.
 """
 
 from __future__ import annotations

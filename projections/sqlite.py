@@ -103,7 +103,7 @@ class RowStore:
     # --- layout -------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Make the tables, or make them anew when another layout or version wrote them."""
+        """Make the tables, or make them again when another layout or version wrote them."""
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         with self._written():

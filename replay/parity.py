@@ -207,7 +207,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     `foldlog.eventlog.faults`, for the log of the worker that serves the durable side; when it dies, another stands by.
     `inputs`: what reaches the run from outside; a `Cancel` among them is compared as a prefix of the whole. `log`: a
     fresh `MemoryLog` if none; no other worker may serve the agent there. `shape` compares types and places only, for
-    tools that are not deterministic; `ignore` leaves out what a real provider counts anew each time (`canonical`).
+    tools that are not deterministic; `ignore`: what a real provider counts differently each time (`canonical`).
     `registry`: where the agent's tools and the agents that it runs are looked up.
     `messages` and `metadata` are those of `start`. `fork`: a run in `log` that is forked on each executor instead of
     starting a new one, with answers and cancels as inputs. `timeout_s` bounds each run.

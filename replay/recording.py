@@ -125,7 +125,7 @@ class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it came to its end; a run that was cancelled, or is still going, did not."""
 
     def at(self, phase: str, round_: int) -> list[Answered]:
-        """The answers to one call of the run, in order: more than one where it was asked anew, or another model."""
+        """The answers to one call of the run, in order: more than one where it was asked again, or another model."""
         return [each for each in self.answers if (each.phase, each.round) == (phase, round_)]
 
 

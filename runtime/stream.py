@@ -336,7 +336,7 @@ async def _pump(
     try:
         async for item in source:
             queue.put_nowait(item)
-    except Exception as error:  # noqa: BLE001 - handed to whoever reads the stream
+    except Exception as error:  # noqa: BLE001 - raised in the reader of the stream
         queue.put_nowait(error)
 
 

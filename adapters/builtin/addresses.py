@@ -39,7 +39,7 @@ async def resolve(host: str, port: int) -> list[str]:
 class PinnedTransport(httpx2.AsyncBaseTransport):
     """Resolves the host of each request, redirects included, and connects to an address that was found allowed.
 
-    A name that is resolved anew by the connection could lead elsewhere by then. A host with one address that is not
+    A name that is resolved again by the connection could lead elsewhere by then. A host with one address that is not
     allowed is refused.
     """
 

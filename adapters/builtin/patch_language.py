@@ -267,7 +267,7 @@ class _Reader:
 
     def _end_of_file(self, last: _OpenChunk | None) -> None:
         if last is None:
-            return  # whoever reads on finds the update empty, or lines that begin its first chunk
+            return  # a reader finds the update empty, or lines that begin its first chunk
         if not last.lines:
             raise self._no_lines()
         last.at_end = True

@@ -21,7 +21,7 @@ agent = Agent(
             "command": sys.executable,
             "args": ["-P", "-m", f"{__package__}.mcp_server"],
             "env": {SEARCH_S: "${" + SEARCH_S + "}"},
-            # A search changes nothing: whoever takes the run over may search again.
+            # A search changes nothing: the worker that takes the run over may search again.
             "effects": {"search": "pure"},
         }
     },

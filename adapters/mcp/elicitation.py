@@ -2,11 +2,11 @@
 
 A server of 2026-07-28 ends the call with what it wants to know and a sealed state; the answers go with a new call,
 which carries that state, also after a restart of either side. So each round is stored before anybody is asked. A
-server that does not know its state any more is called anew, unless the tool is unsafe: its questions find their answers
+server that no longer knows its state is called again, unless the tool is unsafe: its questions find their answers
 again, by what they ask.
 
 A server of before asks within the call, which would have to wait. For a tool that may run again the call is cancelled
-and made anew when the answer is there; for an unsafe one the server is told that nobody answers.
+and made again when the answer is there; for an unsafe one the server is told that nobody answers.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class Session:
                 self._client = client
                 self._entered.set()
                 await self._leave.wait()
-        except (Exception, BaseExceptionGroup) as failure:  # noqa: BLE001 - Told to whoever opens or calls.
+        except (Exception, BaseExceptionGroup) as failure:  # noqa: BLE001 - Reported to the caller that opens or calls.
             self._failure = failure
         finally:
             self._client = None

@@ -32,7 +32,7 @@ from .failures import Callee, malformed_call, translated
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
 
-# Importing these takes a second; whoever shares the event loop should not have to wait.
+# Importing these takes a second; others on the event loop should not have to wait.
 _SDK_MODULES = ("openai", "openai.resources.chat.completions", "openai.resources.responses")
 _DRAIN_S = 0.1
 

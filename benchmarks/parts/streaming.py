@@ -115,7 +115,7 @@ async def _bare(url: str, reader: Reader, mode: str) -> Report:
 
 
 async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader, path: Path) -> Report:
-    """Kill the worker that streams; another one, standing by, begins the answer anew."""
+    """Kill the worker that streams; another one, standing by, begins the answer again."""
     environment = {notes.VARIABLE: str(path)}
     path.unlink(missing_ok=True)
     async with worker_process(url, REGISTRY, "--concurrency", "1", **environment) as first:

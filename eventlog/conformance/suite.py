@@ -23,7 +23,7 @@ class Suite:
     """What is declared about the log under test, and how its tests wait."""
 
     durable: ClassVar[bool] = True
-    """What was stored is there for whoever opens the namespace again."""
+    """What was stored is there when the namespace is opened again."""
     ack_wait_s: ClassVar[float] = 1.0
     """How long the log under test lets the holder of a wake-up be silent."""
     patience_s: ClassVar[float] = 30.0

@@ -40,7 +40,7 @@ class JetStreamDrafts:
         self._held = _Held()
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
-        """Send a piece to whoever follows. Raises `LogUnavailable` while there is no connection: the piece is lost."""
+        """Send a piece to all followers. Raises `LogUnavailable` while there is no connection: the piece is lost."""
         for part in _parts(piece):
             self._publish(root, part)
 

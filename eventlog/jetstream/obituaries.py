@@ -31,7 +31,7 @@ class Obituaries:
         self._looks: set[asyncio.Task[None]] = set()
 
     def add(self, root: str, listener: Callable[[], None]) -> None:
-        """Call it when whoever drove this family has died."""
+        """Call it when the driver of this family has died."""
         self._waiting.setdefault(root, set()).add(listener)
         if not self._sids:
             gone = self._layout.gone

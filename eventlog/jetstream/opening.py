@@ -172,7 +172,7 @@ class Namespace:
             await self._must_be(0)
 
     async def _must_be(self, shard: int) -> None:
-        """A shard of a namespace that was made whole: one that is gone must not begin anew. Raises `LogCorrupted`."""
+        """A shard of a namespace that was made whole: one that is gone must not begin again. Raises `LogCorrupted`."""
         stream = self._layout.shard(shard)
         if await self._info(stream) is None:
             raise LogCorrupted(

@@ -469,14 +469,14 @@ class Wire:
         return servers[attempt % len(servers)], wait_s
 
     async def _noticed(self, error: Exception) -> None:
-        """Remember what went wrong, for the message of whoever fails because of it."""
+        """Remember what went wrong, for the message of requests that fail because of it."""
         self._trouble = str(error) or type(error).__name__
         if "authorization" in self._trouble.lower() and not self._refused.done():
             self._refused.set_result(self._trouble.removeprefix("nats: "))
         _log.debug("connection to %s: %s", self.url, self._trouble)
 
     def _denied(self, text: str) -> None:
-        """The server forbids a subject: fail whoever asked for it."""
+        """The server forbids a subject: fail the request for it."""
         match = _DENIED.search(text)
         subject = match["subject"].encode() if match else b""
         if match and match["what"].lower() == "subscription" and subject in self._dispensable:

@@ -1,4 +1,4 @@
-"""Remembering how far each shard went, since a damaged store can end early and number anew without a word.
+"""Remembering how far each shard went, since a damaged store can end early and number again silently.
 
 After a crash, a server that finds an altered byte in the last block of a stream drops the rest of the block, and gives
 the positions that it frees to new messages. Whoever was there before can tell: the stream ends before what was

@@ -27,7 +27,7 @@ class MemoryDrafts:
         self._followers: dict[str, list[Mailbox[DraftPiece]]] = {}
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
-        """Send a piece to whoever follows."""
+        """Send a piece to all followers."""
         await checkpoint()
         recent = self._recent.pop(root, deque(maxlen=PIECES_KEPT))
         recent.append((self._clock.monotonic(), piece))

@@ -200,7 +200,7 @@ def _append(state: RunState, message: Message) -> None:
 
 
 def set_messages(state: RunState, messages: list[Message]) -> None:
-    """Another history: the chain begins anew."""
+    """Another history: the chain begins again."""
     count = state.context.messages + max(0, len(messages) - len(state.messages))
     state.messages, state.linked_messages, state.linked_digest = [], 0, ""
     state.context.tokens = state.context.tool_tokens

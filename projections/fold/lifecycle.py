@@ -43,7 +43,7 @@ def submit(state: RunState, event: Submitted) -> None:
 
 
 def request_refresh(state: RunState, event: ToolsRefreshRequested) -> None:
-    """The tools are to be listed anew before the next step."""
+    """The tools are to be listed again before the next step."""
     state.refresh = event
     state.refreshes += 1
 
@@ -102,7 +102,7 @@ def set_status(state: RunState, event: Status) -> None:
         if event.reason == "manual":  # one that was asked for waits behind an approval, and is not forgotten
             state.pause_requested = False
     elif event.status == "resumed":
-        if state.paused == "policy":  # all models have failed, and are asked anew
+        if state.paused == "policy":  # all models have failed, and are asked again
             ask_anew(state)
         state.paused = state.parked = None
     elif event.status in TERMINAL_STATUSES:

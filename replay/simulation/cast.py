@@ -54,7 +54,7 @@ def calls(*requests: Call, **fields: Any) -> Reply:
 
 
 class Model:
-    """Answers the k-th call of a run with the k-th reply of its script, whoever asks.
+    """Answers the k-th call of a run with the k-th reply of its script, on every worker.
 
     `scenes` are the scripts for runs of one input only: a copy that an agent makes of itself has the agent's model.
     """

@@ -300,9 +300,9 @@ class Agent(Generic[OutputT]):
 def with_approved_tools(data: Mapping[str, Any], registered: Container[str]) -> Mapping[str, Any]:
     """The configuration; one that says nothing of its `tools` lists those of its `hitl_tools` that are registered.
 
-    Whoever says which tools wait for a person means that the agent has them.
+    Tools listed in `hitl_tools` are added implicitly.
     """
-    given: object = data  # by whoever
+    given: object = data  # of any type
     approved = given.get("hitl_tools") if isinstance(given, Mapping) and "tools" not in given else None
     if not isinstance(approved, list | tuple):
         return data

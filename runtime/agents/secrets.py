@@ -193,7 +193,7 @@ class _VeiledRecords:
 
 
 def _veil_logs() -> None:
-    """Hide values from every handler of the process, whoever added it, from the first one that is read on."""
+    """Hide values from all handlers of the process, once the first value was read."""
     make = logging.getLogRecordFactory()
     if not isinstance(make, _VeiledRecords):
         logging.setLogRecordFactory(_VeiledRecords(make))

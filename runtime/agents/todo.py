@@ -1,6 +1,6 @@
 """A list of things to do that an agent keeps: `add_todo`, `complete_todo`, `get_todo`, named among its `tools`.
 
-The list is a fold of the calls' results, so it is what the log says, whoever drives the run.
+The list is a fold of the calls' results, so it is what the log says, on every worker.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline"
 
 
 def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
-    """The arguments to run a call with: as edited by whoever approved it, else the model's."""
+    """The arguments to run a call with: as edited with the approval, else the model's."""
     for approval in reversed(state.approvals.values()):
         resolution = approval.resolution
         if (

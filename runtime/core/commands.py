@@ -236,7 +236,7 @@ class Inject(msgspec.Struct, frozen=True):
 
 
 class RefreshTools(msgspec.Struct, frozen=True):
-    """List the tools anew before the next step, with those of further MCP servers."""
+    """List the tools again before the next step, with those of further MCP servers."""
 
     mcp_servers: dict[str, Any] = {}
     by: str = ""

@@ -12,7 +12,7 @@ from .turn import Turn
 def may_park(turn: Turn) -> bool:
     """Whether all that is open in the run could be taken up again by somebody else.
 
-    A call must be one that may be run again, and have no time of its own that would begin anew.
+    A call must be one that may be run again, and have no time of its own that would begin again.
     """
     state = turn.state
     if not state.runnable or state.owner is None or not state.open_children:

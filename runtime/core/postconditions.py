@@ -114,7 +114,7 @@ class Bound(NamedTuple):
             failed = self.assertion.judge(evidence)
         except EvidenceMissing as missing:
             return self._error(MISSING, str(missing))
-        except Exception as error:  # noqa: BLE001 - of whoever wrote it
+        except Exception as error:  # noqa: BLE001 - the user's code
             return self._error(BROKEN, f"{type(error).__name__}: {error}")
         if failed is None:
             return Finding(assertion=self.written, status="passed")
@@ -187,7 +187,7 @@ class Postcondition:
 
 def _taken_apart(written: Written) -> tuple[str, dict[str, Any]]:
     form = '{"name": {arguments}}'
-    given: Any = written  # by whoever
+    given: Any = written  # of any type
     if not isinstance(given, Mapping) or len(given) != 1:
         raise ConfigError(f"an assertion is written {form}, not {given!r:.80}")
     name, arguments = next(iter(given.items()))

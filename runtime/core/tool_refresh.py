@@ -10,7 +10,7 @@ from .turn import Turn
 
 
 def is_due(state: RunState) -> bool:
-    """Whether the tools are to be listed anew before the next step begins."""
+    """Whether the tools are to be listed again before the next step begins."""
     between_steps = state.prepared and not state.step_open and not state.model.phase
     return state.refresh is not None and between_steps and not state.pause_requested
 
@@ -21,7 +21,7 @@ def pending(state: RunState) -> Prepare:
 
 
 def requested(turn: Turn, command: RefreshTools) -> None:
-    """Somebody wants the tools to be listed anew; a second wish before the first is met is added to it."""
+    """Somebody wants the tools to be listed again; a second wish before the first is met is added to it."""
     servers = dict(command.mcp_servers)
     if turn.state.refresh is not None:
         servers = turn.state.refresh.mcp_servers | servers

@@ -243,7 +243,7 @@ class Driver:
     # --- claim --------------------------------------------------------------------------------------------------------
 
     async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
-        """Claim the loaded run, settling first what woke it (W11). False: a conflict; judge it anew."""
+        """Claim the loaded run, settling first what woke it (W11). False: a conflict; judge it again."""
         if self.state.closed:
             return False
         turn = self.turn()
@@ -451,7 +451,7 @@ class Driver:
         return posted if len(posted) == 1 else self._without_parking(posted)
 
     def _without_parking(self, posted: list[Posted]) -> list[Posted]:
-        """Something else happened: whether there is nothing but waiting is judged anew."""
+        """Something else happened: whether there is nothing but waiting is judged again."""
         kept = [each for each in posted if not isinstance(each.command, ParkForChildren)]
         if len(kept) < len(posted):
             self.child_waits()

@@ -227,7 +227,7 @@ def _drop(*_: Event | int) -> None:
 
 
 async def _forget(*_: Any) -> None:
-    """A probe looks anew each time."""
+    """A probe looks again each time."""
 
 
 def _refuse(runnable: Runnable[Any], _: str) -> Awaitable[str]:

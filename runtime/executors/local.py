@@ -53,7 +53,7 @@ class LocalExecutor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving = False
         self.failures: dict[str, FoldlogError] = {}
-        """Why this process stopped driving a run, where that was an error: for whoever waits for its result."""
+        """Why this process stopped driving a run, where that was an error: for callers that wait for its result."""
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
@@ -211,7 +211,7 @@ class LocalExecutor:
                 if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
                 await beating.aclose()
-                due = None  # whoever was first has settled it
+                due = None  # another process has settled it first
                 if journal.state.owner is None and not journal.state.runnable:
                     await self._give_up(journal)
                 continue

@@ -1,7 +1,7 @@
 """What the fork of an agent's run shares with the run that it leaves: that run's events up to a revision, made whole.
 
 A revision may stand anywhere: within a model's answer, among the calls of a round, at a pause. Taken over is what was
-finished there, in its order; what was open is not, and is done anew by the fork:
+finished there, in its order; what was open is not, and is done again by the fork:
 
     a model call without its whole answer    is asked again, from its first attempt
     a call without a result                  is asked for again, and nothing else of it is known; the policy decides
@@ -90,7 +90,7 @@ _REPLY = (ModelFailed, ModelRequested, Reasoning, Text, Usage, ToolCall)
 _TOLD = frozenset({"succeeded", "failed"})
 """Outcomes of unverifiable calls that people told."""
 _BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, OutputMade)
-"""What the core decides anew where a step has not begun."""
+"""What the core decides again where a step has not begun."""
 
 
 ChildEvent = ChildFinished | ChildReturned | ChildStarted
@@ -299,7 +299,7 @@ class _Copy:
 
 
 def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:
-    """A limit that was passed, and the message that stopped a run: decided anew by the budgets of the fork."""
+    """A limit that was passed, and the message that stopped a run: decided again by the budgets of the fork."""
     passed = isinstance(event, Budget) and event.kind == "limit"
     return passed or (isinstance(event, Text) and event.step is None)
 

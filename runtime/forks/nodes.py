@@ -39,7 +39,7 @@ def take_over_nodes(
 ) -> Turn:
     """The turn that opens the fork of a coordinating run: what it shares up to revision `at`, made whole, and folded.
 
-    A node whose run is not among `home.children` is not shared, and starts anew; `recorded` has results for it.
+    A node whose run is not among `home.children` is not shared, and starts again; `recorded` has results for it.
     """
     turn = home.turn(submitted, now)
     turn.add(*recorded)

@@ -21,7 +21,7 @@ from .timers import wakeup_for
 
 CLAIM_AFTER_CONFLICTS = 3
 CANCELLER_S = 3.0
-"""How long whoever finds a run that is being cancelled leaves its end to the one who cancels it."""
+"""How long a process that finds a run being cancelled leaves its end to the canceller."""
 
 
 async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -> str:
@@ -77,7 +77,7 @@ async def see_cancel_through(journal: Journal) -> None:
 
 
 async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
-    """Store that the run is to be cancelled, with the wake-up of whoever finishes that if the canceller dies."""
+    """Store that the run is to be cancelled, with a wake-up for the worker that finishes it if the canceller dies."""
     for _ in range(DECISIONS_MAX):
         if journal.state.closed:
             return

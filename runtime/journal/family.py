@@ -46,7 +46,7 @@ async def pay_owed_below(journal: Journal, family: Mapping[str, Journal]) -> Non
     if not family:
         await pay_owed(log, journal)
     for each in family.values():
-        for timer in owed_timers(each):  # whoever it wakes must see that the root is parked
+        for timer in owed_timers(each):  # the worker that it wakes must see that the root is parked
             wakeup = msgspec.structs.replace(timer.wakeup, root_cause=journal.state.head.rev)
             await through_outages(log.clock, log.timers.set, msgspec.structs.replace(timer, wakeup=wakeup))
 

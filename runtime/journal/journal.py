@@ -45,7 +45,7 @@ logger = logging.getLogger("foldlog.journal")
 
 T = TypeVar("T")
 DECISIONS_MAX = 64
-"""How often a caller's command is decided anew before it gives up: only a livelock conflicts that often."""
+"""How often a caller's command is decided again before it gives up: only a livelock conflicts that often."""
 
 
 class Writing(NamedTuple):
@@ -411,7 +411,7 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
 EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048
 """What the events of a commit may take; the rest is for all that stands around them."""
 CUT_BEHIND = (ToolResult, PlannerToolReturned, McpProgress, Custom, ChildFinished, LateOutcome)
-"""Events behind which a turn may be cut: whoever goes on decides the rest anew."""
+"""Events after which a turn may be cut: the next turn decides the rest again."""
 
 
 def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:

@@ -68,7 +68,7 @@ async def drop_purged_head(log: Log, lane: str) -> bool:
     gone, *after = queue
     event = LaneUpdated(queue=after, purged=[gone.run])
     wakes = [WakeWrite(_wakeup_of(after[0], subject.shard, head.rev + 1))] if after else []
-    with contextlib.suppress(Conflict, AppendUnsure):  # somebody else has changed it: it is read anew
+    with contextlib.suppress(Conflict, AppendUnsure):  # somebody else has changed it: it is read again
         await log.events.append(register_write(log, subject, head, event), *wakes)
         logger.warning("run %s was purged while it was open: it has left the lane %r", gone.run, lane)
     return True

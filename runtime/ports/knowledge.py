@@ -19,7 +19,7 @@ class KnowledgeUnavailable(FoldlogError):
 
 
 class KnowledgeItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of knowledge. `source` is where it came from, as whoever added it said.
+    """A piece of knowledge. `source` is where it came from, as given when it was added.
 
     `score` says how well it fits the query, higher is better; scores of different queries do not compare.
     """

@@ -1,4 +1,4 @@
-"""The tool port: what an agent can call, whoever provides it (a Python function, an MCP server, a built-in).
+"""The tool port: what an agent can call: a Python function, a tool of an MCP server, a built-in.
 
 A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plugins found by entry point group
 `foldlog.toolsources`; they are opened when a run is prepared and give tools for as long as they are open.

@@ -26,7 +26,7 @@ from ..journal.register import read_register, register_write
 logger = logging.getLogger("foldlog.breakers")
 
 CONFLICTS_MAX = 64
-"""How often a count is decided anew: as many others were faster."""
+"""How often a count is decided again: as many others were faster."""
 
 Change = Callable[[BreakerUpdated, float], BreakerUpdated | None]
 """The breaker's next state, at this time (Unix seconds); null for none."""

@@ -1,7 +1,7 @@
 """Who holds a slot and waits, in its family, for slots that are held in the same way: one gives way.
 
 Runs with limits that start runs of each other get there, and calls that hold the slot of their tool while they start
-runs which need one. A holder waits for what is below it; and after a takeover, when its call has to get its slot anew,
+runs which need one. A holder waits for what is below it; and after a takeover, when its call has to get its slot again,
 for what drives it from above. Nothing in the log says so by itself: it is found out by who has waited for a while and
 seen no change. All who look find the same; what was submitted last gives way.
 """

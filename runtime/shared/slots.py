@@ -39,7 +39,7 @@ from ..journal.timers import wakeup_for
 from .deadlocks import Search, call_slots_name, calls_that_need, slots_name
 
 CONFLICTS_MAX = 64
-"""How often a change is decided anew: as many other processes were faster."""
+"""How often a change is decided again: as many other processes were faster."""
 FRESH_CONFLICTS = 3
 LOOK_AFTER_LEASES = 3
 """A run that stands in line is looked after once in so many leases."""
@@ -289,7 +289,7 @@ class Slots:
         return root.owner is not None and await self._log.leases.live(root.run, root.owner, root.epoch)
 
     async def _fence(self, journal: Journal) -> bool:
-        """End the epoch of a run whose owner is dead, or may come back: it needs a slot anew. False: a conflict."""
+        """End the epoch of a run whose owner is dead, or may come back: it needs a slot again. False: a conflict."""
         turn = Turn(journal.state, journal.rules, self._log.clock.now())
         take(turn, Claim(self._host.worker, self._host.lease_s))
         take(turn, Release("its slot was given to another run"))
@@ -359,7 +359,7 @@ class Slots:
     async def _store(self, head: Head, event: SlotsUpdated) -> bool:
         try:
             await self._log.events.append(register_write(self._log, self._subject, head, event))
-        except (Conflict, AppendUnsure):  # stored or not: what is there now is decided on anew
+        except (Conflict, AppendUnsure):  # stored or not: what is there now is decided on again
             return False
         return True
 

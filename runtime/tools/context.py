@@ -154,7 +154,7 @@ class ToolContext:
         return await self._run_child(runnable, text)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
-        """The value of a named part of the call: made once, stored, and taken from the log by whoever runs it again.
+        """The value of a named part of the call: made once, stored, and taken from the log when the call runs again.
 
         `make` may be async; what it raises is not stored, and who asks again has it made again. The value comes back as
         JSON builtins. Raises `ToolFailed` for one that JSON cannot hold.
@@ -172,7 +172,7 @@ class ToolContext:
             return copy.deepcopy(await making)
         except BaseException:
             if self._memos.get(name) is making:
-                del self._memos[name]  # what failed is made anew by who asks again
+                del self._memos[name]  # what failed is made again by who asks again
             raise
 
     async def _make(self, name: str, make: Callable[[], Any]) -> Any:

@@ -380,7 +380,7 @@ async def test_seals_go_on_behind_a_loss_that_is_accepted_and_the_next_one_is_fo
     assert known["run-004"].startswith("seal ")
 
 
-# --- a tail that is written anew --------------------------------------------------------------------------------------
+# --- a tail that is written again -------------------------------------------------------------------------------------
 
 
 async def test_what_was_lost_at_the_end_and_written_anew_is_found_by_the_seals(

@@ -80,7 +80,7 @@ def calls(*requests: Turn) -> Turn:
 
 
 class JumpingClock(SystemClock):
-    """Wall time that a test lets pass at once; whoever sleeps looks at it anew."""
+    """Wall time that a test lets pass at once; whoever sleeps looks at it again."""
 
     def __init__(self) -> None:
         self._ahead_s, self._jumped = 0.0, asyncio.Event()

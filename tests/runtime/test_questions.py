@@ -307,7 +307,7 @@ async def test_what_a_tool_shows_around_its_questions_and_parts_is_stored_once_a
 async def test_progress_of_every_round_of_an_mcp_call_is_stored(
     script: Script, mcp_server: dict[str, Any]
 ) -> None:
-    """The SDK's server resolves what it asks for in each round anew, and says so each time."""
+    """The SDK's server resolves what it asks for in each round again, and says so each time."""
     entry = {**mcp_server, "env": {"FAKE_MCP_KEY": "k" * 32}}
     model = script(calls(call("mcp__srv__reported")), says("done"))
     agent = Agent("careful", model=model, mcp_servers={"srv": entry})

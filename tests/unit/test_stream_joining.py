@@ -98,7 +98,7 @@ def test_what_a_failed_call_has_written_stays_while_another_attempt_is_about_to_
 CHANNELS: tuple[Literal["text", "reasoning"], ...] = ("text", "reasoning")
 
 
-# --- what a reader has on the screen, whatever is lost, late or written anew -----------------------------------------
+# --- what a reader has on the screen, whatever is lost, late or written again -----------------------------------------
 
 
 class Screen:

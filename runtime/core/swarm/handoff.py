@@ -17,7 +17,7 @@ from .progress import Failure, Progress, failed
 
 
 class Handoff(msgspec.Struct, frozen=True):
-    """The answer of an agent: for the next one, or (`handoff_to` null) for whoever asked the swarm."""
+    """The answer of an agent: for the next one, or (`handoff_to` null) for the caller of the swarm."""
 
     handoff_to: str | None
     message: str

@@ -1,7 +1,7 @@
 """How far a workflow is: from how its nodes ended follows which are to run, with which input, and what comes out.
 
 A node runs more than once only in a loop, so its runs are known by name and order. The position in the flow is read
-from them each time anew: nothing else is remembered, and whoever takes over comes to the same answer.
+from them again each time: nothing else is remembered, so a takeover comes to the same answer.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ right for every caller, also for one that this runtime does not have.
 
 
 def record(found: Iterable[Found]) -> None:
-    """Write what was found into the table, and the page anew."""
+    """Write what was found into the table, and the page again."""
     text = TABLE.read_text(encoding="utf-8")
     for each in found:
         if each.problems:

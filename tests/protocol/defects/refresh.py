@@ -1,4 +1,4 @@
-"""Searches for defects anew and records what finds them: `python -m tests.protocol.defects.refresh [NAME...]`."""
+"""Searches for defects again and records what finds them: `python -m tests.protocol.defects.refresh [NAME...]`."""
 
 from __future__ import annotations
 
