@@ -28,7 +28,7 @@ def monitor(
     once: Annotated[bool, typer.Option("--once", help="Judge what is stored by now, and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One violation a line, as JSON.")] = False,
 ) -> int:
-    """Watch the ordering rules R1 to R11 and R13 as a subscriber of the log, from its beginning on.
+    """Watch the ordering rules R1 to R11 and R13, and P20, as a subscriber of the log, from its beginning on.
 
     Each violation is a line with the rule and both revisions. Exit 1 (with --once, or of a file) if there is one. Of
     all runs it says first what the log has lost.

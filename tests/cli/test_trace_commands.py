@@ -214,6 +214,7 @@ def test_the_monitor_watches_a_namespace_as_it_grows_and_names_what_breaks_a_rul
     once = project.run("monitor", "--all", "--once")
     assert once.code == 1
     assert "R1" in once.out
+    assert "(docs/maintainers/contract.md#r1)" in once.out
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,17 @@ def test_every_rule_that_is_cited_exists() -> None:
     assert sorted(place for place in cited if place[0] not in NAMES) == []
 
 
+def test_every_decision_that_is_cited_exists() -> None:
+    records = {path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+    cited = {
+        (number, name_of(path))
+        for path in citing_files()
+        for number in re.findall(r"\bADR (\d{4})\b", path.read_text(encoding="utf-8"))
+    }
+    assert cited
+    assert sorted(place for place in cited if place[0] not in records) == []
+
+
 def test_every_rule_has_one_text() -> None:
     assert len(NAMES) == len(set(NAMES))
     assert {name[0] for name in NAMES} == {"P", "R", "W"}
