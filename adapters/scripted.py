@@ -153,7 +153,7 @@ class Scene(NamedTuple):
     turns: tuple[Turn, ...]
 
     def is_for(self, request: ModelRequest) -> bool:
-        """Whether the run that asks is one of those."""
+        """Return whether the run that asks is one of those."""
         if self.phase != ("summary" if request.phase == "compaction" else request.phase):
             return False
         own = request.messages[request.history : request.history + 1]

@@ -134,7 +134,7 @@ def _checked_digest(data: bytes) -> str:
 
 
 def is_intact(data: bytes) -> bool:
-    """Whether the bytes of a commit match its `sum`."""
+    """Return whether the bytes of a commit match its `sum`."""
     try:
         _checked_digest(data)
     except ValueError:

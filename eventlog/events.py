@@ -912,7 +912,7 @@ DRAFTS: tuple[type[Event], ...] = Draft.__args__
 
 
 def is_terminal(event: Event) -> bool:
-    """Whether this is the run's last observable event."""
+    """Return whether this is the run's last observable event."""
     return isinstance(event, Status) and event.status in TERMINAL_STATUSES
 
 

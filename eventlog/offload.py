@@ -85,7 +85,7 @@ _STORED = msgspec.json.Decoder(StoredEvent)
 
 
 def has_large(events: Iterable[Event]) -> bool:
-    """Whether `spill` would change any of them."""
+    """Return whether `spill` would change any of them."""
     for event in events:
         field = _FIELDS.get(type(event))
         if field is not None and not _stays(getattr(event, field)):
@@ -94,7 +94,7 @@ def has_large(events: Iterable[Event]) -> bool:
 
 
 def has_references(events: Iterable[Event]) -> bool:
-    """Whether `restore` would change any of them."""
+    """Return whether `restore` would change any of them."""
     for event in events:
         if type(event) is Offloaded:
             return True

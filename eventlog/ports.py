@@ -235,7 +235,7 @@ class Leases(Protocol):
         ...
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Whether this holder vouches for this run and epoch now."""
+        """Return whether this holder vouches for this run and epoch now."""
         ...
 
     def presence(

@@ -139,12 +139,12 @@ class TurnState(msgspec.Struct):
 
     @property
     def exists(self) -> bool:
-        """Whether anything of the run was read."""
+        """Return whether anything of the run was read."""
         return bool(self.run)
 
     @property
     def over(self) -> bool:
-        """Whether the run has its terminal status."""
+        """Return whether the run has its terminal status."""
         return self.terminal is not None
 
     def turn(self) -> PastTurn | None:

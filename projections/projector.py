@@ -165,7 +165,7 @@ class Projector:
 
 
 def _is_last(stored: Stored, at: Checkpoint) -> bool:
-    """Whether this is the commit that was folded last. Raises `LogCorrupted` if it was, and has changed."""
+    """Return whether this is the commit that was folded last. Raises `LogCorrupted` if it was, and has changed."""
     if stored.position != at.head.position:
         return False
     if digest_of_bytes(stored.data) != at.head.digest:
@@ -176,7 +176,7 @@ def _is_last(stored: Stored, at: Checkpoint) -> bool:
 
 
 def _has(metadata: Mapping[str, Any], name: str, wanted: str) -> bool:
-    """Whether a value of the metadata is the wanted text, or one that is written so in JSON."""
+    """Return whether a value of the metadata is the wanted text, or one that is written so in JSON."""
     found: Any = metadata
     for key in [name] if name in metadata else name.split("."):
         if not isinstance(found, Mapping) or key not in found:

@@ -86,7 +86,7 @@ def summary_message(text: str) -> Message:
 
 
 def is_summary(message: Message) -> bool:
-    """Whether the message stands for others that were cut before."""
+    """Return whether the message stands for others that were cut before."""
     return message.role == "user" and message.content.startswith(SUMMARY_PREFIX)
 
 

@@ -49,5 +49,5 @@ def of_others(tool_name: str, source: str, injected: Mapping[str, str]) -> Mappi
 
 
 def is_offloaded(metadata: Mapping[str, Any]) -> bool:
-    """Whether a tool result with this metadata is shown in part."""
+    """Return whether a tool result with this metadata is shown in part."""
     return isinstance(metadata.get(OFFLOADED), str)

@@ -131,7 +131,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether the run has its terminal status."""
+        """Return whether the run has its terminal status."""
         return self.status in TERMINAL_STATUSES
 
 

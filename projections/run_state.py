@@ -40,7 +40,7 @@ class ApprovalState(msgspec.Struct):
 
     @property
     def pending(self) -> bool:
-        """Whether somebody still has to decide."""
+        """Return whether somebody still has to decide."""
         return self.resolution is None and not self.revoked
 
     def shorten(self) -> None:
@@ -366,7 +366,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
         self.call_places[call_id] = place
 
     def knows_call(self, call_id: str) -> bool:
-        """Whether a call of the run, or of what it follows, has this id."""
+        """Return whether a call of the run, or of what it follows, has this id."""
         return call_id in self.call_places or call_id in self.cut_calls
 
     def shorten_approvals(self) -> None:
@@ -387,12 +387,12 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
 
     @property
     def exists(self) -> bool:
-        """Whether the run was submitted."""
+        """Return whether the run was submitted."""
         return self.submitted is not None
 
     @property
     def over(self) -> bool:
-        """Whether the run has its terminal status."""
+        """Return whether the run has its terminal status."""
         return self.terminal is not None
 
     @property
@@ -402,7 +402,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
 
     @property
     def closed(self) -> bool:
-        """Whether the run is over or about to be cancelled: nothing can be told to it any more."""
+        """Return whether the run is over or about to be cancelled: nothing can be told to it any more."""
         return self.over or self.cancelling
 
     @property

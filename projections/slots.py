@@ -40,7 +40,7 @@ def with_waiting(slots: SlotsUpdated, who: SlotWaiter) -> SlotsUpdated | None:
 
 
 def stands_in_line(slots: SlotsUpdated, who: Who) -> bool:
-    """Whether it waits already: since what is known of it here, or since something newer that others know."""
+    """Return whether it waits already: since what is known of it here, or since something newer that others know."""
     return any(_same(each, who) and each.revision >= who.revision for each in slots.waiting)
 
 

@@ -45,7 +45,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def equal(self) -> bool:
-        """Whether the forms are equal."""
+        """Return whether the forms are equal."""
         return self.comparison.equal
 
     @property

@@ -388,7 +388,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
 
 
 def _is_orphaned(state: RunState, event: ApprovalRequested) -> bool:
-    """Whether a claim asks about a call whose owner was replaced; else an attempt ended in doubt."""
+    """Return whether a claim asks about a call whose owner was replaced; else an attempt ended in doubt."""
     call = state.calls.get(event.tool_call_id or "")
     return call is None or call.orphaned
 
@@ -424,7 +424,7 @@ def _asked(state: RunState, event: ApprovalRequested) -> ToolAsked:
 
 
 def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
-    """Whether the call has its result without a run of its tool."""
+    """Return whether the call has its result without a run of its tool."""
     if call_problem(state, call) is not None:
         return True
     if state.submitted is not None and unfit(state, rules_of_run(state.submitted), call) is not None:

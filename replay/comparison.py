@@ -91,7 +91,7 @@ def is_prefix(cancelled: Side, whole: Side, *, ignore: Collection[Ignored] = ())
 
 
 def begins_with(whole: Side, recorded: Side) -> Comparison:
-    """Whether a trace holds all that another one of a run that is still going, or was cancelled, has come to.
+    """Return whether a trace holds all that another one of a run that is still going, or was cancelled, has come to.
 
     `boundaries` counts those of the one that is going; its cancels are none of them.
     """

@@ -156,7 +156,7 @@ class _Own:
         self._queued: dict[str, list[str]] = {}
 
     def has(self, event: Event) -> bool:
-        """Whether the next event tells of an input of the run's own."""
+        """Return whether the next event tells of an input of the run's own."""
         if isinstance(event, Submitted) and event.fork is not None:
             self._shared[event.run_id] = event.fork.shared
         shared = (event.revision or 0) <= self._shared.get(event.run_id, 0)
@@ -235,7 +235,7 @@ class FamilyPlaces:
         }
 
     def is_forwarded(self, event: Event) -> bool:
-        """Whether the event was emitted by an inner agent, so that it is none of the run's own."""
+        """Return whether the event was emitted by an inner agent, so that it is none of the run's own."""
         return len(event.agent_path) > len(self._paths.get(event.run_id, event.agent_path))
 
     def place_of(self, run_id: str) -> str:

@@ -106,7 +106,7 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def equal(self) -> bool:
-        """Whether all traces are equal and each of them keeps the rules."""
+        """Return whether all traces are equal and each of them keeps the rules."""
         return not self.findings and all(pairing.comparison.equal for pairing in self.pairings)
 
     @property

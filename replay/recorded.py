@@ -138,7 +138,7 @@ def _answers_of(trace: Trace) -> _Answers:
 
 
 def _fits(run: RecordedRun, request: ModelRequest) -> bool:
-    """Whether the run's record has this request."""
+    """Return whether the run's record has this request."""
     here = run.at(request.phase, request.round)
     return any(_digest(request, each.model) == each.digest for each in here)
 
@@ -241,7 +241,7 @@ def _holds(answered: Answered, attempt: int) -> bool:
 
 
 def _is_run(model: str) -> bool:
-    """Whether the name is that of a run, and not of a file that is there."""
+    """Return whether the name is that of a run, and not of a file that is there."""
     return _RUN.fullmatch(model) is not None and not Path(model).exists()
 
 

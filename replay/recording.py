@@ -179,7 +179,7 @@ class Recording:
 
     @property
     def over(self) -> bool:
-        """Whether the root run came to its end."""
+        """Return whether the root run came to its end."""
         return self.runs[self.trace.root].over
 
     def open_ends(self) -> frozenset[str]:
@@ -425,7 +425,7 @@ class End:
             self._judge()
 
     def _is_landmark(self, event: Event, run: str = "", child: str = "") -> bool:
-        """Whether it tells how far a run is that is over, or that has others below it."""
+        """Return whether it tells how far a run is that is over, or that has others below it."""
         recorded = self._runs[run or event.run_id]
         if event.agent_path != recorded.path:
             return False
@@ -435,7 +435,7 @@ class End:
         return isinstance(event, ChildStarted | RalphIteration | RalphStop) or _ends(event)
 
     def is_open(self, run: str) -> bool:
-        """Whether the recording of the run has no end, which it has come to now."""
+        """Return whether the recording of the run has no end, which it has come to now."""
         recorded = self._places.of(run, lambda _: False)
         if recorded is None or recorded.over:
             return False

@@ -119,7 +119,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether the code decides all that was recorded."""
+        """Return whether the code decides all that was recorded."""
         return self.divergence is None
 
 
@@ -343,7 +343,7 @@ class _Guided(Turn):
         return recorded
 
     def is_shared(self) -> bool:
-        """Whether a fork took these events over from its parent, where they were decided."""
+        """Return whether a fork took these events over from its parent, where they were decided."""
         first = self._rest[-1][1]
         submitted = first if isinstance(first, Submitted) else self.state.submitted
         fork = submitted.fork if submitted is not None else None
@@ -510,7 +510,7 @@ class _Guided(Turn):
 
 
 def _may_have_another_model(submitted: Submitted) -> bool:
-    """Whether the run is a fork, or a node of one."""
+    """Return whether the run is a fork, or a node of one."""
     parent = submitted.parent
     return submitted.fork is not None or (parent is not None and parent.fork_model is not None)
 

@@ -110,7 +110,7 @@ class RunFacts:
         self.children: dict[str, Child] = {}
 
     def forwarded(self, event: Event) -> bool:
-        """Whether an inner agent caused the event, and the run only passed it on."""
+        """Return whether an inner agent caused the event, and the run only passed it on."""
         return len(event.agent_path) > len(self.path)
 
     def pause(self, *reasons: str) -> int | None:

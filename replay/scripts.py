@@ -51,7 +51,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def streams(self) -> bool:
-        """Whether a text comes in several pieces, so that a reader sees drafts."""
+        """Return whether a text comes in several pieces, so that a reader sees drafts."""
         scenes = (scene.get("turns", ()) for scene in self.scenes)
         every = [turn for turns in (self.turns, *self.agents.values(), *scenes) for turn in turns]
         return any(isinstance(turn.get("text"), list) and len(turn["text"]) > 1 for turn in every)

@@ -74,7 +74,7 @@ class End(Protocol):
         ...
 
     def is_open(self, run: str) -> bool:
-        """Whether the run has come as far as its recording, now that it asks what nobody answers."""
+        """Return whether the run has come as far as its recording, now that it asks what nobody answers."""
         ...
 
 
@@ -416,7 +416,7 @@ def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
 
 
 def hands_to_workers(executor: Executor) -> bool:
-    """Whether its runs are driven by workers, which the stage then provides."""
+    """Return whether its runs are driven by workers, which the stage then provides."""
     return isinstance(executor, DurableExecutor)
 
 

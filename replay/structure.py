@@ -182,7 +182,7 @@ class _Run:
 
 
 def are_concurrent(one: Strand, other: Strand) -> bool:
-    """Whether they part at two members of what runs at once; a call and a child within it do not."""
+    """Return whether they part at two members of what runs at once; a call and a child within it do not."""
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:
             return mine[0] == theirs[0] == "|"
@@ -331,7 +331,7 @@ def _without(ignore: Collection[Ignored], event: Event, payload: dict[str, Any])
 
 
 def _is_implied(run: _Run, event: Event) -> bool:
-    """Whether the canonical form leaves the event out."""
+    """Return whether the canonical form leaves the event out."""
     match event:
         case Status(status="paused"):
             run.pauses.append(event.reason)

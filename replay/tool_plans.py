@@ -95,7 +95,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_seen(self) -> bool:
-        """Whether a probe can tell all of a call that is lost: it leaves nothing behind but a result."""
+        """Return whether a probe can tell all of a call that is lost: it leaves nothing behind but a result."""
         shows = self.progress or self.emits or self.keeps or self.questions or self.asks
         return self.outcome == "returns" and self.checked != "fails" and not shows
 

@@ -195,7 +195,7 @@ def _check_submitted(line: int, where: str, submitted: Submitted) -> None:
 
 
 def _fold(state: RunState, line: int, recorded: Recorded) -> None:
-    """Whether the commit can follow what stands before it."""
+    """Return whether the commit can follow what stands before it."""
     first = recorded.commit.events[0] if recorded.commit.events else None
     if first is None:
         raise ArchiveInvalid(line, "events", "a commit has at least one")

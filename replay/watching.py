@@ -49,7 +49,7 @@ class Watch:
         return found
 
     def _is_forgotten(self, stored: Stored) -> bool:
-        """Whether the commit goes on with a run that is not remembered any more."""
+        """Return whether the commit goes on with a run that is not remembered any more."""
         if stored.subject.root in self._heads:
             return False
         try:

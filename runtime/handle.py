@@ -391,7 +391,7 @@ class RunHandle(Generic[OutputT]):
 
 
 async def _unserved(log: Log, state: RunState) -> bool:
-    """Whether the run waits for workers, and none that is there serves its agent."""
+    """Return whether the run waits for workers, and none that is there serves its agent."""
     durable = state.submitted is not None and state.submitted.executor == DurableExecutor.name
     return durable and state.agent not in await log.leases.served()
 

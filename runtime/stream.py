@@ -46,7 +46,7 @@ _DETAILS = (Step, Usage, Reasoning, ToolCallDelta, ToolResult, ChildStarted, Chi
 
 
 def is_shown(event: Event, *, detailed: bool) -> bool:
-    """Whether a stream yields events of this kind."""
+    """Return whether a stream yields events of this kind."""
     if type(event) not in _SHOWABLE:
         return False
     if detailed:

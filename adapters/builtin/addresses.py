@@ -19,7 +19,7 @@ _NAT64: Final = ip_network("64:ff9b::/96")
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address is one of the public Internet, also if an IPv6 address stands for an IPv4 one."""
+    """Return whether the address is one of the public Internet, also if an IPv6 address stands for an IPv4 one."""
     if isinstance(address, IPv6Address) and (inner := _inner(address)) is not None:
         return is_public(inner)
     return address.is_global and not address.is_multicast

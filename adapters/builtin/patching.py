@@ -99,7 +99,7 @@ class _Tried:
 
 
 def _is_same(workspace: Workspace, path: str, other: str) -> bool:
-    """Whether a move leads to the file itself; of what is not there yet by the names."""
+    """Return whether a move leads to the file itself; of what is not there yet by the names."""
     try:
         return workspace.is_same(path, other)
     except WorkspaceError:

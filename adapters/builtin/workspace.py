@@ -166,7 +166,7 @@ class Workspace:
             pass
 
     def is_same(self, path: str, other: str) -> bool:
-        """Whether `path` itself (if it is a link: the link) is the file that `other` leads to."""
+        """Return whether `path` itself (if it is a link: the link) is the file that `other` leads to."""
         with self._place(path, follow=False) as one, self._place(other) as two:
             return one.identity() == two.identity()
 

@@ -133,7 +133,7 @@ def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
 
 
 def _takes_value(command: Any, arg: str) -> bool:
-    """Whether the next argument is the value of this one, an option of the command."""
+    """Return whether the next argument is the value of this one, an option of the command."""
     options = getattr(command, "params", ()) if arg.startswith("-") else ()
     return any(arg in option.opts and not getattr(option, "is_flag", False) for option in options)
 

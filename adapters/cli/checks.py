@@ -221,7 +221,7 @@ async def _streams(wire: Wire, namespace: str) -> AsyncIterator[Check]:
 
 
 async def _losses(wire: Wire, layout: Layout, shards: int) -> AsyncIterator[Check]:
-    """Whether everything that was stored is there. Reads all of it."""
+    """Return whether everything that was stored is there. Reads all of it."""
     found = await audit(wire, layout, shards)
     if not found.losses:
         told = f"none: {found.positions} positions are accounted for, {sum(found.sealed)} of them sealed"

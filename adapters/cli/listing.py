@@ -71,7 +71,7 @@ class Filters:
 
     @property
     def given(self) -> bool:
-        """Whether there is any."""
+        """Return whether there is any."""
         return self != Filters()
 
     async def query(self, runtime: Runtime) -> dict[str, Any]:
@@ -222,7 +222,7 @@ async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Liste
 
 
 def _wants_worker(row: RunRow) -> bool:
-    """Whether the log says of no other reason why nothing happens."""
+    """Return whether the log says of no other reason why nothing happens."""
     return row.executor == "durable" and row.status in {"queued", "running"} and row.waiting_for is None
 
 

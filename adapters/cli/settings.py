@@ -21,7 +21,7 @@ class Settings:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the log is in this process alone: no other command reaches it."""
+        """Return whether the log is in this process alone: no other command reaches it."""
         return (self.server or os.environ.get("NATS_URL")) == "memory://"
 
     def command(self, *words: str, names: Sequence[str] = ()) -> str:

@@ -167,7 +167,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _details(cells: Sequence[Cell], room: int, width: int) -> tuple[bool, list[str]]:
-    """Whether they go below the row, and their lines."""
+    """Return whether they go below the row, and their lines."""
     found = [cell for cell in cells if _whole(cell)]
     if len(found) == 1:
         line = visible(_whole(found[0]))

@@ -43,7 +43,7 @@ class Screen:
 
     @property
     def live(self) -> bool:
-        """Whether somebody watches stdout as it is written."""
+        """Return whether somebody watches stdout as it is written."""
         return sys.stdout.isatty()
 
     @property

@@ -21,7 +21,7 @@ READ: list[str] = []
 
 
 def is_file(name: str) -> bool:
-    """Whether a name on the command line means a file (`-`: standard input) and not a run."""
+    """Return whether a name on the command line means a file (`-`: standard input) and not a run."""
     return name == "-" or name.endswith(".jsonl") or "/" in name or Path(name).is_file()
 
 

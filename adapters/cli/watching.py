@@ -109,7 +109,7 @@ class Watcher:
         self._news.set()
 
     async def _is_paused(self, event: Event) -> bool:
-        """Whether the event tells of a pause that still holds, of the run or of one below it."""
+        """Return whether the event tells of a pause that still holds, of the run or of one below it."""
         if not (isinstance(event, Status) and event.status == "paused"):
             return False
         state = await self._runtime.get_run(event.run_id).state()

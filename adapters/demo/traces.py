@@ -35,7 +35,7 @@ class Line:
 
     @property
     def equal(self) -> bool:
-        """Whether both sides say the same here."""
+        """Return whether both sides say the same here."""
         return self.local is not None and self.durable is not None and self.local.key == self.durable.key
 
 

@@ -49,7 +49,7 @@ class ProcessFamily:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs, which a zombie does not."""
+    """Return whether the process runs, which a zombie does not."""
     with suppress(psutil.Error):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False

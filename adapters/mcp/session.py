@@ -127,14 +127,14 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether a call can be sent, as far as can be known."""
+        """Return whether a call can be sent, as far as can be known."""
         if self._client is None or self._retired or self._leave.is_set():
             return False
         return self._process is None or self._process.is_running
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls are in flight."""
+        """Return whether calls are in flight."""
         return self._calls > 0
 
     @property

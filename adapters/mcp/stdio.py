@@ -93,7 +93,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives, asked from the system: the loop may not have heard yet that it died."""
+        """Return whether the process lives, asked from the system: the loop may not have heard yet that it died."""
         return not self._exited.is_set() and is_alive(self.pid)
 
     def obituary(self, *, ended: bool) -> str:

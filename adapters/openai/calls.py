@@ -29,7 +29,7 @@ class CallAssembly:
         return self._count
 
     def __contains__(self, key: object) -> bool:
-        """Whether a call that the server knows by `key` has begun."""
+        """Return whether a call that the server knows by `key` has begun."""
         return key in self._open
 
     def piece(
@@ -52,7 +52,7 @@ class CallAssembly:
         return CallDelta(index=call.number, id=shown_id, name=shown_name, arguments=arguments)
 
     def has_arguments(self, key: int | str | None) -> bool:
-        """Whether any arguments of this call came."""
+        """Return whether any arguments of this call came."""
         call = self._open.get(key)
         return call is not None and call.any_arguments
 

@@ -66,7 +66,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server runs on this machine."""
+        """Return whether the server runs on this machine."""
         if self.host == "localhost" or self.host.endswith(".localhost"):
             return True
         try:
@@ -76,7 +76,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_openai_account(self) -> bool:
-        """Whether the ambient `OPENAI_*` settings (organization, project, headers) are meant for this server."""
+        """Return whether the ambient `OPENAI_*` settings (organization, project, headers) are meant for this server."""
         return self.api_key_env == OPENAI_KEY
 
     @property

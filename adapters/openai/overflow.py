@@ -78,7 +78,7 @@ class Stated(msgspec.Struct, frozen=True):
 
 
 def is_told(text: str) -> bool:
-    """Whether the text says that a request is too long."""
+    """Return whether the text says that a request is too long."""
     return _TOLD.search(text) is not None
 
 

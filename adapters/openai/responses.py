@@ -92,7 +92,7 @@ class ResponsesReader:
                 pass  # Events of which the deltas above say all.
 
     def is_over(self) -> bool:
-        """Whether the terminal event came."""
+        """Return whether the terminal event came."""
         return self._finished is not None
 
     def end(self) -> None:

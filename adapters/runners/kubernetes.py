@@ -274,7 +274,7 @@ def _container(pod: Any) -> _Container:
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether asking again may help."""
+    """Return whether asking again may help."""
     status = getattr(error, "status", None)
     return not status or status >= _SERVER_ERROR or status in _PASSING
 

@@ -136,7 +136,7 @@ class _Supervision:
             kill_group(int(command))
 
     def died(self) -> bool:
-        """Whether the supervisor is gone without having said that all is over."""
+        """Return whether the supervisor is gone without having said that all is over."""
         command, over, _ = self._report()
         return bool(command) and not over
 

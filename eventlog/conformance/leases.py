@@ -32,7 +32,7 @@ class LeasesSuite(Suite):
         return Lease(**{"shard": 0, "agent": "a", "epoch": 1, **defaults, **fields})  # type: ignore[arg-type]
 
     async def live(self, log: Log, lease: Lease) -> bool:
-        """Whether the lease's holder vouches for it."""
+        """Return whether the lease's holder vouches for it."""
         return await log.leases.live(lease.run, lease.worker, lease.epoch)
 
     async def over(self, log: Log, lease: Lease) -> None:

@@ -96,7 +96,7 @@ class FaultyLog:
 
     @property
     def crashed(self) -> bool:
-        """Whether this incarnation is dead."""
+        """Return whether this incarnation is dead."""
         return self._core.crashed
 
     def crash(self) -> None:

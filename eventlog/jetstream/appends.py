@@ -102,7 +102,7 @@ class Appends:
         return await append.answer
 
     def _is_full(self) -> bool:
-        """Whether more would have to wait at the server: then it rather waits here, and leaves with others."""
+        """Return whether more would have to wait at the server: then it rather waits here, and leaves with others."""
         return self._load > 0 and (self._crowded > 0 or self._load >= self._worth)
 
     @property

@@ -219,7 +219,7 @@ class _Auditor:
             self._noted.setdefault(stream, []).append((first, last))
 
     def is_noted(self, shard: int, first: int, last: int) -> bool:
-        """Whether it is known that something is gone in these positions of a shard."""
+        """Return whether it is known that something is gone in these positions of a shard."""
         noted = self._noted.get(self._layout.shard(shard), [])
         return any(begin <= last and end >= first for begin, end in noted)
 

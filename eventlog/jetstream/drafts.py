@@ -119,7 +119,7 @@ class _Held:
         self._end = 0  # the offset behind the last of them
 
     def takes(self, root: str, piece: DraftPiece) -> bool:
-        """Whether the piece continues them, and they are not too many yet."""
+        """Return whether the piece continues them, and they are not too many yet."""
         if not self.pieces:
             return True
         first = self.pieces[0]

@@ -86,7 +86,7 @@ class JetStreamLeases:
         await self._insist(lambda: store(self._wire, subject, b"", header))
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Whether this holder vouches for this run and epoch; up to 0.3 s late. Raises `LogUnavailable`.
+        """Return whether this holder vouches for this run and epoch; up to 0.3 s late. Raises `LogUnavailable`.
 
         Right after a reconnect, silence may mean that the holder has not had the time to say it again: it counts as
         alive, unless it has said that it ended.
@@ -193,7 +193,7 @@ class JetStreamLeases:
 
 
 async def _answers(wire: Wire, layout: Layout, worker: str) -> bool:
-    """Whether the worker's connection lives. Raises `LogUnavailable`, `ConfigError` (denied)."""
+    """Return whether the worker's connection lives. Raises `LogUnavailable`, `ConfigError` (denied)."""
     try:
         await wire.request(layout.alive(worker))
     except NoResponders:
@@ -295,7 +295,7 @@ class Coroner:
                 await self._bury(worker)
 
     async def _gone(self, worker: str) -> bool:
-        """Whether nobody answers for the worker, now and for as long as it would take it to come back."""
+        """Return whether nobody answers for the worker, now and for as long as it would take it to come back."""
         loop = asyncio.get_running_loop()
         began_at, slowest_s = loop.time(), 0.0
         while True:

@@ -51,7 +51,7 @@ class Link(Client):
 
     @property
     def up(self) -> bool:
-        """Whether something that is sent now reaches a server."""
+        """Return whether something that is sent now reaches a server."""
         return bool(self._status == Client.CONNECTED)
 
     @property

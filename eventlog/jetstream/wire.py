@@ -78,7 +78,7 @@ class Asker(Protocol):
     """Who waits for an answer; a future of asyncio is one. It is told once, and must not wait or raise."""
 
     def done(self) -> bool:
-        """Whether it waits no more."""
+        """Return whether it waits no more."""
         ...
 
     def set_result(self, result: Any, /) -> None:
@@ -224,12 +224,12 @@ class Wire:
 
     @property
     def has_jetstream(self) -> bool:
-        """Whether the server was started with JetStream."""
+        """Return whether the server was started with JetStream."""
         return bool(self._link.info.get("jetstream"))
 
     @property
     def clustered(self) -> bool:
-        """Whether the server is one of a cluster."""
+        """Return whether the server is one of a cluster."""
         return "cluster" in self._link.info
 
     @property
@@ -239,18 +239,18 @@ class Wire:
 
     @property
     def lacks_tls(self) -> bool:
-        """Whether a URL asks for TLS and the server does not."""
+        """Return whether a URL asks for TLS and the server does not."""
         asked = any(server.startswith(("tls://", "wss://")) for server in self._servers)
         return asked and not self._link.info.get("tls_required")
 
     @property
     def closed(self) -> bool:
-        """Whether it will never be up again."""
+        """Return whether it will never be up again."""
         return self._closed or bool(self._link.is_closed)
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection stands."""
+        """Return whether the connection stands."""
         return self._link.up
 
     # ---- sending
@@ -394,7 +394,7 @@ class Wire:
         return self.subscribe_now(subject, handler)
 
     def forbids(self, subject: bytes) -> bool:
-        """Whether the server has forbidden to listen there, as far as it has answered (`barrier`)."""
+        """Return whether the server has forbidden to listen there, as far as it has answered (`barrier`)."""
         return subject in self._denials
 
     def unsubscribe(self, sid: int, *, linger_s: float = 0.0) -> None:

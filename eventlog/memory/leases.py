@@ -32,7 +32,7 @@ class MemoryLeases:
         self._held.pop((lease.run, lease.worker, lease.epoch), None)
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Whether this holder vouches for this run and epoch now."""
+        """Return whether this holder vouches for this run and epoch now."""
         await checkpoint()
         held = self._held.get((run, worker, epoch))
         return held is not None and self._clock.monotonic() < held[1]

@@ -116,7 +116,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
 
 
 def _is_unknown(run: _Run, world: World) -> bool:
-    """Whether nobody was told that the run exists: its submitter was refused, and nobody has begun with it."""
+    """Return whether nobody was told that the run exists: its submitter was refused, and nobody has begun with it."""
     return not run.epoch and run.key in world.told_no
 
 

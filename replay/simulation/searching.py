@@ -69,7 +69,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether no schedule broke anything."""
+        """Return whether no schedule broke anything."""
         return not self.failures
 
     @property

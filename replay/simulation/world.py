@@ -176,7 +176,7 @@ class World:
         return Registry(agents=self.agents, providers=self.providers)
 
     def is_outdated(self, process: str) -> bool:
-        """Whether the process is a worker of an earlier deploy, where there is one."""
+        """Return whether the process is a worker of an earlier deploy, where there is one."""
         return process.startswith("w") and not process.startswith("w0")
 
     def tools_of(self, process: str, agent: str) -> frozenset[str] | None:
@@ -301,7 +301,7 @@ class World:
             self.answers.append(f"{run} {request.tool_call_id} {decision.outcome}")
 
     async def _resolve(self, run: str, request: ApprovalRequested, decision: Decision) -> bool:
-        """Whether somebody knows now that the approval is answered."""
+        """Return whether somebody knows now that the approval is answered."""
         person = self.person()
         answering = (
             person.runtime()
@@ -354,7 +354,7 @@ class World:
         return [s for s, _ in self.commits() if s.subject.kind == "run" and s.subject.root == root]
 
     def is_over(self, run: str) -> bool:
-        """Whether the run has a terminal status."""
+        """Return whether the run has a terminal status."""
         return any(is_terminal(event) for event in self.events_of(run))
 
     def open_runs(self) -> list[str]:

@@ -16,7 +16,7 @@ class ModelFacts(Protocol):
         ...
 
     def price_known(self, model: str) -> bool:
-        """Whether calls of the model have a price. Raises `ConfigError`."""
+        """Return whether calls of the model have a price. Raises `ConfigError`."""
         ...
 
 

@@ -264,7 +264,7 @@ def _check_postconditions(path: str, postconditions: Mapping[str, ToolPostcondit
 
 
 def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
-    """Whether the entry is of a process or of a URL."""
+    """Return whether the entry is of a process or of a URL."""
     if ("command" in entry) == ("url" in entry):
         known = dict.fromkeys((*StdioServer.__struct_fields__, *HttpServer.__struct_fields__, *_KIND_KEYS))
         told = f"{path}: give either `command` (a server over stdio) or `url` (over streamable HTTP)"

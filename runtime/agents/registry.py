@@ -101,7 +101,7 @@ class Registry:
         return MappingProxyType(self._secrets)
 
     def serves(self, agent_name: str) -> bool:
-        """Whether this process can drive runs of the agent."""
+        """Return whether this process can drive runs of the agent."""
         return agent_name in self._agents
 
     def agent(self, name: str) -> Runnable[Any]:
@@ -236,7 +236,7 @@ class Registry:
         return self.price_book().price(model, usage, self._api_url(model))
 
     def price_known(self, model: str) -> bool:
-        """Whether calls of `provider:model` have a price. Raises `ConfigError`."""
+        """Return whether calls of `provider:model` have a price. Raises `ConfigError`."""
         return self.price(model, TokenUsage(input_tokens=1, output_tokens=1, total_tokens=2)) is not None
 
     def window_tokens(self, model: str) -> int | None:

@@ -62,7 +62,7 @@ class Veil:
 
     @property
     def used(self) -> bool:
-        """Whether the attempt has the value of a secret."""
+        """Return whether the attempt has the value of a secret."""
         return bool(self._values)
 
     async def lift(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Swarm:
         return frozenset({"children"})
 
     async def evaluate(self, name: str, argument: str) -> bool:
-        """Whether a predicate holds: `name` is that of its function, `@`, and its place in the flow.
+        """Return whether a predicate holds: `name` is that of its function, `@`, and its place in the flow.
 
         Raises `ConfigError` for one that this process does not have, and what the function raises.
         """

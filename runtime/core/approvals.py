@@ -231,6 +231,6 @@ def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:
 
 
 def awaits_approval(turn: Turn, call: CallState) -> bool:
-    """Whether somebody still has to decide about the call."""
+    """Return whether somebody still has to decide about the call."""
     approval = turn.state.approvals.get(call.approval_id or "")
     return approval is not None and approval.pending

@@ -32,7 +32,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def is_deeper(text: str, most: int) -> bool:
-    """Whether the JSON text holds more objects and lists within each other."""
+    """Return whether the JSON text holds more objects and lists within each other."""
     if text.count("{") + text.count("[") <= most:
         return False
     depth = 0

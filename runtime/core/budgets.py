@@ -105,7 +105,7 @@ def _passed(state: RunState, rules: Rules) -> Iterator[_Passed]:
 
 
 def _goes_on_uncounted(state: RunState, ceiling: Ceiling) -> bool:
-    """Whether somebody has let the run go on though nobody knows how much of this is used."""
+    """Return whether somebody has let the run go on though nobody knows how much of this is used."""
     asked = (approval for approval in state.approvals.values() if approval.request.kind == KIND)
     return any(
         approval.resolution is not None

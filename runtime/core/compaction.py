@@ -46,7 +46,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 def exceeds(state: RunState, pct: int) -> bool:
-    """Whether the next request takes more than so much of a window that is known."""
+    """Return whether the next request takes more than so much of a window that is known."""
     window = state.context.window_tokens
     return window is not None and next_tokens(state) * 100 > pct * window
 
@@ -183,7 +183,7 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
 
 
 def _is_worth_it(state: RunState, cut: Cut) -> bool:
-    """Whether a further compaction makes room: a quarter of the messages at least, by their length."""
+    """Return whether a further compaction makes room: a quarter of the messages at least, by their length."""
     gone = messages_tokens(cut_messages(state, cut.kept))
     return gone * 4 >= messages_tokens(state.messages)
 

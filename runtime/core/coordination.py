@@ -44,7 +44,7 @@ def pending(state: RunState) -> tuple[Effect, ...]:
 
 
 def is_open(state: RunState, effect: RunNode) -> bool:
-    """Whether the node was started and is not over."""
+    """Return whether the node was started and is not over."""
     node = state.node(effect.name, effect.ordinal)
     return node is not None and node.status is None
 

@@ -10,7 +10,7 @@ from .turn import Turn
 
 
 def is_asked_for(submitted: Submitted | None) -> bool:
-    """Whether the agent's `knowledge` says so, or says nothing and the agent or the run names a memory."""
+    """Return whether the agent's `knowledge` says so, or says nothing and the agent or the run names a memory."""
     if submitted is None:
         return False
     asked: bool | None = submitted.config.get("knowledge")
@@ -21,7 +21,7 @@ def is_asked_for(submitted: Submitted | None) -> bool:
 
 
 def is_due(state: RunState) -> bool:
-    """Whether the first step waits for it."""
+    """Return whether the first step waits for it."""
     return is_asked_for(state.submitted) and state.prepared and not state.looked_up and state.step == 0
 
 

@@ -44,7 +44,7 @@ def ask(turn: Turn, model: str, phase: str = "") -> None:
 
 
 def is_given_up(state: RunState) -> bool:
-    """Whether the last attempt failed and there is no next, of whichever model."""
+    """Return whether the last attempt failed and there is no next, of whichever model."""
     model = state.model
     failed = bool(model.error_type) and model.failures > 0 and not model.requested
     return failed and model.retry_at is None and not model.next_model
@@ -102,7 +102,7 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
 
 
 def _may_try_again(turn: Turn, error_type: str) -> bool:
-    """Whether the same model may be asked again; nobody waits for a breaker who can ask another model."""
+    """Return whether the same model may be asked again; nobody waits for a breaker who can ask another model."""
     if error_type == CIRCUIT_OPEN and _fallback(turn):
         return False
     return error_type in RETRIED_ERRORS and not is_quota_used_up(turn, error_type)
@@ -116,7 +116,7 @@ def _fallback(turn: Turn) -> str:
 
 
 def is_quota_used_up(turn: Turn, error_type: str) -> bool:
-    """Whether the run may not try again any more after errors of this type."""
+    """Return whether the run may not try again any more after errors of this type."""
     most = turn.rules.retry.quota.get(error_type)
     return most is not None and turn.state.retries.get(error_type, 0) >= most
 

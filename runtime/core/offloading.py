@@ -30,7 +30,7 @@ def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -
 
 
 def is_offloaded(event: Event) -> bool:
-    """Whether the event is a result of which a model is to see only the head and the tail."""
+    """Return whether the event is a result of which a model is to see only the head and the tail."""
     if isinstance(event, PlannerToolReturned):
         return event.offloaded_artifact_id is not None
     return isinstance(event, ToolResult) and OFFLOADED in event.metadata

@@ -10,7 +10,7 @@ from .turn import Turn
 
 
 def may_park(turn: Turn) -> bool:
-    """Whether all that is open in the run could be taken up again by somebody else.
+    """Return whether all that is open in the run could be taken up again by somebody else.
 
     A call must be one that may be run again, and have no time of its own that would begin again.
     """
@@ -49,10 +49,10 @@ def ready(turn: Turn, child_run: str) -> None:
 
 
 def waits_for_people(state: RunState) -> bool:
-    """Whether a run that rests waits for people, itself or below it, and not for a time."""
+    """Return whether a run that rests waits for people, itself or below it, and not for a time."""
     return state.paused is not None or is_parked_on_child(state)
 
 
 def is_parked_on_child(state: RunState) -> bool:
-    """Whether the run waits for a child."""
+    """Return whether the run waits for a child."""
     return state.parked is not None and state.parked.reason == "child"

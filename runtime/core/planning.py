@@ -28,7 +28,7 @@ NOT_AVAILABLE = "not available while planning"
 
 
 def is_due(state: RunState, rules: Rules) -> bool:
-    """Whether there has to be a plan before the run goes on."""
+    """Return whether there has to be a plan before the run goes on."""
     return rules.planning and not state.planning.made and state.step == STEP
 
 
@@ -65,7 +65,7 @@ def go_on(turn: Turn) -> None:
 
 
 def _makes_room(turn: Turn) -> bool:
-    """Whether the request was too long, and the history is cut for it."""
+    """Return whether the request was too long, and the history is cut for it."""
     return turn.state.model.error_type == ContextOverflow.error_type and compaction.begin_overflow(turn)
 
 

@@ -30,7 +30,7 @@ class PolicyRule(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def matches(self, tool_name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the call is one of these. An argument that is missing matches nothing."""
+        """Return whether the call is one of these. An argument that is missing matches nothing."""
         return fnmatchcase(tool_name, self.tool) and all(
             name in arguments and fnmatchcase(_text(arguments[name]), pattern)
             for name, pattern in self.arguments.items()

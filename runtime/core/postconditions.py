@@ -181,7 +181,7 @@ class Postcondition:
 
     @property
     def reads_files(self) -> bool:
-        """Whether any of them is about files."""
+        """Return whether any of them is about files."""
         return any(each.assertion is not None and each.assertion.files for each in self._bound)
 
 

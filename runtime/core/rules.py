@@ -23,7 +23,7 @@ RULES_NOW = 1
 
 
 def has_rule(submitted: Submitted | None, number: int) -> bool:
-    """Whether a run was submitted under these rules or later ones; a run that is being made goes by all of them.
+    """Return whether a run was submitted under these rules or later ones; a run that is being made goes by all of them.
 
     No release has changed a decision yet, so nothing asks for it. A changed decision gets a named constant here, and a
     branch where it is made.

@@ -97,7 +97,7 @@ def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> It
 
 
 def _cleared(state: RunState, call: CallState) -> bool:
-    """Whether nothing but time and locks stands between the call and its run."""
+    """Return whether nothing but time and locks stands between the call and its run."""
     if call.orphaned or call_problem(state, call) is not None:
         return False
     approval = state.approvals.get(call.approval_id or "")
@@ -233,7 +233,7 @@ def call_problem(state: RunState, call: CallState) -> str | None:
 
 
 def callable_(turn: Turn, call: CallState) -> bool:
-    """Whether the call names a tool of the run and has arguments to run it with."""
+    """Return whether the call names a tool of the run and has arguments to run it with."""
     return call_problem(turn.state, call) is None
 
 

@@ -10,7 +10,7 @@ from .turn import Turn
 
 
 def is_due(state: RunState) -> bool:
-    """Whether the tools are to be listed again before the next step begins."""
+    """Return whether the tools are to be listed again before the next step begins."""
     between_steps = state.prepared and not state.step_open and not state.model.phase
     return state.refresh is not None and between_steps and not state.pause_requested
 

@@ -42,7 +42,7 @@ class CallTime:
 
     @property
     def expired(self) -> bool:
-        """Whether it is over."""
+        """Return whether it is over."""
         return self._limit is not None and self._limit.expired()
 
     def move(self, over_at: float) -> None:

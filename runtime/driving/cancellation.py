@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_being_cancelled() -> bool:
-    """Whether the running task was asked to end; else a `CancelledError` in it is a failure like any other."""
+    """Return whether the running task was asked to end; else a `CancelledError` in it is a failure like any other."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

@@ -69,7 +69,7 @@ class ParentDriver(Outbox, Protocol):
         ...
 
     async def is_in_force(self) -> bool:
-        """Whether the log still shows this claim on the run."""
+        """Return whether the log still shows this claim on the run."""
         ...
 
     def child_waits(self) -> None:
@@ -291,7 +291,7 @@ class ChildRuns:
 
     @property
     def rest(self) -> bool:
-        """Whether there are children that wait themselves."""
+        """Return whether there are children that wait themselves."""
         return bool(self._resting)
 
     async def _until_ready(self, journal: Journal, call_id: str | None) -> Command | None:
@@ -317,7 +317,7 @@ class ChildRuns:
             self._above(waits)
 
     def waits(self, effect: Effect) -> bool:
-        """Whether all that an effect is doing is to wait for children that wait themselves."""
+        """Return whether all that an effect is doing is to wait for children that wait themselves."""
         state = self._driver.state
         if isinstance(effect, RunNode):
             node = state.node(effect.name, effect.ordinal)

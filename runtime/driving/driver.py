@@ -180,7 +180,7 @@ class Driver:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the run is to be given back."""
+        """Return whether the run is to be given back."""
         return self._releasing is not None
 
     @property
@@ -343,12 +343,12 @@ class Driver:
 
     @property
     def _is_cancelled_above(self) -> bool:
-        """Whether a run above this one is being cancelled, so that this one will be over soon."""
+        """Return whether a run above this one is being cancelled, so that this one will be over soon."""
         return self.above is not None and self.above.is_cancelled
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this run or one above it is being cancelled, as far as this process has heard."""
+        """Return whether this run or one above it is being cancelled, as far as this process has heard."""
         return self._heard_cancel or self.state.cancelling or self._is_cancelled_above
 
     async def _go_on(self) -> None:
@@ -618,7 +618,7 @@ class Driver:
         return proven
 
     async def is_in_force(self) -> bool:
-        """Whether the log says that the run is still this driver's; not by a read older than what is known."""
+        """Return whether the log says that the run is still this driver's; not by a read older than what is known."""
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         known = max(self.state.head.position, self._told_position)
         await fresh.load(short=not self.journal.snapshot_rev)
@@ -703,7 +703,7 @@ class Driver:
                 posted.stored.cancel()
 
     def _is_unsafe(self, effect: CallTool) -> bool:
-        """Whether nobody runs the call again of his own accord."""
+        """Return whether nobody runs the call again of his own accord."""
         call = self.state.calls.get(effect.call_id)
         spec = tool_of(self.state, call) if call is not None else None
         return spec is not None and spec.effect == "unsafe"
@@ -718,7 +718,7 @@ class Driver:
                     await fresh.follow_until(lambda state: state.over)
 
     def _is_unsettled(self, effect: Effect) -> bool:
-        """Whether the log does not say yet what became of it."""
+        """Return whether the log does not say yet what became of it."""
         state = self.state
         match effect:
             case CallModel():

@@ -53,7 +53,7 @@ class Heart:
         return [beating.driver for beating in self._beating.values()]
 
     def drives(self, run: str, epoch: int) -> bool:
-        """Whether a drive under this claim is running; of two deliveries of one wake-up only one may win it."""
+        """Return whether a drive under this claim is running; of two deliveries of one wake-up only one may win it."""
         return any((driver.state.run, driver.epoch) == (run, epoch) for driver in self.drivers)
 
     @contextlib.asynccontextmanager

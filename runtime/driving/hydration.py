@@ -21,7 +21,7 @@ PIECES_MAX = 5
 
 
 def is_needed(state: RunState) -> bool:
-    """Whether the run has a memory that was not read yet. Raises `ConfigError` for one that cannot be read."""
+    """Return whether the run has a memory that was not read yet. Raises `ConfigError` for one that cannot be read."""
     submitted = state.submitted
     return submitted is not None and not state.hydrated and memory_use(submitted, state.run) is not None
 

@@ -261,7 +261,7 @@ class Patience:
         return self._moved + self._rules.model_idle_timeout_s
 
     def _reads_on(self) -> bool:
-        """Whether a server says that it is at work, and so may read longer than its time to the first token."""
+        """Return whether a server says that it is at work, and so may read longer than its time to the first token."""
         return self._heard and self._idle_at() > self._started + self._first_s
 
     def hears(self, *, answer: bool) -> bool:

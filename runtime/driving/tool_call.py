@@ -151,7 +151,7 @@ async def _end_of(
 
 
 def _is_certain(error: BaseException) -> bool:
-    """Whether a tool that raised this says that nothing was done."""
+    """Return whether a tool that raised this says that nothing was done."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_certain, error.exceptions))
     return isinstance(error, ToolFailed) and not error.in_doubt

@@ -250,7 +250,7 @@ class LocalExecutor:
             await self._host.log.clock.sleep(LEASE_POLL_S)
 
     async def _has_turn(self, journal: Journal) -> bool:
-        """Whether the run is at the head of its lane; else wait for the one before it to end."""
+        """Return whether the run is at the head of its lane; else wait for the one before it to end."""
         submitted = journal.state.submitted
         lane = submitted.lane if submitted is not None else None
         if (

@@ -352,7 +352,7 @@ class Worker:
 
 
 def _is_due(state: RunState, timer_id: str) -> bool:
-    """Whether the run waits for the timer that is due."""
+    """Return whether the run waits for the timer that is due."""
     parked = state.parked
     retry = parked is not None and parked.reason == "timer" and parked.timer_id == timer_id
     return retry or any(APPROVAL_TIMER + a.request.approval_id == timer_id for a in state.pending_approvals)

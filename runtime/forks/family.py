@@ -83,7 +83,7 @@ class Ancestors:
         """The family's runs that are not below it."""
 
     def has(self, recorded: Recorded) -> bool:
-        """Whether the commit is of the run or one below it."""
+        """Return whether the commit is of the run or one below it."""
         run = recorded.subject.id
         if run in self.family or run == self._run:
             return True

@@ -202,13 +202,13 @@ def _check_wish(origin: Origin, wish: Wish) -> None:
 
 
 def _begun(origin: Origin) -> bool:
-    """Whether somebody may have seen the run's input."""
+    """Return whether somebody may have seen the run's input."""
     begun = has_begun if origin.submitted.kind == "agent" else has_node
     return begun(origin.run.history, origin.at)
 
 
 def replaces_input(origin: Origin, wish: Wish) -> bool:
-    """Whether what the fork is told stands in the place of the run's own input."""
+    """Return whether what the fork is told stands in the place of the run's own input."""
     return wish.input is not None and not _begun(origin)
 
 
@@ -219,7 +219,7 @@ def opening(origin: Origin, wish: Wish, submitted: Submitted, run: str, now: flo
 
 
 def same_fork(existing: Submitted | None, asked: Submitted) -> bool:
-    """Whether a run that exists was forked as this one is asked for."""
+    """Return whether a run that exists was forked as this one is asked for."""
     if existing is None or existing.fork is None:
         return False
     return (existing.config_digest, existing.input_digest) == (asked.config_digest, asked.input_digest)

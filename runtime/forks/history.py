@@ -143,7 +143,7 @@ def take_over(
 
 
 def has_begun(history: History, at: int) -> bool:
-    """Whether a step stands in the history up to the revision: a model may have seen the run's input."""
+    """Return whether a step stands in the history up to the revision: a model may have seen the run's input."""
     return any(isinstance(event, Step) and not event.agent_path for event in history[:at])
 
 
@@ -254,7 +254,7 @@ class _Copy:
         return called or event.tool_call_id in self._finished
 
     def _is_accounted_for(self, start: ToolStarted) -> bool:
-        """Whether the copy tells how this attempt ended: what people said of one is not shared."""
+        """Return whether the copy tells how this attempt ended: what people said of one is not shared."""
         is_last = start is self._last_starts[start.tool_call_id]
         return is_last or (start.tool_call_id, start.attempt) in self._failed_attempts
 

@@ -51,7 +51,7 @@ def take_over_nodes(
 
 
 def has_node(history: History, at: int) -> bool:
-    """Whether a node or a function has begun up to the revision: something may have seen the run's input."""
+    """Return whether a node or a function has begun up to the revision: something may have seen the run's input."""
     return any(isinstance(event, ChildStarted | Evaluated) for event in history[:at])
 
 

@@ -105,7 +105,7 @@ async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite,
 
 
 async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> bool | None:
-    """Whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (W10)."""
+    """Return whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (W10)."""
     _subject, head, queue = await read_lane(log, lane)
     if head.rev < lane_cause:
         return None

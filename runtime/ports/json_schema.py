@@ -112,7 +112,7 @@ def _linear(base: Any, has_patterns: bool) -> Any:
 
 
 def _is_found(pattern: Any, text: str) -> bool:
-    """Whether it is found, or cannot be searched for."""
+    """Return whether it is found, or cannot be searched for."""
     try:
         return is_found(pattern, text)
     except (ValueError, AttributeError):

@@ -21,7 +21,7 @@ def problem_of(pattern: str) -> str | None:
 
 
 def is_found(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
-    """Whether the regular expression is found in the text."""
+    """Return whether the regular expression is found in the text."""
     return _searching(pattern, ignore_case=ignore_case)(text)
 
 

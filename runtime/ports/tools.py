@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accepted(self) -> bool:
-        """Whether somebody said yes."""
+        """Return whether somebody said yes."""
         return self.action == "accept"
 
 
@@ -150,7 +150,7 @@ class Tool(Protocol):
 
 
 def is_of_run(tool: Tool) -> TypeGuard[ToolOfRun]:
-    """Whether a tool looks at its run: what `isinstance` finds out of a protocol, at a tenth of its time."""
+    """Return whether a tool looks at its run: what `isinstance` finds out of a protocol, at a tenth of its time."""
     return hasattr(tool, "of")
 
 

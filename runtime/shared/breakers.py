@@ -57,7 +57,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def refusal(breaker: BreakerUpdated, now: float) -> Refused | None:
-    """Whether a call may be made now."""
+    """Return whether a call may be made now."""
     if breaker.state == "closed" or breaker.until <= now:
         return None
     return Refused(breaker.name, breaker.failures, breaker.until - now)

@@ -127,7 +127,7 @@ def _lines(journal: Journal) -> Iterator[tuple[str, str]]:
 
 
 def _needs(holder: SlotHolder, family: Mapping[str, Journal], run: str, call: str) -> bool:
-    """Whether the holder goes on only when this run or call does: it is below it, or drives it from above."""
+    """Return whether the holder goes on only when this run or call does: it is below it, or drives it from above."""
     if any(above == holder.run and holder.call in {"", by} for above, by in _way_up(family, run)):
         return True
     if call and (run, "") == (holder.run, holder.call):

@@ -192,7 +192,7 @@ class _Lane(msgspec.Struct, kw_only=True):
         return [run for run in self.entered if run not in gone]
 
     def shows(self, run: str) -> bool:
-        """Whether the read is fresh enough for a run that may run now or could once."""
+        """Return whether the read is fresh enough for a run that may run now or could once."""
         return self.queue[:1] == [run] or (run in self.entered and run not in self.queue)
 
     def write(self, log: Log, event: LaneUpdated, append: str) -> CommitWrite:

@@ -270,7 +270,7 @@ class Slots:
             await self._without(each, journal.state.head.rev)
 
     async def _is_gone(self, each: SlotHolder | SlotWaiter, journal: Journal) -> bool:
-        """Whether the call is over, or nobody runs it: then who may believe that he does is fenced."""
+        """Return whether the call is over, or nobody runs it: then who may believe that he does is fenced."""
         state = journal.state
         call = state.calls.get(each.call) or state.planning.calls.get(each.call)
         if state.owner is None or call is None or call.result is not None:
@@ -280,7 +280,7 @@ class Slots:
         return isinstance(each, SlotWaiter) or await self._fence(journal)
 
     async def _is_driven(self, journal: Journal) -> bool:
-        """Whether somebody vouches for it: who drives the root drives all below it (W19)."""
+        """Return whether somebody vouches for it: who drives the root drives all below it (W19)."""
         subject, root = journal.subject, journal.state
         if root.owner is None:
             return False

@@ -106,7 +106,7 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was cancelled; for sync tools, which cannot be interrupted, to look at."""
+        """Return whether the call was cancelled; for sync tools, which cannot be interrupted, to look at."""
         return self._cancelled
 
     def emit(self, event: Event) -> None:

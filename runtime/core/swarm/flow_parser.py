@@ -247,7 +247,7 @@ class _Parser:
         return self._place
 
     def _at(self, symbol: str) -> bool:
-        """Whether the symbol stands here."""
+        """Return whether the symbol stands here."""
         return self._text.startswith(symbol, self._start())
 
     def _accept(self, symbol: str) -> bool:

@@ -76,7 +76,7 @@ Predicate = Simple | Not
 
 
 def holds(predicate: Data, output: str) -> bool:
-    """Whether a predicate that is data is true of the output."""
+    """Return whether a predicate that is data is true of the output."""
     match predicate:
         case Is(text=text):
             return output.strip() == text.strip()
