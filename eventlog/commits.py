@@ -150,7 +150,7 @@ def digest_of_bytes(data: bytes) -> str:
 def decode(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
     """Read a commit of any version. Older events are upcast; newer kinds become `Unknown`.
 
-    Raises `ValueError` for what is no commit or does not match its `sum`.
+    Raises `ValueError` for what is not a commit or does not match its `sum`.
     """
     _checked_digest(data)
     return _decoded(data, upcasters)
@@ -310,7 +310,7 @@ def cursor_of(position: int, index: int) -> str:
 
 
 def parse_cursor(cursor: str | None) -> tuple[int, int]:
-    """Position and index of a cursor; (0, 0) for none. Raises `ValueError` for what is no cursor."""
+    """Position and index of a cursor; (0, 0) for none. Raises `ValueError` for what is not a cursor."""
     if cursor is None:
         return 0, 0
     position, _, index = cursor.partition(".")

@@ -2,13 +2,13 @@
 
 FoldlogError                    catch this to catch everything of ours
 ├── ConfigError                 fix the named setting or argument, then call again
-│   ├── ArchiveInvalid          the file is no export of runs, or was made up (names line and field)
+│   ├── ArchiveInvalid          the file is not an export of runs, or was made up (names line and field)
 │   ├── AgentConfigError        fix the agent's configuration (names the key)
 │   │   └── FlowError           fix the swarm's flow where it points (text, line, column)
 │   └── NotRegistered           register the agent or tool with the process that runs it
 ├── LogUnavailable              the log cannot be reached; the same call may be repeated
 │   └── AppendUnsure            an append got no answer: read, look for its append id, then decide
-├── Conflict                    somebody else wrote first: read, fold, decide again
+├── Conflict                    another writer was first: read, fold, decide again
 ├── LogCorrupted                the log is damaged at the named revision; nothing was skipped
 │   └── ArchiveCorrupted        the export is damaged at the named line: take another copy of it
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
@@ -39,7 +39,7 @@ class ConfigError(FoldlogError):
 
 
 class ArchiveInvalid(ConfigError):
-    """A file is no archive of runs, or holds what no run can have written.
+    """A file is not an archive of runs, or holds what no run can have written.
 
     Attributes: `line` (from 1), `field` (where in the line; empty for all of it), `reason`.
     """

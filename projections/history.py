@@ -79,7 +79,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 def newest(messages: Sequence[Message], messages_max: int | None) -> tuple[Message, ...]:
-    """At most so many of the last messages (null: all). The cut falls before a message that is no tool's result."""
+    """At most so many of the last messages (null: all). The cut falls before a message that is not a tool's result."""
     if messages_max is None or len(messages) <= messages_max:
         return tuple(messages)
     first = len(messages) - messages_max

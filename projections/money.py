@@ -12,7 +12,7 @@ def usd_text(amount: Decimal) -> str:
 
 
 def plus_cost(total: str | None, cost: str | None) -> str | None:
-    """The sum of two amounts; null if either is, or is no number."""
+    """The sum of two amounts; null if either is, or is not a number."""
     if total is None or cost is None:
         return None
     try:

@@ -216,10 +216,10 @@ class RunIndex(Projector):
         until: float | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> list[RunRow]:
-        """Runs by their columns, at most `limit`, the newest first. Raises `ConfigError` for what is no status.
+        """Runs by their columns, at most `limit`, the newest first. Raises `ConfigError` for what is not a status.
 
         `since` and `until` are Unix seconds, of the submission (`until` not included). `metadata` names values of the
-        runs' metadata, inner ones with dots (`memory.scope.user_id`); a value that is no text is given as JSON.
+        runs' metadata, inner ones with dots (`memory.scope.user_id`); a value that is not text is given as JSON.
         """
         if status is not None and status not in get_args(RunListStatus):
             raise ConfigError(

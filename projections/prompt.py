@@ -146,7 +146,7 @@ def as_ranges(indices: Iterable[int]) -> list[Range]:
 
 
 def kept_indices(kept: Any, count: int) -> Iterator[int]:
-    """The indices below `count` that stored ranges keep; nothing that is no range keeps any."""
+    """The indices below `count` that stored ranges keep; nothing that is not a range keeps any."""
     for pair in kept if isinstance(kept, list | tuple) else ():
         match pair:
             case [int(first), int(last)]:

@@ -283,7 +283,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
 def _user(event: Submitted) -> str | None:
     """Whose run it is by its `metadata["memory"]["scope"]["user_id"]`; only of a root run.
 
-    A fork is no run of the user's: it would tell the same turn twice.
+    A fork is not a run of the user's: it would tell the same turn twice.
     """
     found: object = event.metadata if event.parent is None and event.fork is None else None
     for key in ("memory", "scope", "user_id"):

@@ -350,7 +350,7 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
     A run that the log has with the same bytes (or with more behind them) is skipped, one of which it has the beginning
     is completed. Idempotency keys lead to their runs again, and finished runs count among the turns of their sessions.
     Nobody is woken: what was open when it was exported stays a record until somebody drives it; one of a session stays
-    one, since the lane's queue is no part of the archive.
+    one, since the lane's queue is not part of the archive.
     Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise, or whose key belongs to
     another run here; `ArchiveInvalid`; `ConfigError` for artifacts that neither the archive nor the log has.
     """

@@ -438,7 +438,7 @@ async def _task(main: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[N
 
 
 class _Unmourned:
-    """An exception handler of a loop to which a task that died with its worker is no news.
+    """An exception handler of a loop to which a task that died with its worker is not news.
 
     It stays: such tasks are reported when they are collected, which may be long after the check.
     """

@@ -192,7 +192,7 @@ class RunHandle(Generic[OutputT]):
         """Have the run's tools listed anew before its next step, with those of further MCP servers.
 
         The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
-        it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is no agent's.
+        it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is not an agent's.
         """
         if not isinstance(mcp_servers, Mapping | None):
             raise ConfigError(f"mcp_servers is a table of servers, not {mcp_servers!r:.60}")

@@ -160,7 +160,7 @@ class Joiner:
         self._shown, self._written, self._stored = {}, {}, set()
 
     def _show(self, key: tuple[Channel, int], growing: _Growing, piece: DraftPiece) -> list[Event]:
-        """From the first piece on that is no repetition, what is written is what is shown."""
+        """From the first piece on that is not a repetition, what is written is what is shown."""
         shown, written = self._text(key), growing.text
         if shown.startswith(written) and (piece.text or key in self._shown):
             return []
@@ -206,7 +206,7 @@ class Joiner:
         return resets
 
     def _rest(self) -> list[Event]:
-        """Nobody writes on: what the last attempt has written is no beginning of anything."""
+        """Nobody writes on: what the last attempt has written is not a beginning of anything."""
         if self._failed <= self._void:
             return []
         self._void = self._failed
@@ -312,7 +312,7 @@ async def stream_run(
     """The events of a run (and, with `family`, of all runs below it) from its beginning, or behind the cursor `after`.
 
     `engine` adds the bookkeeping of the executors: claims, attempts that failed, waits. Ends behind the run's terminal
-    status. Raises `LogCorrupted`, `ConfigError` for what is no cursor.
+    status. Raises `LogCorrupted`, `ConfigError` for what is not a cursor.
     """
     try:
         behind = parse_cursor(after)

@@ -77,7 +77,7 @@ def http_request_tool(
 
     Another origin that a redirect leads to gets no header that was given, and no body: then the redirect is the answer.
 
-    Its result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is no text), and
+    Its result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is not text), and
     `truncated: true` if the body was longer than what is kept. Any status is a result; but of an unsafe tool's request
     that may change something 4xx means that the call failed and nothing was done, and 5xx, like a connection that was
     lost and a time-out, leaves in doubt what was done. Such a request carries the call's idempotency key as

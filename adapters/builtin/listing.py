@@ -17,7 +17,7 @@ _SUFFIXES: Final = {"file": "", "directory": "/", "link": "@", "other": "?"}
 def list_entries(workspace: Workspace, path: str, depth: int, limit: int) -> str:
     """The paths below a directory, to `depth` levels, at most `limit` (and `ENTRIES_TOP`), one a line, sorted.
 
-    A directory ends in `/`, a symbolic link in `@`, what is no file in `?`. Raises `WorkspaceError`; a directory
+    A directory ends in `/`, a symbolic link in `@`, what is not a file in `?`. Raises `WorkspaceError`; a directory
     below that cannot be read is marked.
     """
     limit = min(limit, ENTRIES_TOP)

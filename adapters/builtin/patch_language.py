@@ -94,7 +94,7 @@ Change = AddFile | DeleteFile | UpdateFile
 
 
 class PatchSyntaxError(ToolFailed):
-    """The text is no patch. Attribute: `line` (from 1, of the patch without its here-document), None for all of it.
+    """The text is not a patch. Attribute: `line` (from 1, of the patch without its here-document), None for all of it.
 
     The message is the one that a model reads; `told` is the one on a terminal.
     """

@@ -83,7 +83,7 @@ class Workspace:
 
     Every method takes a path as a model writes it and raises `WorkspaceError`, which a tool may let through: it is a
     `ToolFailed` whose message names the path and the problem. Blocking; nothing is held open between calls.
-    Raises `ConfigError` if the root is no directory, or the system has no `openat` (Windows).
+    Raises `ConfigError` if the root is not a directory, or the system has no `openat` (Windows).
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:

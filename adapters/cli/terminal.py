@@ -112,7 +112,7 @@ class Screen:
         self.write(json_text(value) + "\n")
 
     def lines(self, value: Any, indent: int = 0, *, data: bool = True) -> list[str]:
-        """A value exactly, in the lines that fit stdout (or, if it is no data, stderr) behind an indent."""
+        """A value exactly, in the lines that fit stdout (or, if it is not data, stderr) behind an indent."""
         file, console = (sys.stdout, self.out) if data else (sys.stderr, self.err)
         return exact_lines(value, console.width - indent if file.isatty() else 0)
 

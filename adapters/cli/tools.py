@@ -71,7 +71,7 @@ def apply_patch(
 
 
 class _Unreadable(Exception):
-    """The patch is no text."""
+    """The patch is not text."""
 
 
 def _argument(patch: str) -> str:

@@ -16,7 +16,7 @@ from .tool import McpTool
 
 
 def verified(path: str, tool: McpTool, written: ToolPostcondition, offered: Sequence[Tool]) -> VerifiedTool:
-    """The tool with its postcondition. Raises `ConfigError` for a `${name}` that is no parameter of the tool."""
+    """The tool with its postcondition. Raises `ConfigError` for a `${name}` that is not a parameter of the tool."""
     parameters = tool.spec.parameters.get("properties", {})
     condition = Postcondition(tool.spec.name, written.assertions, parameters)
     if written.probe is None:

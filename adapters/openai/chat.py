@@ -164,7 +164,7 @@ def field_of(part: Any, name: str) -> Any:
 
 
 def text_of(part: Any, name: str) -> str:
-    """A text field; empty if it is not there. Raises `MalformedStream` if it is no text."""
+    """A text field; empty if it is not there. Raises `MalformedStream` if it is not text."""
     value = field_of(part, name)
     if value is None:
         return ""

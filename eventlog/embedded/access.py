@@ -157,7 +157,7 @@ def _look_before_start(layout: Layout, lock: StoreLock, starts: list[_Start]) ->
 
 
 def _look_at_holder(layout: Layout, waited_s: float) -> None:
-    """Raise `StoreLocked` if the lock is held by something that is no keeper; end a server that lost its keeper."""
+    """Raise `StoreLocked` if the lock is held by something that is not a keeper; end a server that lost its keeper."""
     holder = holder_of(layout.lock)
     if holder is not None and holder.role == "ephemeral" and is_alive(holder.pid):
         raise StoreLocked(

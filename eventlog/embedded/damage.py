@@ -2,7 +2,7 @@
 
 The server itself drops what it cannot read and goes on. So all streams of foldlog are read and accounted for, unless
 every file is as it was left at the last clean stop: the keeper notes their sizes, times and inodes then. A copy of the
-store that was put in its place is read once, and is no loss.
+store that was put in its place is read once, and is not a loss.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def fewer_messages(recorded: Mapping[str, Head], found: Mapping[str, Head]) -> t
 
 
 def read_high_water(layout: Layout) -> dict[str, Head]:
-    """The record; empty if there is none. An unreadable one is no record: it is replaced, not trusted."""
+    """The record; empty if there is none. An unreadable one is not a record: it is replaced, not trusted."""
     try:
         return msgspec.json.decode(layout.high_water.read_bytes(), type=dict[str, Head])
     except (OSError, msgspec.MsgspecError):

@@ -144,7 +144,7 @@ class ServerProcess:
         """Let it end cleanly; SIGKILL after `timeout_s`. Nothing happens if it has ended already."""
         self._child.terminate()
         deadline = time.monotonic() + timeout_s
-        while self.running() and time.monotonic() < deadline:  # noqa: ASYNC110  # a process is no event
+        while self.running() and time.monotonic() < deadline:  # noqa: ASYNC110  # a process is not an event
             await asyncio.sleep(_POLL_S)
         self.kill()
 

@@ -218,7 +218,7 @@ class Layout:
         }
 
     def drafts_config(self) -> dict[str, Any]:
-        """The stream of the drafts: never replicated, since a lost draft is no loss."""
+        """The stream of the drafts: never replicated, since a lost draft is not a loss."""
         return {
             "name": self.drafts,
             "subjects": [f"draft.{self.namespace}.>"],

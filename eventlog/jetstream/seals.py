@@ -203,7 +203,7 @@ async def read_seals(wire: Wire, layout: Layout, shard: int) -> AsyncIterator[tu
 
 
 def _decoded(data: bytes) -> Seal:
-    """Raises `ValueError` for what is no seal."""
+    """Raises `ValueError` for what is not a seal."""
     try:
         return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

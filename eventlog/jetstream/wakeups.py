@@ -76,7 +76,7 @@ class JetStreamWakeups:
         await self._wire.api(f"CONSUMER.CREATE.{stream}.{agent}", body, Done)
 
     async def ack(self, token: str) -> None:
-        """Done with it for ever. Raises `LogUnavailable`, `ValueError` for what is no token.
+        """Done with it for ever. Raises `LogUnavailable`, `ValueError` for what is not a token.
 
         A server that was killed may have forgotten that it delivered, and says nothing to such a token; it delivers
         again. So a server that answers all else counts as having taken the acknowledgement.
@@ -91,12 +91,12 @@ class JetStreamWakeups:
                 return
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
-        """Not done: deliver it again after the delay. Raises `LogUnavailable`, `ValueError` for what is no token."""
+        """Not done: deliver it again after the delay. Raises `LogUnavailable`, `ValueError` for what is not a token."""
         delay = b' {"delay": %d}' % int(delay_s * _NS) if delay_s > 0 else b""
         self._wire.publish(_subject(token), b"-NAK" + delay)
 
     async def extend(self, token: str) -> None:
-        """Still at work. Raises `LogUnavailable`, `ValueError` for what is no token."""
+        """Still at work. Raises `LogUnavailable`, `ValueError` for what is not a token."""
         self._wire.publish(_subject(token), b"+WPI")
 
 

@@ -153,7 +153,7 @@ class Process:
         self.patience_s = 0.0
         self.handle = _ProcessLog(self, world.log, self._plan)
         self.silent = False
-        """Its death is no news to others: they have to wait until its lease is over."""
+        """Its death is not news to others: they have to wait until its lease is over."""
         self.dead = asyncio.Event()
         self.worker: Worker | None = None
 

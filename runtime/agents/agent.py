@@ -285,7 +285,7 @@ class Agent(Generic[OutputT]):
     def from_config(cls, data: Mapping[str, Any], registry: KnownTools | None = None) -> Agent[Any]:
         """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
 
-        A `kind` of `agent`, as in a file, is no part of it. With a registry, a configuration without `tools` has the
+        A `kind` of `agent`, as in a file, is not part of it. With a registry, a configuration without `tools` has the
         registered ones among its `hitl_tools`. Raises `AgentConfigError` for a wrong key and, if a registry is given,
         `NotRegistered` for an unknown tool.
         """

@@ -244,7 +244,7 @@ def _unknown_keys(path: str, entry: Iterable[Any], known: Collection[str]) -> li
 
 
 def _check_effects(path: str, effects: object) -> None:
-    """What is no table is told with the rest."""
+    """What is not a table is told with the rest."""
     for tool, effect in effects.items() if isinstance(effects, Mapping) else ():
         if effect not in get_args(Effect):
             _refuse(f"{path}.{tool}", f"{effect!r} is no effect; known are {', '.join(get_args(Effect))}")

@@ -193,7 +193,7 @@ def _text(job: Job) -> str:
 
 
 def _read(output: str, job: Job) -> Any:
-    """What the child answered. Raises `ToolFailed` for what is no answer, though the run completed."""
+    """What the child answered. Raises `ToolFailed` for what is not an answer, though the run completed."""
     if job.output_schema is None:
         return output
     try:

@@ -65,7 +65,7 @@ def given_json(value: object) -> Any:
 
 
 def given_arguments(value: object) -> dict[str, Any] | None:
-    """The arguments of an answer. Raises `ApprovalError` for what is no object."""
+    """The arguments of an answer. Raises `ApprovalError` for what is not an object."""
     if value is not None and not isinstance(value, Mapping):
         raise ApprovalError(f"the arguments of an answer are an object, not {value!r:.60}")
     given: dict[str, Any] | None = given_json(value)

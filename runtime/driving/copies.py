@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """Counts for a run that is no copy, and for all its copies. Who drives it drives them, too."""
+    """Counts for a run that is not a copy, and for all its copies. Who drives it drives them, too."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

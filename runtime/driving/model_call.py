@@ -85,7 +85,7 @@ class _Answer:
                 self.calls[delta.index] = call
                 return "tool_calls", delta.index, text, call.name
             case Finished():
-                self.finished = as_stored(delta)  # no reader could get past what is no number
+                self.finished = as_stored(delta)  # no reader could get past what is not a number
                 return None
 
     def _whole(self, channel: Channel, index: int, text: str) -> str:

@@ -20,7 +20,7 @@ logger = logging.getLogger("foldlog.tool")
 async def count_others(driver: Outbox, call_id: str, told: Mapping[int, Event]) -> int:
     """How many of these events, by their ordinals within the call, are not what the log has there.
 
-    It is no error (R21): a log line names the call. 0 where the log cannot be read now.
+    It is not an error (R21): a log line names the call. 0 where the log cannot be read now.
     """
     stored = list[Event]()
     if not told:

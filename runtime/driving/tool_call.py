@@ -81,7 +81,7 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
         context.close(cancelled=cancelled)
         driver.children.leave(call.id)
     at_work = threads.at_work()
-    THREADS.set(None)  # what looks at the world afterwards is no part of the attempt
+    THREADS.set(None)  # what looks at the world afterwards is not part of the attempt
     await driver.children.settle(call.id)
     context.differed = await count_others(driver, call.id, again)
     if context.question is not None and end.status != "timed_out":  # what came of it is not the call's result

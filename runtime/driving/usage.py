@@ -47,7 +47,7 @@ def _source_of(finished: Finished) -> UsageSource:
 
 
 def _stated(cost_usd: str | None) -> str | None:
-    """What the provider says that the call cost; null if that is no amount."""
+    """What the provider says that the call cost; null if that is not an amount."""
     if not cost_usd:
         return None
     try:

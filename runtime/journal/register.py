@@ -10,7 +10,7 @@ from ...eventlog.ports import At, CommitWrite, Log, Subject
 async def read_register(log: Log, subject: Subject) -> tuple[Head, tuple[StoredEvent | Unknown, ...]]:
     """Where the register stands, and the events that tell what it holds; none before its first. May be stale.
 
-    Raises `LogUnavailable`, `ValueError` for what is no commit.
+    Raises `LogUnavailable`, `ValueError` for what is not a commit.
     """
     stored = await log.events.head(subject)
     if stored is None:

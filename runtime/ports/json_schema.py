@@ -23,7 +23,7 @@ from .patterns import is_found, problem_of
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 DATA_KEYWORDS: Final = frozenset({"const", "default", "enum", "examples"})
-"""What stands below these is no schema."""
+"""What stands below these is not a schema."""
 NAMED_SCHEMAS: Final = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )

@@ -47,7 +47,7 @@ def as_stored(value: StructT) -> StructT:
 
 
 def sound(text: str) -> str:
-    """The text as UTF-8 holds it: what is no character becomes a question mark."""
+    """The text as UTF-8 holds it: what is not a character becomes a question mark."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 def problem_of(pattern: str) -> str | None:
-    """Why this is no regular expression; null if it is one."""
+    """Why this is not a regular expression; null if it is one."""
     try:
         _searching(pattern, ignore_case=False)
     except (ValueError, OverflowError, RecursionError) as error:

@@ -14,7 +14,7 @@ from ...eventlog.events import TokenUsage
 class PriceBook(Protocol):
     """Prices and windows by model. `model` is written `provider:model`; `api_url` is where its provider is called.
 
-    `api_url` is null for a provider that is no billed HTTP API. Nothing here waits, or reaches out of the process.
+    `api_url` is null for a provider that is not a billed HTTP API. Nothing here waits, or reaches out of the process.
     """
 
     def price(self, model: str, usage: TokenUsage, api_url: str | None) -> Decimal | None:

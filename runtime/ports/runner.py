@@ -81,7 +81,7 @@ class ToolRunner(Protocol):
     async def run(self, command: Command) -> Outcome:
         """Run the command to its end; when this returns or raises, nothing that the command started runs on.
 
-        Raises `ToolFailed` if there is no outcome: a `cwd` that is no directory of the workspace, or a runner that
+        Raises `ToolFailed` if there is no outcome: a `cwd` that is not a directory of the workspace, or a runner that
         cannot do its work now. Cancelling stops the command.
         """
         ...

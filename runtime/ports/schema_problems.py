@@ -21,7 +21,7 @@ def value_problem(value: object, schema: Mapping[str, Any], *, formats: bool = F
         first = next(iter(validator.iter_errors(value)), None)
     except RecursionError:
         return "it is nested too deeply, or its schema leads back to itself without end"
-    except Exception:  # noqa: BLE001 - over what is no schema the library may stumble in any way
+    except Exception:  # noqa: BLE001 - over what is not a schema the library may stumble in any way
         return None
     return None if first is None else f"{first.message} (at {first.json_path})"
 

@@ -68,7 +68,7 @@ class ToolRunnerSuite:
     async def died(self, mark: str) -> bool:
         """Wait until no process has the mark."""
         with anyio.move_on_after(self.patience_s):
-            while self.is_alive(mark):  # noqa: ASYNC110 - The end of a stranger's process is no event.
+            while self.is_alive(mark):  # noqa: ASYNC110 - The end of a stranger's process is not an event.
                 await anyio.sleep(0.02)
             return True
         return False
