@@ -41,7 +41,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-Effect = Literal["pure", "idempotent", "unsafe"]
+ToolEffect = Literal["pure", "idempotent", "unsafe"]
 """What a second run of a tool call would do: nothing, nothing more, or unknown harm."""
 
 
@@ -74,7 +74,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     description: str
     parameters: dict[str, Json]
-    effect: Effect = "unsafe"
+    effect: ToolEffect = "unsafe"
     on_error: OnError = "doubt"
     lock: str | None = "run"
     exclusive: bool = False

@@ -17,7 +17,7 @@ from ..runtime.ports.models import ModelProvider
 from ..runtime.ports.runnable import Runnable
 from ..runtime.ports.tools import Tool, ToolContextPort, ToolSource, ToolSourceFactory
 from ..runtime.tools.verified import Verifiable, Verification
-from .live import Audience
+from .live import LiveReader
 
 Starts = Counter[str]
 """How often the tool of a call was started, by the call's idempotency key (`run:step:index`)."""
@@ -28,7 +28,7 @@ class Attended:
 
     def __init__(self) -> None:
         self.starts: Starts = Counter()
-        self.audience: Audience | None = None
+        self.audience: LiveReader | None = None
 
     async def ended(self, context: ToolContextPort) -> None:
         """A call has ended by itself."""
@@ -90,7 +90,7 @@ class _CountedSources:
         await self._inner.aclose()
 
 
-class Cast(Registry):
+class CountedRegistry(Registry):
     """The agent that is checked with the agents and tools of its own registry; `model` answers for every provider."""
 
     def __init__(self, agent: Runnable[Any], base: Registry | None, model: ModelProvider) -> None:

@@ -41,7 +41,7 @@ class Unheard(msgspec.Struct, frozen=True, kw_only=True):
     shown: int
 
 
-class Audience:
+class LiveReader:
     """Reads a stream to its end. `shown` is what it has seen, `unheard` what it should have seen in time."""
 
     def __init__(self, clock: Clock, *, patient: bool) -> None:

@@ -44,7 +44,7 @@ from ..runtime.executors.installed import ExecutorFactory, executor_factory
 from ..runtime.ports.executor import require
 from ..runtime.ports.runnable import Runnable, all_members
 from .canonical import Boundary, canonical
-from .casts import Cast
+from .casts import CountedRegistry
 from .comparison import Compared, Comparison, Difference, compare, is_prefix
 from .fault_spec import FaultsLike, describe, parse_faults
 from .inputs import (
@@ -247,7 +247,7 @@ def staged(
         yield Case(
             agent=runnable,
             input=input,
-            cast=lambda called: Cast(runnable, registry, StageModel(files, called)),
+            cast=lambda called: CountedRegistry(runnable, registry, StageModel(files, called)),
             log=log if log is not None else MemoryLog(),
             **fields,
         )

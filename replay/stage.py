@@ -38,9 +38,9 @@ from ..runtime.executors.installed import ExecutorFactory
 from ..runtime.journal.journal import Journal, following
 from ..runtime.journal.timers import wakeup_for
 from ..runtime.ports.runnable import Runnable
-from .casts import Attended, Cast, Starts
+from .casts import Attended, CountedRegistry, Starts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
-from .live import Audience, Unheard
+from .live import LiveReader, Unheard
 from .scripts import Told
 from .trace import Trace, find_run, load_trace
 
@@ -132,7 +132,7 @@ class _Stage:
     def __init__(self, case: Case, name: str, inputs: Inputs) -> None:
         self._case, self._name, self._inputs, self._log = case, name, inputs, case.log
         self.cast = case.cast(self._called)
-        self._attended = self.cast.attended if isinstance(self.cast, Cast) else Attended()
+        self._attended = self.cast.attended if isinstance(self.cast, CountedRegistry) else Attended()
         self._said: dict[int, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}
         self._events: list[Event] = []
@@ -170,10 +170,10 @@ class _Stage:
         )
 
     @contextlib.asynccontextmanager
-    async def _audience(self, *, patient: bool) -> AsyncIterator[Audience]:
+    async def _audience(self, *, patient: bool) -> AsyncIterator[LiveReader]:
         """Who reads the live stream until the context is left."""
         stream = self._runtime.get_run(self._run_id).stream(detailed=True)
-        audience = self._attended.audience = Audience(self._log.clock, patient=patient)
+        audience = self._attended.audience = LiveReader(self._log.clock, patient=patient)
         async with contextlib.aclosing(stream), _task(audience.read(stream)):
             yield audience
 
@@ -437,7 +437,7 @@ async def _task(main: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[N
         await asyncio.gather(task, return_exceptions=True)
 
 
-class _Unmourned:
+class _IgnoreCrashes:
     """An exception handler of a loop to which a task that died with its worker is not news.
 
     It stays: such tasks are reported when they are collected, which may be long after the check.
@@ -459,8 +459,8 @@ class _Unmourned:
 def _mourn_nobody() -> None:
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
-    if not isinstance(before, _Unmourned):
-        loop.set_exception_handler(_Unmourned(before))
+    if not isinstance(before, _IgnoreCrashes):
+        loop.set_exception_handler(_IgnoreCrashes(before))
 
 
 class _Workers:

@@ -19,7 +19,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from ..eventlog.errors import ConfigError
-from ..eventlog.events import Effect
+from ..eventlog.events import ToolEffect
 from ..eventlog.faults import (
     CrashAt,
     DuplicateDelivery,
@@ -199,7 +199,7 @@ _BUILT_IN: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 
 def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolPlan]:
     """Tools of this name, of every effect and outcome."""
-    effects: st.SearchStrategy[Effect] = st.sampled_from(["pure", "unsafe", "idempotent", "unsafe"])
+    effects: st.SearchStrategy[ToolEffect] = st.sampled_from(["pure", "unsafe", "idempotent", "unsafe"])
     outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
         ["returns", "returns", "returns", "fails", "recovers", "late"]
     )

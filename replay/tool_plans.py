@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.events import Custom, Effect
+from ..eventlog.events import Custom, ToolEffect
 from ..runtime import Agent, Evidence, Retryable, ToolContext, ToolFailed, postcondition, tool
 from ..runtime.ports.tools import Tool
 
@@ -31,7 +31,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    effect: Effect = "unsafe"
+    effect: ToolEffect = "unsafe"
     attempts: int = 1
     parallel: bool = True
     progress: int = 0

@@ -41,7 +41,16 @@ from .executors.installed import executor_factory
 from .executors.local import LocalExecutor
 from .follow import follow_runs
 from .forks.check import ForkCheck
-from .forks.fork import Origin, StoredRuns, Wish, opening, read_archived, read_origin, same_fork, submission
+from .forks.fork import (
+    ForkOptions,
+    Origin,
+    StoredRuns,
+    opening,
+    read_archived,
+    read_origin,
+    same_fork,
+    submission,
+)
 from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
 from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult
@@ -229,7 +238,7 @@ class Runtime:
         Raises `RunNotFound`, `ConfigError` for what cannot be forked there, `LogCorrupted`.
         """
         origin = await self._origin(run_id, at, archive)
-        wish = Wish(model=model, input=input, tools=tools)
+        wish = ForkOptions(model=model, input=input, tools=tools)
         shared = opening(origin, wish, submission(origin, wish), "fork", self.log.clock.now())
         return plan_of(origin, wish, shared)
 
@@ -262,7 +271,7 @@ class Runtime:
         """
         chosen = self.executor(executor)
         origin = await self._origin(run_id, at, archive)
-        wish = Wish(model=model, input=input, tools=tools, executor=executor)
+        wish = ForkOptions(model=model, input=input, tools=tools, executor=executor)
         submitted = submission(origin, wish)
         given = agent or self._member(origin.run.path.rpartition("/")[2])
         now = self.log.clock.now()

@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import Effect, OnError
+from ...eventlog.events import OnError, ToolEffect
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.tools import Retryable, Tool, ToolFailed, ToolTimedOut
 from ...runtime.tools.context import ToolContext
@@ -44,7 +44,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     private_addresses: bool = False
     timeout_s: float = 30.0
     body_bytes_max: int = 1024 * 1024
-    effect: Effect | None = None
+    effect: ToolEffect | None = None
 
     def __post_init__(self) -> None:
         if not self.methods or not set(self.methods) <= set(METHODS):
@@ -91,7 +91,7 @@ def http_request_tool(
 
 class _Http:
     def __init__(
-        self, settings: HttpSettings, transport: httpx2.AsyncBaseTransport | None, effect: Effect
+        self, settings: HttpSettings, transport: httpx2.AsyncBaseTransport | None, effect: ToolEffect
     ) -> None:
         self._settings, self._transport, self._effect = settings, transport, effect
 

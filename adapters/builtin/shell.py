@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field
 
-from ...eventlog.events import Effect, OnError
+from ...eventlog.events import OnError, ToolEffect
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.runner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
 from ...runtime.ports.tools import Tool, ToolFailed, ToolTimedOut
@@ -26,7 +26,7 @@ _CALL_S_MAX: Final = 1200.0
 def shell_tool(
     runner: ToolRunner,
     *,
-    effect: Effect = "unsafe",
+    effect: ToolEffect = "unsafe",
     on_error: OnError = "doubt",
     output_bytes_max: int = OUTPUT_BYTES_MAX,
     slot: str | None = None,

@@ -10,7 +10,7 @@ import anyio
 from mcp import MCPError
 from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 
-from ...eventlog.events import Effect, ToolSpec
+from ...eventlog.events import ToolEffect, ToolSpec
 from ...runtime.agents.mcp_servers import ServerConfig
 from ...runtime.ports.tools import Retryable, ToolContextPort, ToolFailed, ToolSourceUnavailable, ToolTimedOut
 from .elicitation import Conversation, Interruption
@@ -96,7 +96,7 @@ def _spec(name: str, tool: Tool, server: Server) -> ToolSpec:
     )
 
 
-def _effect(tool: Tool, config: ServerConfig) -> Effect:
+def _effect(tool: Tool, config: ServerConfig) -> ToolEffect:
     """As the configuration declares it, else as the annotations say if they are trusted, else unsafe."""
     if tool.name in config.effects:
         return config.effects[tool.name]

@@ -29,7 +29,7 @@ from .appends import Appends
 from .follower import Follower, Page
 from .layout import Layout
 from .messages import Outgoing, mark_message, timer_message, wake_message
-from .obituaries import Obituaries
+from .obituaries import DriverDeaths
 from .seals import Sealer
 from .streams import Message, WrongPosition, read_last, read_page
 from .wire import Refused, Unanswered, Wire
@@ -49,7 +49,7 @@ class JetStreamEvents:
         self._layout = layout
         self._shards = shards
         self._witness = Witness(wire, layout, shards)
-        self._obituaries = Obituaries(wire, layout)
+        self._obituaries = DriverDeaths(wire, layout)
         self.sealer = Sealer(wire, layout, shards)
         self._appends = [Appends(wire) for _ in range(shards)]
 

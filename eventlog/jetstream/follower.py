@@ -23,7 +23,7 @@ from ..ports import Selector, Stored, Subject
 from . import headers
 from .layout import Layout
 from .mailbox import Mailbox
-from .obituaries import Obituaries
+from .obituaries import DriverDeaths
 from .wire import Wire
 
 IDLE_S = 5.0
@@ -96,7 +96,7 @@ class Follower:
         source: Source,
         selector: Selector,
         after: int,
-        obituaries: Obituaries | None = None,
+        obituaries: DriverDeaths | None = None,
     ) -> None:
         """With `obituaries` it waits for the end of the run."""
         self._wire, self._layout, self._source, self._selector = wire, layout, source, selector

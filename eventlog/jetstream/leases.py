@@ -174,7 +174,7 @@ class JetStreamLeases:
 
         Raises `LogUnavailable` when entered without a log.
         """
-        coroner = Coroner(self._wire, self._layout)
+        coroner = DeathWatch(self._wire, self._layout)
         scanning = _Repeated(self._wire, lambda: self._insist(coroner.scan))
         async with contextlib.AsyncExitStack() as stack:
             for subject, handler, without in (
@@ -232,7 +232,7 @@ class _Repeated:
                 return None
 
 
-class Coroner:
+class DeathWatch:
     """The iterator of `deaths`: hears that a worker's consumer is gone, and finds out what that means."""
 
     def __init__(self, wire: Wire, layout: Layout) -> None:
@@ -243,7 +243,7 @@ class Coroner:
         self._closed = False
         wire.on_up.add(self._be_patient)
 
-    def __aiter__(self) -> Coroner:
+    def __aiter__(self) -> DeathWatch:
         return self
 
     async def __anext__(self) -> Lease:
@@ -284,15 +284,15 @@ class Coroner:
         self._patient_until = asyncio.get_running_loop().time() + GRACE_S
 
     def _inquire(self, worker: str) -> None:
-        task = asyncio.ensure_future(self._inquest(worker))
+        task = asyncio.ensure_future(self._confirm(worker))
         self._inquests.add(task)
         task.add_done_callback(self._inquests.discard)
 
-    async def _inquest(self, worker: str) -> None:
+    async def _confirm(self, worker: str) -> None:
         # What is not found out now will be after the reconnect; and a connection may have a name that no worker has.
         with contextlib.suppress(LogUnavailable, ConfigError):
             if await self._gone(worker):
-                await self._bury(worker)
+                await self._end_leases(worker)
 
     async def _gone(self, worker: str) -> bool:
         """Return whether nobody answers for the worker, now and for as long as it would take it to come back."""
@@ -310,7 +310,7 @@ class Coroner:
                 return True
             await asyncio.sleep(min(left_s, _RECHECK_S))
 
-    async def _bury(self, worker: str) -> None:
+    async def _end_leases(self, worker: str) -> None:
         everything = f"{self._layout.leases_prefix(worker)}.>".encode()
         messages = [
             message async for message in read_all(self._wire, self._layout.leases, everything) if message.data

@@ -21,7 +21,7 @@ from .wire import Wire
 _DECODER = msgspec.json.Decoder(Lease)
 
 
-class Obituaries:
+class DriverDeaths:
     """Listens while somebody in this process waits; one for each connection."""
 
     def __init__(self, wire: Wire, layout: Layout) -> None:

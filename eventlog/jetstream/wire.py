@@ -74,7 +74,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 _VERDICTS = msgspec.json.Decoder(_Verdict)
 
 
-class Asker(Protocol):
+class ReplyHandler(Protocol):
     """Who waits for an answer; a future of asyncio is one. It is told once, and must not wait or raise."""
 
     def done(self) -> bool:
@@ -95,7 +95,9 @@ class _Call:
 
     __slots__ = ("asker", "deadline", "parts", "subject")
 
-    def __init__(self, asker: Asker, subject: bytes, deadline: float, parts: list[Reply] | None) -> None:
+    def __init__(
+        self, asker: ReplyHandler, subject: bytes, deadline: float, parts: list[Reply] | None
+    ) -> None:
         self.asker, self.subject, self.deadline, self.parts = asker, subject, deadline, parts
 
     def take(self, reply: Reply) -> bool:
@@ -288,7 +290,7 @@ class Wire:
         subject: bytes,
         data: bytes,
         header: bytes,
-        asker: Asker,
+        asker: ReplyHandler,
         *,
         parts: list[Reply] | None = None,
         timeout_s: float | None = None,
@@ -312,7 +314,7 @@ class Wire:
         return reply
 
     def _expect(
-        self, asker: Asker, subject: bytes, parts: list[Reply] | None, timeout_s: float | None
+        self, asker: ReplyHandler, subject: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> bytes:
         """Note who waits for an answer, and for how long; returns the token of the answer's subject."""
         self._count += 1

@@ -14,7 +14,7 @@ from ...eventlog.errors import ConfigError
 from ...eventlog.events import ApprovalRequested
 from ...runtime import Agent, Registry
 from ...runtime.ports.runnable import Runnable, all_members
-from ..casts import Cast
+from ..casts import CountedRegistry
 from ..inputs import Answer, FamilyPlaces, Input, Message, Pause
 from ..scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
 from ..trace import trace_of
@@ -64,7 +64,7 @@ def agent_scenario(
             await people.say(run, step + 1)
             return people.agent_of(run)
 
-        world.make_registry = lambda: Cast(agent, registry, StageModel(written.files, called))
+        world.make_registry = lambda: CountedRegistry(agent, registry, StageModel(written.files, called))
         world.decide = people.decide
         return [Job(agent, text)]
 

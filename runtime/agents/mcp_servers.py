@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NoReturn, get_args
 import msgspec
 
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
-from ...eventlog.events import Effect
+from ...eventlog.events import ToolEffect
 from ..core.postconditions import Postcondition
 from ..ports.suggestions import near, nearest
 
@@ -53,7 +53,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     listed.
     """
 
-    effects: dict[str, Effect] = {}
+    effects: dict[str, ToolEffect] = {}
     postconditions: dict[str, ToolPostcondition] = {}
     trust_annotations: bool = False
     tools: list[str] | None = None
@@ -246,8 +246,8 @@ def _unknown_keys(path: str, entry: Iterable[Any], known: Collection[str]) -> li
 def _check_effects(path: str, effects: object) -> None:
     """What is not a table is told with the rest."""
     for tool, effect in effects.items() if isinstance(effects, Mapping) else ():
-        if effect not in get_args(Effect):
-            _refuse(f"{path}.{tool}", f"{effect!r} is no effect; known are {', '.join(get_args(Effect))}")
+        if effect not in get_args(ToolEffect):
+            _refuse(f"{path}.{tool}", f"{effect!r} is no effect; known are {', '.join(get_args(ToolEffect))}")
 
 
 def _check_postconditions(path: str, postconditions: Mapping[str, ToolPostcondition]) -> None:

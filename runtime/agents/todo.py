@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...eventlog.events import Effect, ToolSpec
+from ...eventlog.events import ToolEffect, ToolSpec
 from ...projections.run_state import TODO_SOURCE, RunState
 from ..ports.tools import Tool, ToolContextPort, ToolFailed, is_of_run
 
@@ -45,7 +45,7 @@ class TodoTool:
         return "done"
 
 
-def _tool(name: str, description: str, effect: Effect, **properties: Any) -> TodoTool:
+def _tool(name: str, description: str, effect: ToolEffect, **properties: Any) -> TodoTool:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
     return TodoTool(
         ToolSpec(

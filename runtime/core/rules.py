@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...eventlog.events import Effect, Submitted
+from ...eventlog.events import Submitted, ToolEffect
 from .lineage import fork_policy
 from .policy import Policy
 
-ASKED_EFFECTS: frozenset[Effect] = frozenset({"unsafe", "idempotent"})
+ASKED_EFFECTS: frozenset[ToolEffect] = frozenset({"unsafe", "idempotent"})
 """What a fork asks about: its calls have keys of their own, so what was idempotent for its parent is done once more."""
 
 PARK_RETRY_S = 10.0
@@ -100,7 +100,7 @@ class Rules(msgspec.Struct, frozen=True):
     """What becomes of a final answer that the provider cut at the limit of its length."""
     output_schema: dict[str, Any] | None = None
     hitl_tools: frozenset[str] = frozenset()
-    approved_effects: frozenset[Effect] = frozenset()
+    approved_effects: frozenset[ToolEffect] = frozenset()
     """Tools of these effects need an approval, whatever their name: so a fork asks again."""
     policy: Policy = Policy()
     injected_tool_args: dict[str, str] = {}

@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ...eventlog.clock import Clock
-from .eager import Begun
+from .eager import EagerCall
 
 T = TypeVar("T")
 
 
-class CallTime:
+class PausableTimeout:
     """Bounds a call to `seconds` (null: for ever) in which nobody below waits. What never waits itself has no timer."""
 
     def __init__(self, seconds: float | None, clock: Clock) -> None:
@@ -29,7 +29,7 @@ class CallTime:
         """What the call gives. Raises `TimeoutError`, and what the call raises. Use once."""
         if self._seconds is not None:
             self._over_at = asyncio.get_running_loop().time() + self._seconds
-        begun: Begun[T] = Begun(call)
+        begun: EagerCall[T] = EagerCall(call)
         if not begun.waits:
             return begun.value
         stands = self._stopped_at is not None

@@ -13,7 +13,7 @@ def is_being_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def shielded(work: Coroutine[Any, Any, None]) -> None:
     """Do work that is not cut off half way: who cancels us meanwhile gets its way once it is done."""
     task, cut = asyncio.create_task(work), None
     while not task.done():

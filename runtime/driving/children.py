@@ -31,7 +31,7 @@ from ..journal.outages import STALE_READ_S, through_outages
 from ..ports.runnable import Runnable
 from ..ports.tools import ChildFailed
 from ..shared.slots import give_up, slots_of
-from .call_timeout import CallTime
+from .call_timeout import PausableTimeout
 from .copies import Copies
 from .host import Ending, Host, Outbox
 
@@ -98,7 +98,7 @@ class ChildRuns:
         """What drives the children of each call."""
         self._resting: set[str] = set()
         """Children that wait for people, or for a time."""
-        self.times: dict[str, CallTime] = {}
+        self.times: dict[str, PausableTimeout] = {}
         """The time of each call that is under way."""
         self._above: Callable[[bool], None] | None = None
         """Who is told that somebody below waits for people, or does not any more."""
@@ -238,7 +238,7 @@ class ChildRuns:
         if slots_of(child.host, child.journal) is None:
             child.claim_within(turn)
         writing = await child.journal.write_in_one(turn.events, epoch=child.epoch)
-        saying = self._driver.tell(spawned, writing.write)
+        saying = self._driver.submit(spawned, writing.write)
         announced()
         await self._until_stored(saying, spawned.call_id)
         await child.journal.load(short=True)
@@ -298,7 +298,7 @@ class ChildRuns:
         run, people = journal.subject.id, waits_for_people(journal.state)
         self._resting.add(run)
         self._driver.child_waits()
-        self._driver.guard.ring()
+        self._driver.guard.wake()
         try:
             if people:
                 self._tell_waiting(call_id, waits=True)
@@ -350,7 +350,7 @@ class ChildRuns:
             await asyncio.get_running_loop().create_future()
 
     async def _say(self, command: Command, call_id: str | None) -> None:
-        await self._until_stored(self._driver.tell(command), call_id)
+        await self._until_stored(self._driver.submit(command), call_id)
 
     async def _until_stored(self, saying: asyncio.Future[None], call_id: str | None) -> None:
         """Wait for it. A call that is out of time meanwhile does not know whether it was stored (`settle`)."""

@@ -12,7 +12,7 @@ ownership (W20):
 1. Its lease is in force. A worker that wants to take the run over waits until that lease is over.
 2. Then it reads the run's tail: the claim in force is still its own. In this order, either the other claimant sees
    the lease and waits, or it has claimed before the read, which sees the claim.
-3. The proof is good for `PROOF_S`, under that very lease; news of a later commit (`told`) void it. Nothing is awaited
+3. The proof is good for `PROOF_S`, under that very lease; news of a later commit (`notify`) void it. Nothing is awaited
    between the last look at the clock and the start.
 
 What remains is a process that is suspended between that look and the start for longer than its lease. Only an
@@ -81,7 +81,7 @@ from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
 from ..tools.decorator import expose
 from . import hydration
-from .cancellation import is_being_cancelled, to_its_end
+from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
 from .host import Ending, Host, Posted
 from .late_calls import UNKNOWN, Late
@@ -138,7 +138,7 @@ class Driver:
         self._services: list[asyncio.Task[None]] = []
         self._snapshots = SnapshotTaker(journal, host.snapshot_events)
         self._parking: asyncio.Task[None] | None = None
-        self._told_position = 0
+        self._news_position = 0
         self._releasing: str | None = None
         self._broken: BaseException | None = None
         self._tools: Mapping[str, Tool] | None = None
@@ -160,23 +160,23 @@ class Driver:
     ) -> None:
         """Hand a command to the next turn. For the event loop's own thread."""
         self._inbox.append(Posted(command, tuple(extra), stored))
-        self.ring()
+        self.wake()
 
-    def tell(self, command: Command, *writes: Write) -> asyncio.Future[None]:
+    def submit(self, command: Command, *writes: Write) -> asyncio.Future[None]:
         """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.post(command, writes, stored)
         return stored
 
-    def told(self, position: int) -> None:
+    def notify(self, position: int) -> None:
         """Somebody says that the log holds a commit of this run at `position`."""
-        self._told_position = max(self._told_position, position)
-        self.ring()
+        self._news_position = max(self._news_position, position)
+        self.wake()
 
     def release_soon(self, reason: str) -> None:
         """Give the run back as soon as no unsafe call is at work; what can be repeated is cut off."""
         self._releasing = reason
-        self.ring()
+        self.wake()
 
     @property
     def is_leaving(self) -> bool:
@@ -228,7 +228,7 @@ class Driver:
         if going_on and not self._inbox and all(self.children.waits(effect) for effect in going_on):
             self.post(ParkForChildren())
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have the driver look at its run again."""
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
@@ -323,10 +323,10 @@ class Driver:
                 except Exception as error:  # noqa: BLE001 - see there
                     await self._end_by_bug(error)
         finally:  # who hears of a cancel is soon cancelled by its parent, too, which has heard of it as well
-            await to_its_end(self._stop())
+            await shielded(self._stop())
             if self.guard is not self:
                 self.guard.family.discard(self)
-                self.guard.ring()
+                self.guard.wake()
         return "over" if self.state.over else ending
 
     def _ending(self) -> Ending | None:
@@ -355,16 +355,16 @@ class Driver:
         if self._broken is not None:
             broken, self._broken = self._broken, None
             raise broken
-        if self._told_position > self.state.head.position:
+        if self._news_position > self.state.head.position:
             await self.journal.catch_up()
-            if self._told_position > self.state.head.position:  # a stale read: there will be a fresher one
+            if self._news_position > self.state.head.position:  # a stale read: there will be a fresher one
                 await self.clock.sleep(STALE_READ_S)
             return
         if self._releasing is not None and not self.unsafe_calls_take_s:
             await self._turn([Posted(Release(self._releasing))])
             return
         if self.guard.is_leaving:
-            self.guard.ring()  # it looks whether it can let go
+            self.guard.wake()  # it looks whether it can let go
         leaving = self.guard.is_leaving and not self.serves_unsafe
         self._slots.sweep()
         self._launch(leaving=leaving)
@@ -494,7 +494,7 @@ class Driver:
             raise
         except BaseException as error:  # noqa: BLE001 - it stops the drive
             self._broken = self._broken or error
-            self.ring()
+            self.wake()
         finally:
             self._performing -= 1
             if self.children.rest:
@@ -600,7 +600,7 @@ class Driver:
         while self._ending() is None:
             known = max(self.state.head.position, self._proven_position)
             fresh = self.clock.monotonic() - self._proven_at < holds_s
-            if fresh and self._proven_under == self.guard.lease_in_force > 0 and self._told_position <= known:
+            if fresh and self._proven_under == self.guard.lease_in_force > 0 and self._news_position <= known:
                 return True
             if not await self._prove():
                 return False
@@ -620,11 +620,11 @@ class Driver:
     async def is_in_force(self) -> bool:
         """Return whether the log says that the run is still this driver's; not by a read older than what is known."""
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
-        known = max(self.state.head.position, self._told_position)
+        known = max(self.state.head.position, self._news_position)
         await fresh.load(short=not self.journal.snapshot_rev)
         state = await fresh.follow_until(lambda state: state.head.position >= known)
         self._proven_position = state.head.position
-        self.told(state.head.position)
+        self.notify(state.head.position)
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker
 
     @property
@@ -671,7 +671,7 @@ class Driver:
                 with contextlib.suppress(ValueError):  # a damaged one is found by who folds it
                     events = decode(stored.data).events
                     self._heard_cancel |= any(isinstance(event, CancelRequested) for event in events)
-                self.told(stored.position)
+                self.notify(stored.position)
 
     async def _stop(self) -> None:
         """End what is still at work, and report what became of it if the run was cancelled meanwhile."""

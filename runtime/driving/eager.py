@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Begun(Generic[T]):
+class EagerCall(Generic[T]):
     """Runs a coroutine in the task that makes it, up to its first wait or its end; awaiting it gives what it returns.
 
     What it raises before its first wait is raised at once.

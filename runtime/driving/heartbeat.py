@@ -38,7 +38,7 @@ class Beating(msgspec.Struct, frozen=True):
     token: str
 
 
-class Heart:
+class LeaseKeeper:
     """The heartbeats of all drives of one process."""
 
     def __init__(self, host: Host) -> None:

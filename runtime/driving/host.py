@@ -88,10 +88,10 @@ class Outbox(Protocol):
         """Hand a command to the next turn. For the event loop's own thread."""
         ...
 
-    def tell(self, command: Command, *writes: Write) -> asyncio.Future[None]:
+    def submit(self, command: Command, *writes: Write) -> asyncio.Future[None]:
         """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
         ...
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have the driver look at its run again."""
         ...

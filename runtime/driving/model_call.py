@@ -32,7 +32,7 @@ from ..ports.models import (
     cut_reason,
 )
 from ..shared.breakers import Breaker, provider_breaker
-from .call_timeout import CallTime
+from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .host import Outbox
 from .usage import Account, account
@@ -291,7 +291,7 @@ class Patience:
 async def _receive(
     driver: AskingDriver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
 ) -> None:
-    limit = CallTime(patience.over_at() - asyncio.get_running_loop().time(), driver.clock)
+    limit = PausableTimeout(patience.over_at() - asyncio.get_running_loop().time(), driver.clock)
     await limit.of(_take_all(driver, effect, deltas, answer, limit, patience))
 
 
@@ -300,7 +300,7 @@ async def _take_all(
     effect: CallModel,
     deltas: AsyncIterator[Delta],
     answer: _Answer,
-    limit: CallTime,
+    limit: PausableTimeout,
     patience: Patience,
 ) -> None:
     def heard(*, answer: bool = False) -> None:

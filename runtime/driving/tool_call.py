@@ -36,7 +36,7 @@ from ..shared.breakers import Breaker, Refused, tool_breaker
 from ..tools.context import ArtifactRef, CallFacts, ToolContext
 from ..tools.decorator import PythonTool
 from ..tools.functions import THREADS, Threads
-from .call_timeout import CallTime
+from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .children import CallChildren, ChildRuns
 from .late_calls import Late
@@ -68,7 +68,7 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
     context = _context(driver, effect, call, veil, again)
     arguments = effective_arguments(driver.state, call)
     started_at, cancelled = clock.now(), True
-    limit, threads = CallTime(spec.timeout_s, clock), Threads()
+    limit, threads = PausableTimeout(spec.timeout_s, clock), Threads()
     THREADS.set(threads)
     driver.children.times[call.id] = limit
     try:
@@ -126,7 +126,11 @@ class _End(NamedTuple):
 
 
 async def _end_of(
-    calling: Coroutine[Any, Any, Any], limit: CallTime, spec: ToolSpec, context: ToolContext, veil: Veil
+    calling: Coroutine[Any, Any, Any],
+    limit: PausableTimeout,
+    spec: ToolSpec,
+    context: ToolContext,
+    veil: Veil,
 ) -> _End:
     """The attempt to its end. Raises nothing but cancellation."""
     try:
@@ -320,7 +324,7 @@ class _Attempt:
     async def remember(self, name: str, value: Any, stored: Sequence[ArtifactRef]) -> None:
         evidence = tuple(msgspec.to_builtins(artifact) for artifact in stored)
         made = self._veil.hide(value)
-        await self._driver.tell(
+        await self._driver.submit(
             MemoMade(step=self._step, call_id=self._call_id, name=name, value=made, evidence=evidence)
         )
 

@@ -75,7 +75,7 @@ class CallSlots:
             name, since = call_slots_name(slot), self._claimed_at
             slots = self._asked[call_id] = Slots(host, journal, name, 1, call=call_id, claimed_at=since)
             asking = asyncio.create_task(self._asked_for(slots, slot, call_id))
-            asking.add_done_callback(lambda _: self._driver.ring())
+            asking.add_done_callback(lambda _: self._driver.wake())
             self._asking[call_id] = asking
         return self._asking[call_id]
 

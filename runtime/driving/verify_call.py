@@ -29,7 +29,7 @@ from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolFailed, in_a_line
 from ..tools.context import CallFacts, ToolContext
 from ..tools.verified import Verifiable, with_defaults
-from .call_timeout import CallTime
+from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .host import Outbox
 
@@ -142,7 +142,7 @@ async def _check(
 ) -> tuple[Report, Evidence | None]:
     """The report about an attempt, without secrets; `context` gets the evidence. No report where none is recorded."""
     spec = driver.state.tools[call.name]
-    limit = CallTime(spec.timeout_s, driver.clock)
+    limit = PausableTimeout(spec.timeout_s, driver.clock)
     try:
         tool = (driver.tools_at_hand or await driver.tools()).get(call.name)
         if not hasattr(tool, "verify"):

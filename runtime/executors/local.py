@@ -16,7 +16,7 @@ from ...eventlog.events import LaneEntry, Submitted
 from ...eventlog.ports import Lease, Subject, TimerWrite, Write
 from ..core.commands import BelowReady, TimerDue
 from ..driving.driver import Driver
-from ..driving.heartbeat import Heart
+from ..driving.heartbeat import LeaseKeeper
 from ..driving.host import Host
 from ..journal.cancel import see_cancel_through
 from ..journal.family import until_ready
@@ -24,8 +24,8 @@ from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane, join_lane, read_lane
 from ..journal.open_run import open_turn
 from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
-from ..journal.redelivery import mourn
-from ..journal.timers import pay_owed, watch_timer
+from ..journal.redelivery import redeliver
+from ..journal.timers import set_timers, watch_timer
 from ..ports.executor import CAPABILITIES
 from ..shared.slots import give_up, slots_of
 from .lacking import lacking
@@ -49,7 +49,7 @@ class LocalExecutor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._heart = Heart(host)
+        self._heart = LeaseKeeper(host)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving = False
         self.failures: dict[str, FoldlogError] = {}
@@ -170,7 +170,7 @@ class LocalExecutor:
         await self._give_up(journal, below=driver.slots_below)
         if ending == "released":
             return False
-        await pay_owed(self._host.log, journal)
+        await set_timers(self._host.log, journal)
         if ending == "over":
             with contextlib.suppress(LogUnavailable):  # left alone, it is a wake-up of a run that is over
                 await self._host.log.timers.cancel(watch_timer(journal, 0.0))
@@ -241,7 +241,7 @@ class LocalExecutor:
     async def _until_mourned(self, deaths: AsyncIterator[Lease], run: str) -> None:
         """Until the run's owner is among the dead. What others held is offered on, as a worker does it."""
         async for lease in deaths:
-            await mourn(self._host.log, lease)
+            await redeliver(self._host.log, lease)
             if lease.run == run:
                 return
 

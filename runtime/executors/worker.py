@@ -21,14 +21,14 @@ from ..core.parking import is_parked_on_child
 from ..core.submission import CHILD
 from ..core.turn import Turn
 from ..driving.driver import Driver
-from ..driving.heartbeat import Heart
+from ..driving.heartbeat import LeaseKeeper
 from ..driving.host import Ending, Host
 from ..journal.cancel import see_cancel_through
-from ..journal.family import family_of, pay_owed_below, ready_below, waiting_below
+from ..journal.family import family_of, ready_below, set_timers_below, waiting_below
 from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane
-from ..journal.redelivery import mourn
-from ..journal.timers import owed_timers, pay_owed
+from ..journal.redelivery import redeliver
+from ..journal.timers import owed_timers, set_timers
 from ..shared.slots import SLOT_TIMER, give_up, slots_of
 from .lacking import lacking
 
@@ -78,7 +78,7 @@ class Worker:
     ) -> None:
         host = msgspec.structs.replace(host, park_after_s=park_after_s)
         self._host, self._log = host, host.log
-        self._heart = Heart(host)
+        self._heart = LeaseKeeper(host)
         self._room = asyncio.Semaphore(concurrency)
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
@@ -153,7 +153,7 @@ class Worker:
         """A worker's connection is gone: have its wake-ups delivered again at once; the normal claim does the rest."""
         async for lease in deaths:
             with contextlib.suppress(LogUnavailable):
-                await mourn(self._log, lease)
+                await redeliver(self._log, lease)
 
     # --- one wake-up (W10 to W15) ---------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Worker:
 
     async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Verdict:
         """Who has driven it may have died before it paid (W12)."""
-        await pay_owed_below(journal, below)
+        await set_timers_below(journal, below)
         state = journal.state
         await give_up(self._host, journal, below=state.over and state.child_count > 0)
         return "ack", 0.0
@@ -237,7 +237,7 @@ class Worker:
     async def _rested(self, journal: Journal, ending: Ending) -> Verdict:
         """What becomes of the wake-up of a run that this worker drives no more (W15)."""
         if ending in {"over", "parked"}:
-            await pay_owed(self._log, journal)
+            await set_timers(self._log, journal)
             return "ack", 0.0
         return "nak", 0.0 if ending == "released" else STALE_DELAY_S
 

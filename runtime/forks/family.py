@@ -40,7 +40,7 @@ from ...eventlog.ports import Subject
 from ..core.lineage import link_to, node_place
 from ..core.submission import with_model
 from ..core.turn import Turn
-from .history import Home, check, results_behind, take_over
+from .history import ForkTarget, check, results_behind, take_over
 from .nodes import take_over_nodes
 
 _DRIVING = (
@@ -126,7 +126,7 @@ def share(
     origin = next(iter(family.values()))
     sharing = _Sharing(family, origin.positions[at] if at < len(origin.history) else math.inf, now)
     name = origin.path.rpartition("/")[2]
-    home = sharing.home(origin, at, Home(run=run, root=run, path=name, path_was=origin.path))
+    home = sharing.home(origin, at, ForkTarget(run=run, root=run, path=name, path_was=origin.path))
     sharing.open(origin, at, submitted, home, message)
     return sharing.shared
 
@@ -136,7 +136,7 @@ def reopen(family: Family, submitted: Submitted, run: str, now: float) -> Openin
     origin = next(iter(family.values()))
     sharing = _Sharing(family, math.inf, now)
     name = origin.path.rpartition("/")[2]
-    sharing.again(origin, submitted, Home(run=run, root=run, path=name, path_was=origin.path))
+    sharing.again(origin, submitted, ForkTarget(run=run, root=run, path=name, path_was=origin.path))
     return sharing.shared
 
 
@@ -168,7 +168,7 @@ class _Sharing:
         self._family, self._cut, self._now = family, cut, now
         self.shared: Opening = {}
 
-    def home(self, was: Ancestor, at: int, home: Home) -> Home:
+    def home(self, was: Ancestor, at: int, home: ForkTarget) -> ForkTarget:
         """The home of a run, with the ids that its children get."""
         children: dict[str, str] = {}
         for event in was.history[:at]:
@@ -180,7 +180,7 @@ class _Sharing:
         return msgspec.structs.replace(home, children=children)
 
     def open(
-        self, was: Ancestor, at: int, submitted: Submitted, home: Home, message: str | None = None
+        self, was: Ancestor, at: int, submitted: Submitted, home: ForkTarget, message: str | None = None
     ) -> None:
         """Share a run that goes on in the fork, and what belongs to it of those below."""
         _check(was, at)
@@ -192,7 +192,7 @@ class _Sharing:
             turn = take_over_nodes(was.history, at, submitted, home, self._now, recorded)
         self._add(Shared(was, at, turn), home)
 
-    def _results_below(self, was: Ancestor, home: Home, above: str = "") -> Iterator[ResultRecorded]:
+    def _results_below(self, was: Ancestor, home: ForkTarget, above: str = "") -> Iterator[ResultRecorded]:
         """The results of the nodes that begin behind the cut, for those of the fork at the same places."""
         for run, node in self._family.items():
             link = node.submitted.parent if node.submitted is not None else None
@@ -203,22 +203,22 @@ class _Sharing:
             yield from results_behind(node.history, 0, place)
             yield from self._results_below(node, home, f"{place}/")
 
-    def copy(self, was: Ancestor, submitted: Submitted, home: Home) -> None:
+    def copy(self, was: Ancestor, submitted: Submitted, home: ForkTarget) -> None:
         """Share a run that is over as it is, with all below it."""
         _check(was, len(was.history))
         turn = home.turn(submitted, self._now)
         begun = next((n for n, event in enumerate(was.history) if isinstance(event, Status)), 0)
         turn.add(
-            *(home.at_home(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
+            *(home.rebase(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
         )
         self._add(Shared(was, len(was.history), turn, over=True), home)
 
-    def again(self, was: Ancestor, submitted: Submitted, home: Home) -> None:
+    def again(self, was: Ancestor, submitted: Submitted, home: ForkTarget) -> None:
         """Share what a run of a fork shared itself, and the runs below it that were forked with it."""
         shared = submitted.fork.shared if submitted.fork is not None else 0
         home = self.home(was, shared, home)
         turn = home.turn(submitted, self._now)
-        turn.add(*map(home.at_home, was.history[len(turn.events) : shared]))
+        turn.add(*map(home.rebase, was.history[len(turn.events) : shared]))
         self.shared[home.run] = Shared(was, shared, turn)
         for old, run in home.children.items():
             child = self._family[old]
@@ -227,10 +227,10 @@ class _Sharing:
                 continue
             link = msgspec.structs.replace(before.parent, run=home.run)
             path = f"{home.path}/{child.path.rpartition('/')[2]}"
-            below = Home(run=run, root=home.root, path=path, path_was=child.path)
+            below = ForkTarget(run=run, root=home.root, path=path, path_was=child.path)
             self.again(child, msgspec.structs.replace(before, parent=link), below)
 
-    def _add(self, shared: Shared, home: Home) -> None:
+    def _add(self, shared: Shared, home: ForkTarget) -> None:
         turn = shared.turn
         turn.events[0] = turn.state.submitted = _counted(turn)
         self.shared[home.run] = shared
@@ -241,13 +241,13 @@ class _Sharing:
                 if old is not None:
                     self._child(shared, home, self._family[old], over=event.child_run in over)
 
-    def _child(self, parent: Shared, above: Home, was: Ancestor, *, over: bool) -> None:
+    def _child(self, parent: Shared, above: ForkTarget, was: Ancestor, *, over: bool) -> None:
         at = was.revision_before(self._cut)
         over = over or _is_completed(was, at)  # whether or not the run had heard of it
         at = len(was.history) if over else at
         name = was.path.rpartition("/")[2]
         path = f"{above.path}/{name}"
-        home = Home(run=above.children[was.subject.id], root=above.root, path=path, path_was=was.path)
+        home = ForkTarget(run=above.children[was.subject.id], root=above.root, path=path, path_was=was.path)
         home = self.home(was, at, home)
         submitted = _child_of(parent.turn.state.submitted, above.run, was, at, over=over)
         if over:

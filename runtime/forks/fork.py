@@ -71,7 +71,7 @@ class Origin(msgspec.Struct, frozen=True):
         return state
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller wants otherwise."""
 
     model: str | None = None
@@ -142,7 +142,7 @@ async def _origin(commits: AsyncIterator[Stored], artifacts: Artifacts, run: str
     return Origin(ancestors.family, at)
 
 
-def submission(origin: Origin, wish: Wish) -> Submitted:
+def submission(origin: Origin, wish: ForkOptions) -> Submitted:
     """The event that opens the fork: the run's own, with what is wished otherwise. Raises `ConfigError`.
 
     A fork stands outside of its run's session: it would tell the same turn twice there.
@@ -183,7 +183,7 @@ def submission(origin: Origin, wish: Wish) -> Submitted:
     )
 
 
-def _check_wish(origin: Origin, wish: Wish) -> None:
+def _check_wish(origin: Origin, wish: ForkOptions) -> None:
     if wish.tools not in POLICIES:
         raise ConfigError(f"the policy for tools is {', '.join(POLICIES)}, not {wish.tools!r}")
     if wish.input is None:
@@ -207,12 +207,12 @@ def _begun(origin: Origin) -> bool:
     return begun(origin.run.history, origin.at)
 
 
-def replaces_input(origin: Origin, wish: Wish) -> bool:
+def replaces_input(origin: Origin, wish: ForkOptions) -> bool:
     """Return whether what the fork is told stands in the place of the run's own input."""
     return wish.input is not None and not _begun(origin)
 
 
-def opening(origin: Origin, wish: Wish, submitted: Submitted, run: str, now: float) -> Opening:
+def opening(origin: Origin, wish: ForkOptions, submitted: Submitted, run: str, now: float) -> Opening:
     """The runs that the fork opens with, under the id that it gets. Raises `ConfigError`."""
     message = None if replaces_input(origin, wish) else wish.input
     return share(origin.family, origin.at, submitted, run, now, message)
@@ -227,9 +227,9 @@ def same_fork(existing: Submitted | None, asked: Submitted) -> bool:
 
 __all__ = [
     "POLICIES",
+    "ForkOptions",
     "Origin",
     "StoredRuns",
-    "Wish",
     "opening",
     "read_archived",
     "read_origin",

@@ -96,7 +96,7 @@ _BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, Out
 ChildEvent = ChildFinished | ChildReturned | ChildStarted
 
 
-class Home(msgspec.Struct, frozen=True, kw_only=True):
+class ForkTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run of a fork lives, and the agent path that its history was recorded under.
 
     `children` are the ids that its children get, by those they had; who is not among them is not shared.
@@ -115,7 +115,7 @@ class Home(msgspec.Struct, frozen=True, kw_only=True):
         turn.add(submitted, Status(status="starting"))
         return turn
 
-    def at_home(self, event: StoredEvent | Unknown) -> StoredEvent:
+    def rebase(self, event: StoredEvent | Unknown) -> StoredEvent:
         """The event as it reads here: with the paths and the children of this family."""
         changes: dict[str, object] = {}
         if event.agent_path:  # forwarded: its path begins with that of the run
@@ -126,7 +126,7 @@ class Home(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_over(
-    history: History, at: int, submitted: Submitted, home: Home, now: float, message: str | None = None
+    history: History, at: int, submitted: Submitted, home: ForkTarget, now: float, message: str | None = None
 ) -> Turn:
     """The turn that opens a fork: the events it shares with `history` up to revision `at`, made whole, and folded.
 
@@ -200,7 +200,7 @@ def results_behind(history: History, at: int, below: str = "") -> Iterator[Resul
 class _Copy:
     """One history, cut at a revision."""
 
-    def __init__(self, history: History, at: int, home: Home) -> None:
+    def __init__(self, history: History, at: int, home: ForkTarget) -> None:
         self._home = home
         own = [event for event in history[:at] if not event.agent_path]
         self._open_step = _open_step(own)
@@ -278,7 +278,7 @@ class _Copy:
             told = {"recorded_from", "deduplicated"}
             metadata = {k: v for k, v in event.metadata.items() if k not in told}
             return msgspec.structs.replace(event, metadata=metadata)
-        return self._home.at_home(event)
+        return self._home.rebase(event)
 
     def _ask(self, turn: Turn) -> None:
         """Behind the last call of a reply: the approvals of the round, and the pause."""

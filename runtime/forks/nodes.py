@@ -26,14 +26,14 @@ from ...eventlog.events import (
     Unknown,
 )
 from ..core.turn import Turn
-from .history import History, Home
+from .history import ForkTarget, History
 
 
 def take_over_nodes(
     history: History,
     at: int,
     submitted: Submitted,
-    home: Home,
+    home: ForkTarget,
     now: float,
     recorded: Iterable[ResultRecorded] = (),
 ) -> Turn:
@@ -46,7 +46,7 @@ def take_over_nodes(
     kept = list(_kept(history[:at], home))
     while kept and isinstance(kept[-1], RalphIteration) and kept[-1].status != "started":
         kept.pop()
-    turn.add(*map(home.at_home, kept))
+    turn.add(*map(home.rebase, kept))
     return turn
 
 
@@ -55,7 +55,7 @@ def has_node(history: History, at: int) -> bool:
     return any(isinstance(event, ChildStarted | Evaluated) for event in history[:at])
 
 
-def _kept(own: History, home: Home) -> Iterator[StoredEvent | Unknown]:
+def _kept(own: History, home: ForkTarget) -> Iterator[StoredEvent | Unknown]:
     over = set(_over(own))
     for event in own:
         match event:

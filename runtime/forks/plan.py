@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from ...eventlog.events import (
-    Effect,
     ForkTools,
     ParentLink,
     Prepared,
@@ -17,6 +16,7 @@ from ...eventlog.events import (
     Submitted,
     TokenUsage,
     ToolCall,
+    ToolEffect,
 )
 from ...projections.fold import apply
 from ...projections.run_state import CallState, RunState
@@ -28,9 +28,9 @@ from ..core.rules import Rules, rules_of_run
 from ..core.tool_calls import approval_needed, callable_, denied, recorded_result, unfit
 from ..core.turn import Turn
 from .family import Ancestor, Opening, Shared
-from .fork import Origin, Wish, replaces_input
+from .fork import ForkOptions, Origin, replaces_input
 
-Fate = Literal["kept", "recorded", "asked", "run", "answered"]
+CallPlan = Literal["kept", "recorded", "asked", "run", "answered"]
 """What becomes of a call: its result is kept, a recorded one is given, people are asked, it runs, or the core knows."""
 First = Literal["prepare", "model", "calls", "nodes", "end"]
 
@@ -46,8 +46,8 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     arguments: dict[str, Any]
     step: int
-    effect: Effect | None
-    becomes: Fate
+    effect: ToolEffect | None
+    becomes: CallPlan
 
 
 class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     behind: tuple[PlannedCall, ...]
 
 
-def plan_of(origin: Origin, wish: Wish, opening: Opening) -> ForkPlan:
+def plan_of(origin: Origin, wish: ForkOptions, opening: Opening) -> ForkPlan:
     """What the fork that opens so would do."""
     root = next(iter(opening.values()))
     state = root.turn.state
@@ -200,7 +200,7 @@ def _planned_open(turn: Turn) -> Iterator[PlannedCall]:
             yield _planned(turn.state, call, turn.state.step, _fate(turn, call))
 
 
-def _planned(state: RunState, call: CallState, step: int, becomes: Fate) -> PlannedCall:
+def _planned(state: RunState, call: CallState, step: int, becomes: CallPlan) -> PlannedCall:
     spec = state.tools.get(call.name)
     return PlannedCall(
         agent_path=state.path,
@@ -213,7 +213,7 @@ def _planned(state: RunState, call: CallState, step: int, becomes: Fate) -> Plan
     )
 
 
-def _fate(turn: Turn, call: CallState) -> Fate:
+def _fate(turn: Turn, call: CallState) -> CallPlan:
     if call.result is not None:
         return "kept"
     if not callable_(turn, call):
@@ -279,7 +279,9 @@ def _behind_shared(shared: Shared) -> Iterator[PlannedCall]:
     open_calls = turn.state.calls if turn.state.step_open else {}
     for call, step in _calls_in(shared.was, shared.at):
         if call.id not in open_calls:
-            fate: Fate = "recorded" if call.id in known else _fate_of_new(state, turn.rules, turn.now, call)
+            fate: CallPlan = (
+                "recorded" if call.id in known else _fate_of_new(state, turn.rules, turn.now, call)
+            )
             yield _planned(state, call, step, fate)
 
 
@@ -288,7 +290,7 @@ def _behind_new(was: Ancestor, path: str, begun: _Begun) -> Iterator[PlannedCall
     state = RunState(path=path, submitted=begun.submitted, tools=_tools_in(was))
     rules = rules_of_run(begun.submitted)
     for call, step in _calls_in(was, 0):
-        fate: Fate = "recorded" if call.id in begun.recorded else _fate_of_new(state, rules, 0.0, call)
+        fate: CallPlan = "recorded" if call.id in begun.recorded else _fate_of_new(state, rules, 0.0, call)
         yield _planned(state, call, step, fate)
 
 
@@ -310,7 +312,7 @@ def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
             yield call, event.step or 0
 
 
-def _fate_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> Fate:
+def _fate_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> CallPlan:
     """Of a call that has no recorded result."""
     turn = Turn(state, rules, now)
     if not callable_(turn, call) or denied(rules, call) is not None or unfit(state, rules, call) is not None:

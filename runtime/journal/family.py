@@ -20,7 +20,7 @@ from ..core.commands import BelowReady, TimerDue
 from ..core.parking import is_parked_on_child
 from .journal import Journal, restored
 from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
-from .timers import news_or_timer, owed_timers, pay_owed
+from .timers import news_or_timer, owed_timers, set_timers
 
 
 async def until_ready(journal: Journal) -> TimerDue | BelowReady | None:
@@ -40,11 +40,11 @@ def ready_below(journal: Journal, family: Mapping[str, Journal]) -> BelowReady |
     return _ready(family, journal.subject.id, journal.log.clock.now())
 
 
-async def pay_owed_below(journal: Journal, family: Mapping[str, Journal]) -> None:
+async def set_timers_below(journal: Journal, family: Mapping[str, Journal]) -> None:
     """Set the timers of a run that rests, and of all that wait below it."""
     log = journal.log
     if not family:
-        await pay_owed(log, journal)
+        await set_timers(log, journal)
     for each in family.values():
         for timer in owed_timers(each):  # the worker that it wakes must see that the root is parked
             wakeup = msgspec.structs.replace(timer.wakeup, root_cause=journal.state.head.rev)

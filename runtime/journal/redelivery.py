@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...eventlog.ports import Lease, Log, Wakeup
 
 
-async def mourn(log: Log, lease: Lease) -> None:
+async def redeliver(log: Log, lease: Lease) -> None:
     """Have the wake-up behind a dead holder's lease delivered again, or send one. Raises `LogUnavailable`."""
     if lease.token:
         await log.wakeups.nak(lease.token)

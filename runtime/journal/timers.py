@@ -65,7 +65,7 @@ async def news_or_timer(journal: Journal) -> TimerDue | None:
     return TimerDue(due[0].id) if due else None
 
 
-async def pay_owed(log: Log, journal: Journal) -> None:
+async def set_timers(log: Log, journal: Journal) -> None:
     """Set every timer that the run waits for; through an outage, until the log is back."""
     for timer in owed_timers(journal):
         await through_outages(log.clock, log.timers.set, timer)

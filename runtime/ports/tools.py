@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeGuard
 import msgspec
 
 from ...eventlog.errors import FoldlogError
-from ...eventlog.events import Effect, Event, ToolSchema, ToolSpec
+from ...eventlog.events import Event, ToolEffect, ToolSchema, ToolSpec
 from ...projections.run_state import RunState
 
 
@@ -193,10 +193,10 @@ __all__ = [
     "Answer",
     "Asked",
     "ChildFailed",
-    "Effect",
     "Retryable",
     "Tool",
     "ToolContextPort",
+    "ToolEffect",
     "ToolFailed",
     "ToolFunction",
     "ToolSchema",

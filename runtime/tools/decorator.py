@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import Effect, OnError, ToolSpec
+from ...eventlog.events import OnError, ToolEffect, ToolSpec
 from ...eventlog.names import check_name
 from ...projections.retrieval import SOURCE as RETRIEVAL
 from ...projections.retrieval import of_others
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_EFFECTS: Final = typing.get_args(Effect)
+_EFFECTS: Final = typing.get_args(ToolEffect)
 _ON_ERROR: Final = typing.get_args(OnError)
 _SHOWN_CHARACTERS_MAX: Final = 80
 
@@ -96,7 +96,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    effect: Effect = "unsafe",
+    effect: ToolEffect = "unsafe",
     on_error: OnError = "doubt",
     parallel: bool = True,
     timeout_s: float | None = 60.0,
@@ -111,7 +111,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
     *,
     name: str | None = None,
     description: str | None = None,
-    effect: Effect = "unsafe",
+    effect: ToolEffect = "unsafe",
     on_error: OnError = "doubt",
     parallel: bool = True,
     timeout_s: float | None = 60.0,

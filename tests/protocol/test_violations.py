@@ -539,7 +539,7 @@ async def stalled_before_the_start(world: World) -> None:
 
 
 def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
-    real, drives = worker_module.pay_owed, Worker._drive
+    real, drives = worker_module.set_timers, Worker._drive
     driven: set[int] = set()
 
     async def pay(log: Any, journal: Journal) -> None:

@@ -19,7 +19,7 @@ from foldlog.runtime.core.commands import Command, ToolEmitted, ToolReturned
 from foldlog.runtime.core.effects import CallTool
 from foldlog.runtime.core.turn import Turn
 from foldlog.runtime.driving.driver import Driver
-from foldlog.runtime.driving.heartbeat import Heart
+from foldlog.runtime.driving.heartbeat import LeaseKeeper
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.journal.journal import Journal
 from foldlog.runtime.journal.open_run import open_turn
@@ -33,7 +33,7 @@ class OwnExecutor:
     driver: type[Driver] = Driver
 
     def __init__(self, host: Host) -> None:
-        self._host, self._heart = host, Heart(host)
+        self._host, self._heart = host, LeaseKeeper(host)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from foldlog.adapters.builtin import Workspace, builtin_tools
 from foldlog.adapters.runners import DirectRunner
 from foldlog.eventlog import ConfigError
-from foldlog.eventlog.events import ChildStarted, Effect, ToolResult
+from foldlog.eventlog.events import ChildStarted, ToolEffect, ToolResult
 from foldlog.eventlog.names import slots_subject
 from foldlog.runtime import Agent, ToolContext, tool
 from foldlog.runtime.journal.journal import following
@@ -29,7 +29,7 @@ class Press:
         self.using = self.most = self.used = 0
         self.gate, self.begun = asyncio.Event(), asyncio.Event()
 
-    def tool(self, name: str, effect: Effect) -> Any:
+    def tool(self, name: str, effect: ToolEffect) -> Any:
         @tool(name=name, effect=effect, slot="press")
         async def use(what: str) -> str:
             """Use the press."""
@@ -46,7 +46,7 @@ class Press:
 
 @pytest.mark.parametrize("effect", ["unsafe", "pure"])
 async def test_one_call_at_a_time_has_the_slot_in_whatever_run(
-    place: Place, script: Script, effect: Effect
+    place: Place, script: Script, effect: ToolEffect
 ) -> None:
     press = Press()
     asked = calls(call("print", "c1", what="a"), call("emboss", "c2", what="b"))

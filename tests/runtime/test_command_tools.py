@@ -12,7 +12,7 @@ import pytest
 from foldlog.adapters.builtin import Workspace, builtin_tools, shell_tool
 from foldlog.adapters.runners import SubprocessRunner
 from foldlog.eventlog import RunCancelled
-from foldlog.eventlog.events import ApprovalRequested, Custom, Effect, ToolResult
+from foldlog.eventlog.events import ApprovalRequested, Custom, ToolEffect, ToolResult
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Evidence, postcondition
 from foldlog.runtime.ports.tools import Tool
@@ -107,7 +107,7 @@ async def test_a_probe_settles_a_command_that_is_out_of_its_time(
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
 async def test_a_command_that_may_run_again_is_told_to_be_out_of_its_time(
-    cheap: Place, script: Callable[..., str], tmp_path: Path, effect: Effect
+    cheap: Place, script: Callable[..., str], tmp_path: Path, effect: ToolEffect
 ) -> None:
     shell_of = shell_tool(SubprocessRunner(Workspace(tmp_path)), effect=effect)
     model = script(calls(shell("c1", "sleep 120", timeout_s=0.2)), says("done"))

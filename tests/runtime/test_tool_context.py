@@ -12,7 +12,7 @@ import pytest
 from foldlog.eventlog import ChildStarted, Clock, Custom, Log, McpProgress, Text, ToolResult
 from foldlog.replay import canonical, compare, load_trace, rerun
 from foldlog.runtime import Agent, ArtifactRef, Registry, Retryable, Runtime, ToolContext, ToolFailed, tool
-from foldlog.runtime.driving.call_timeout import CallTime
+from foldlog.runtime.driving.call_timeout import PausableTimeout
 
 from tests.runtime.conftest import Place, call, calls, names, says
 
@@ -411,16 +411,16 @@ async def test_a_sync_tool_can_see_that_nobody_waits_for_it_any_more(
 ) -> None:
     began, ended = threading.Event(), threading.Event()
     contexts: list[ToolContext] = []
-    limits: list[CallTime] = []
+    limits: list[PausableTimeout] = []
 
-    class Limit(CallTime):
+    class Limit(PausableTimeout):
         """Can be made to end once the tool has begun: a call that is out of time before has no thread."""
 
         def __init__(self, seconds: float | None, clock: Clock) -> None:
             super().__init__(seconds, clock)
             limits.append(self)
 
-    monkeypatch.setattr("foldlog.runtime.driving.tool_call.CallTime", Limit)
+    monkeypatch.setattr("foldlog.runtime.driving.tool_call.PausableTimeout", Limit)
 
     @tool(effect="pure", timeout_s=timeout_s)
     def stubborn(context: ToolContext) -> str:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from foldlog.eventlog.clock import SystemClock
-from foldlog.runtime.driving.call_timeout import CallTime
-from foldlog.runtime.driving.eager import Begun
+from foldlog.runtime.driving.call_timeout import PausableTimeout
+from foldlog.runtime.driving.eager import EagerCall
 
 
 async def echo(value: str, *, waits: int = 0) -> str:
@@ -31,14 +31,14 @@ async def stubborn() -> str:
 
 
 async def test_what_never_waits_is_over_at_once():
-    begun = Begun(echo("here"))
+    begun = EagerCall(echo("here"))
     assert not begun.waits
     assert begun.value == "here"
 
 
 @pytest.mark.parametrize("waits", [1, 2, 5])
 async def test_what_waits_goes_on_when_it_is_awaited(waits: int):
-    begun = Begun(echo("there", waits=waits))
+    begun = EagerCall(echo("there", waits=waits))
     assert begun.waits
     assert await begun == "there"
 
@@ -47,11 +47,11 @@ async def test_what_waits_goes_on_when_it_is_awaited(waits: int):
 async def test_an_error_comes_through_with_a_time_and_without(waits: int):
     for seconds in (None, 60.0):
         with pytest.raises(KeyError, match="lost"):
-            await CallTime(seconds, SystemClock()).of(fail(waits=waits))
+            await PausableTimeout(seconds, SystemClock()).of(fail(waits=waits))
 
 
 async def test_a_cancellation_reaches_what_was_begun_and_may_be_answered_there():
-    task = asyncio.create_task(CallTime(60.0, SystemClock()).of(stubborn()))
+    task = asyncio.create_task(PausableTimeout(60.0, SystemClock()).of(stubborn()))
     await asyncio.sleep(0)
     task.cancel()
     assert await task == "tidied up"
@@ -63,18 +63,18 @@ async def test_what_was_begun_runs_in_the_task_that_began_it():
         await asyncio.sleep(0)
         return [first, asyncio.current_task()]
 
-    assert await CallTime(60.0, SystemClock()).of(whose()) == [asyncio.current_task()] * 2
+    assert await PausableTimeout(60.0, SystemClock()).of(whose()) == [asyncio.current_task()] * 2
 
 
 async def test_a_time_that_is_over_ends_the_call():
-    limit = CallTime(0.001, SystemClock())
+    limit = PausableTimeout(0.001, SystemClock())
     with pytest.raises(TimeoutError):
         await limit.of(asyncio.Event().wait())
     assert limit.expired
 
 
 async def test_a_time_that_is_moved_before_the_first_wait_counts():
-    limit = CallTime(60.0, SystemClock())
+    limit = PausableTimeout(60.0, SystemClock())
 
     async def hurried() -> None:
         limit.move(asyncio.get_running_loop().time() + 0.001)
@@ -85,7 +85,7 @@ async def test_a_time_that_is_moved_before_the_first_wait_counts():
 
 
 async def test_a_time_stands_still_while_somebody_waits():
-    limit = CallTime(0.01, SystemClock())
+    limit = PausableTimeout(0.01, SystemClock())
 
     async def call() -> str:
         limit.wait()

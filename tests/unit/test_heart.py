@@ -10,7 +10,7 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Lease
 from foldlog.runtime.driving import heartbeat
 from foldlog.runtime.driving.driver import Driver
-from foldlog.runtime.driving.heartbeat import Beating, Heart
+from foldlog.runtime.driving.heartbeat import Beating, LeaseKeeper
 from foldlog.runtime.executors.durable import Worker
 
 
@@ -24,7 +24,7 @@ async def test_who_loses_a_claim_to_another_delivery_in_its_process_does_not_end
     None
 ):
     log = MemoryLog()
-    heart = Heart(SimpleNamespace(log=log, lease_s=10.0, worker="worker"))  # type: ignore[arg-type]  # of a host
+    heart = LeaseKeeper(SimpleNamespace(log=log, lease_s=10.0, worker="worker"))  # type: ignore[arg-type]  # of a host
     async with heart.beat_for(driving("run", 1), "first"):
         async with heart.beat_for(driving("run", 1), "second"):
             await anyio.wait_all_tasks_blocked()
@@ -60,7 +60,7 @@ async def test_a_lease_is_counted_from_when_it_was_sent_and_a_watch_is_due_at_it
 ) -> None:
     log = SlowLog()
     monkeypatch.setattr(heartbeat, "watch_timer", lambda _journal, due_at: SimpleNamespace(due_at=due_at))
-    heart = Heart(SimpleNamespace(log=log, lease_s=10.0, worker="worker"))  # type: ignore[arg-type]  # of a host
+    heart = LeaseKeeper(SimpleNamespace(log=log, lease_s=10.0, worker="worker"))  # type: ignore[arg-type]  # of a host
     driver, renewed = driving("run", 1), list[float]()
     driver.renewed = renewed.append
     await heart._vouch(Beating(driver, token))
@@ -70,7 +70,7 @@ async def test_a_lease_is_counted_from_when_it_was_sent_and_a_watch_is_due_at_it
 
 
 async def test_only_the_drive_of_the_claim_in_force_counts_as_one_of_this_process() -> None:
-    heart = Heart(SimpleNamespace(log=MemoryLog(), lease_s=10.0, worker="worker"))  # type: ignore[arg-type]  # of a host
+    heart = LeaseKeeper(SimpleNamespace(log=MemoryLog(), lease_s=10.0, worker="worker"))  # type: ignore[arg-type]  # of a host
     async with heart.beat_for(driving("run", 2), "first"):
         assert [heart.drives("run", epoch) for epoch in (1, 2, 3)] == [False, True, False]
         assert not heart.drives("another", 2)

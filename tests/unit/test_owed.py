@@ -11,7 +11,7 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
 from foldlog.runtime.executors.worker import Worker
 from foldlog.runtime.journal.cancel import _fence, parent_wakeup
-from foldlog.runtime.journal.family import pay_owed_below
+from foldlog.runtime.journal.family import set_timers_below
 from foldlog.runtime.journal.timers import news_or_timer, owed_timers
 
 from .test_core import NOW, SUBMITTED, given_events
@@ -71,7 +71,7 @@ async def test_the_timer_that_is_due_is_told_though_one_that_was_asked_for_befor
 
 async def test_a_timer_below_a_run_that_rests_is_judged_by_nobody_who_does_not_see_it_rest() -> None:
     root, child = journal_of(*WAITING, revision=12), journal_of(*WAITING, revision=5)
-    await pay_owed_below(root, {"child": child})
+    await set_timers_below(root, {"child": child})
     assert [(timer.wakeup.root_cause, timer.wakeup.cause) for timer in root.log.timers.told] == [(12, 5)] * 2
 
 

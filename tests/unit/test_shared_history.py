@@ -39,7 +39,7 @@ from foldlog.runtime.core.commands import Claim, ToolsResolved
 from foldlog.runtime.core.decide import advance, take
 from foldlog.runtime.core.turn import Turn
 from foldlog.runtime.forks.family import Ancestor, Ancestors, Opening
-from foldlog.runtime.forks.fork import Origin, Wish, opening, read_origin, submission
+from foldlog.runtime.forks.fork import ForkOptions, Origin, opening, read_origin, submission
 from foldlog.runtime.forks.plan import plan_of
 from foldlog.runtime.forks.storage import store
 from foldlog.runtime.journal.journal import Journal
@@ -77,7 +77,7 @@ def revisions(trace: Trace, run: str) -> range:
     return range(1, sum(len(r.commit.events) for r in trace.commits if r.commit.run == run) + 1)
 
 
-def forked(origin: Origin, wish: Wish, run: str = "fork") -> Opening:
+def forked(origin: Origin, wish: ForkOptions, run: str = "fork") -> Opening:
     return opening(origin, wish, submission(origin, wish), run, 1e9)
 
 
@@ -110,7 +110,7 @@ async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stor
                 number += 1
                 origin = await read_origin(log, await find_run(log, run), at)
                 told_more = number % 4 == 0 and (origin.submitted.kind == "agent" or at < 5)
-                wish = Wish(tools=tools, input="and now?" if told_more else None)
+                wish = ForkOptions(tools=tools, input="and now?" if told_more else None)
                 subject = run_subject(0, f"fork-{number}", f"fork-{number}")
                 turn = forked(origin, wish, subject.id)
                 assert await store(log, subject, turn, lease_s=5.0)
@@ -147,7 +147,7 @@ def test_what_was_finished_at_the_revision_is_shared_and_what_was_open_is_not(na
     for trace, run in runs_of(name):
         for at in revisions(trace, run):
             origin = origin_of(trace, run, at)
-            fork = next(iter(forked(origin, Wish(tools="run")).values())).turn
+            fork = next(iter(forked(origin, ForkOptions(tools="run")).values())).turn
             before, after = state_at(origin), fork.state
             ended = before.steps_completed - after.steps_completed  # a final answer, which the fork ends with
             assert ended in {0, 1}
@@ -207,12 +207,14 @@ def _cut(origin: Origin) -> bool:
 def test_a_fork_that_is_forked_at_its_own_end_shares_the_same_once_more(tools: ForkTools) -> None:
     for trace, run in runs_of("tools_and_progress"):
         for at in revisions(trace, run):
-            opened = forked(origin_of(trace, run, at), Wish(tools="run"))
+            opened = forked(origin_of(trace, run, at), ForkOptions(tools="run"))
             first, events = state_of(opened), list(opened["fork"].turn.events)
             stored = Ancestor(
                 run_subject(0, "fork", "fork"), "agent", events, [1] * len(events), [""] * len(events)
             )
-            second = state_of(forked(Origin({"fork": stored}, len(events)), Wish(tools=tools), "second"))
+            second = state_of(
+                forked(Origin({"fork": stored}, len(events)), ForkOptions(tools=tools), "second")
+            )
             assert second.messages == first.messages
             assert [c.result for c in second.calls.values()] == [c.result for c in first.calls.values()]
             assert second.submitted is not None
@@ -229,7 +231,7 @@ def test_a_plan_says_of_every_call_what_becomes_of_it() -> None:
             for at in revisions(trace, run):
                 origin = origin_of(trace, run, at)
                 for tools in POLICIES:
-                    wish = Wish(tools=tools)
+                    wish = ForkOptions(tools=tools)
                     plan = plan_of(origin, wish, forked(origin, wish))
                     fates |= {(tools, call.becomes) for call in (*plan.open, *plan.behind)}
                     made = {
@@ -247,9 +249,9 @@ def test_a_run_with_events_of_a_newer_writer_is_forked_before_them_only() -> Non
     for trace, run in runs_of(NEWER):
         events: list[Event] = [e for r in trace.commits if r.commit.run == run for e in r.commit.events]
         first = next(number for number, event in enumerate(events, 1) if isinstance(event, Unknown))
-        forked(origin_of(trace, run, first - 1), Wish())
+        forked(origin_of(trace, run, first - 1), ForkOptions())
         with pytest.raises(ConfigError, match="newer version"):
-            forked(origin_of(trace, run, first), Wish())
+            forked(origin_of(trace, run, first), ForkOptions())
 
 
 async def test_a_revision_that_the_run_does_not_have_is_refused_with_those_it_has() -> None:
