@@ -11,7 +11,7 @@ from foldlog.eventlog.ports import Lease
 from foldlog.runtime.driving import heartbeat
 from foldlog.runtime.driving.driver import Driver
 from foldlog.runtime.driving.heartbeat import Beating, LeaseKeeper
-from foldlog.runtime.executors.durable import Worker
+from foldlog.runtime.executors.worker import Worker
 
 
 def driving(run: str, epoch: int) -> Any:

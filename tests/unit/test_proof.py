@@ -33,7 +33,7 @@ class Standing:
         self.looks: list[str] = []
         self.clock = SimpleNamespace(monotonic=lambda: 100.0)
         self.state = SimpleNamespace(head=SimpleNamespace(position=5))
-        self._told_position, self._proven_position = 5, 5
+        self._news_position, self._proven_position = 5, 5
         self._proven_at, self._proven_under = 100.0, lease
 
         async def renew() -> None:
@@ -53,11 +53,11 @@ class Standing:
         return await self._says("own", self.own)
 
     async def _prove(self) -> bool:
-        self._proven_position = self._told_position
+        self._proven_position = self._news_position
         return await Driver._prove(self)  # type: ignore[arg-type] # as much of a driver as it needs
 
-    def told(self, position: int) -> None:
-        self._told_position = position
+    def notify(self, position: int) -> None:
+        self._news_position = position
 
 
 async def may_start(standing: Any) -> bool:
@@ -72,7 +72,7 @@ async def test_a_proof_that_is_fresh_needs_no_look() -> None:
 
 async def test_whoever_was_told_of_more_than_the_proof_has_seen_looks_again() -> None:
     standing = Standing()
-    standing.told(6)
+    standing.notify(6)
     assert await may_start(standing)
     assert standing.looks == ["above", "own"]
 
@@ -168,8 +168,8 @@ async def test_a_run_is_a_drivers_until_the_log_says_anything_else(what: str) ->
         journal=journal,
         state=journal.state,
         epoch=1,
-        told=heard.append,
-        _told_position=known,
+        notify=heard.append,
+        _news_position=known,
     )
     assert await Driver.is_in_force(driver) is (what == "nothing")
     assert heard == [driver._proven_position]
