@@ -551,7 +551,7 @@ def only_the_parker_pays(patch: pytest.MonkeyPatch) -> None:
         return await drives(self, delivery, journal, cause)
 
     patch.setattr(worker_module, "set_timers", pay)
-    patch.setattr(worker_module, "pay_owed_below", lambda journal, _below: pay(journal.log, journal))
+    patch.setattr(worker_module, "set_timers_below", lambda journal, _below: pay(journal.log, journal))
     patch.setattr(Worker, "_drive", remember)
 
 
