@@ -96,16 +96,19 @@ async def test_appends_to_one_run_that_leave_together_are_told_apart(log: JetStr
     assert [stored.data for stored in await everything(log.events.read(run.subject))] == [rivals[0].data]
 
 
-async def test_batches_leave_with_others_and_stay_whole(log: JetStreamLog) -> None:
+@pytest.mark.parametrize("spoils", [True, False])
+async def test_batches_leave_with_others_and_stay_whole(log: JetStreamLog, spoils: bool) -> None:
     agent = new_name("agent")
     runs = [run_in(log) for _ in range(MANY)]
     spoilt = run_in(log)
     appends = [[run.write(), WakeWrite(wakeup_for(agent))] for run in runs]
-    appends[30:30] = [[spoilt.write(), CommitWrite(runs[0].subject, At(999), b"{}")]]
+    if spoils:  # then each gets another try, by itself
+        appends[30:30] = [[spoilt.write(), CommitWrite(runs[0].subject, At(999), b"{}")]]
     answers = await all_at_once(log, appends)
-    assert [n for n, answer in enumerate(answers) if isinstance(answer, Conflict)] == [30]
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, Conflict)] == [30] * spoils
     assert await everything(log.events.read(spoilt.subject)) == []
-    del appends[30], answers[30]
+    if spoils:
+        del appends[30], answers[30]
     for (write, _), (position, wake) in zip(appends, answers, strict=True):
         assert wake == position + 1
         assert await log.events.head(write.subject) == Stored(write.subject, position, write.data)
