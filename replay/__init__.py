@@ -6,8 +6,12 @@ What stands on the runtime is loaded when it is asked for, so that the pytest pl
 import importlib
 import typing
 
-from .alignment import Diff, Row, align, diff
-from .archive import (
+from .canonical.canonical import Boundary, Canonical, canonical
+from .ordering.alignment import Diff, Row, align, diff
+from .ordering.comparison import Comparison, Difference, begins_with, compare, differing_fields, is_prefix
+from .ordering.monitor import Monitor, Violation, check_trace
+from .ordering.watching import Watch
+from .traces.archive import (
     Archive,
     Checked,
     Imported,
@@ -19,21 +23,20 @@ from .archive import (
     read_archive,
     to_jsonl,
 )
-from .canonical import Boundary, Canonical, canonical
-from .comparison import Comparison, Difference, begins_with, compare, differing_fields, is_prefix
-from .monitor import Monitor, Violation, check_trace
-from .trace import Trace, find_run, load_trace, trace_of
-from .watching import Watch
+from .traces.trace import Trace, find_run, load_trace, trace_of
 
 if typing.TYPE_CHECKING:
-    from .parity import ParityReport, ParityViolation, assert_parity, check_parity
-    from .recorded import rerun
-    from .replaying import Divergence, Point, Replay, replay, state_at
+    from .parity.inputs import Answer, Cancel
+    from .parity.parity import ParityReport, ParityViolation, assert_parity, check_parity
+    from .replaying.replaying import Divergence, Point, Replay, replay, state_at
+    from .rerun.recorded import rerun
     from .simulation import SimulationReport, simulate
 
 __all__ = [
+    "Answer",
     "Archive",
     "Boundary",
+    "Cancel",
     "Canonical",
     "Checked",
     "Comparison",
@@ -78,18 +81,20 @@ __all__ = [
 ]
 
 _LOADED_LATER = {
-    "Divergence": "replaying",
-    "ParityReport": "parity",
-    "ParityViolation": "parity",
-    "Point": "replaying",
-    "Replay": "replaying",
+    "Answer": "parity.inputs",
+    "Cancel": "parity.inputs",
+    "Divergence": "replaying.replaying",
+    "ParityReport": "parity.parity",
+    "ParityViolation": "parity.parity",
+    "Point": "replaying.replaying",
+    "Replay": "replaying.replaying",
     "SimulationReport": "simulation",
-    "assert_parity": "parity",
-    "check_parity": "parity",
-    "replay": "replaying",
-    "rerun": "recorded",
+    "assert_parity": "parity.parity",
+    "check_parity": "parity.parity",
+    "replay": "replaying.replaying",
+    "rerun": "rerun.recorded",
     "simulate": "simulation",
-    "state_at": "replaying",
+    "state_at": "replaying.replaying",
 }
 
 

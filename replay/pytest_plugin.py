@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..eventlog.ports import Log
     from ..runtime import Registry, Runtime
     from ..runtime.ports.runnable import Runnable
-    from .parity import ParityReport
+    from .parity.parity import ParityReport
 
     RuntimeFactory = Callable[..., AbstractAsyncContextManager[Runtime]]
     AssertParity = Callable[..., Awaitable[ParityReport]]
@@ -161,12 +161,12 @@ def foldlog_server() -> Iterator[Server]:
 
 @pytest.fixture
 def assert_parity(request: pytest.FixtureRequest) -> AssertParity:
-    """`foldlog.replay.parity.assert_parity`; with `--foldlog-golden` its trace is held against the golden one."""
+    """`foldlog.replay.assert_parity`; with `--foldlog-golden` its trace is held against the golden one."""
     directory: str | None = request.config.getoption(GOLDEN)
     count = 0
 
     async def checked(runnable: Runnable[Any], *args: Any, **options: Any) -> ParityReport:
-        from .parity import assert_parity
+        from .parity.parity import assert_parity
 
         nonlocal count
         count += 1
@@ -182,7 +182,7 @@ def _hold(report: ParityReport, request: pytest.FixtureRequest, directory: str, 
     import os
     import warnings
 
-    from .golden import GoldenMissing, hold_golden
+    from .ordering.golden import GoldenMissing, hold_golden
 
     number = "" if count == 1 else f"-{count}"
     name = f"{request.node.path.stem}.{request.node.name}{number}"

@@ -13,7 +13,7 @@ from .traces import ignored
 
 if TYPE_CHECKING:
     from ...replay import Boundary, Diff
-    from ...replay.structure import Ignored
+    from ...replay.canonical.structure import Ignored
     from .terminal import Part, Screen
 
 ROWS_MAX = 400
@@ -122,7 +122,7 @@ def _cell(boundary: Boundary | None) -> str:
 
 def reasons(found: Diff) -> list[str]:
     """Where the two part first, and why, in lines."""
-    from ...replay.rule_texts import explain
+    from ...replay.ordering.rule_texts import explain
     from .escaping import one_line, shown
 
     first = found.comparison.first_difference
@@ -151,7 +151,7 @@ def reasons(found: Diff) -> list[str]:
 
 def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
     """All of it but the equal rows."""
-    from ...replay.rule_texts import explain
+    from ...replay.ordering.rule_texts import explain
 
     equal, total = found.boundaries
     first = found.comparison.first_difference
@@ -191,7 +191,7 @@ def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
 def _boundary(boundary: Boundary | None) -> dict[str, Any] | None:
     if boundary is None:
         return None
-    from ...replay.canonical import payload_of
+    from ...replay.canonical.canonical import payload_of
 
     return {
         "type": boundary.type,

@@ -86,7 +86,7 @@ def _lines(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> Itera
 
 
 def _first(found: Diff) -> Iterator[str]:
-    from ...replay.rule_texts import explain
+    from ...replay.ordering.rule_texts import explain
 
     first = found.comparison.first_difference
     if first is None:
@@ -126,7 +126,7 @@ def _cell(boundary: Boundary | None, differing: dict[str, Any], *, whole: bool) 
         )
         parts.append(f"<dl>{fields}</dl>")
     if differing or whole:
-        from ...replay.canonical import payload_of
+        from ...replay.canonical.canonical import payload_of
 
         payload = json.dumps(payload_of(boundary), indent=2, ensure_ascii=False)
         parts.append(f"<details><summary>all fields</summary><pre>{_cut(payload)}</pre></details>")

@@ -65,7 +65,7 @@ async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool
     from ...eventlog.losses import Audited
     from ...eventlog.ports import Shard
     from ...replay import Watch
-    from ...replay.trace import family_of
+    from ...replay.traces.trace import family_of
     from .opening import opened, run_named
     from .terminal import Screen
 
@@ -132,7 +132,7 @@ class _Told:
 
     def tell(self, found: list[Violation]) -> None:
         """One line for each, and below the first one of a rule what the rule is."""
-        from ...replay.rule_texts import explain
+        from ...replay.ordering.rule_texts import explain
         from .escaping import one_line
 
         for violation in found:

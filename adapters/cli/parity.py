@@ -11,7 +11,7 @@ from .settings import Settings, settings_of
 from .traces import ignored
 
 if TYPE_CHECKING:
-    from ...replay.parity import ParityReport
+    from ...replay.parity.parity import ParityReport
 
 
 def parity(  # noqa: PLR0913 - the options
@@ -75,7 +75,7 @@ async def _parity(
     json: bool,
     **options: Any,
 ) -> int:
-    from ...replay.parity import check_parity
+    from ...replay.parity.parity import check_parity
     from .exits import NO, OK
     from .loading import load_agent
     from .records import show_logs
@@ -105,7 +105,7 @@ def _tell(screen: Any, script: str, report: ParityReport) -> None:
 
 
 def _document(script: str, report: ParityReport) -> dict[str, Any]:
-    from ...replay.fault_spec import describe
+    from ...replay.parity.fault_spec import describe
 
     equal, total = report.boundaries
     difference = report.first_difference

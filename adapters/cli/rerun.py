@@ -68,8 +68,8 @@ async def _rerun(
     **options: Any,
 ) -> int:
     from ...replay import begins_with, compare
-    from ...replay.recorded import rerun as run_again
-    from ...replay.recording import Recording
+    from ...replay.rerun.recorded import rerun as run_again
+    from ...replay.traces.recording import Recording
     from .records import show_logs
     from .terminal import Screen
     from .traces import family_named, load_traces
@@ -131,7 +131,7 @@ def _tell(
     screen: Screen, name: str, recorded: Trace, again: Trace, found: Comparison, *, whole: bool
 ) -> None:
     from ...replay import diff as diff_of
-    from ...replay.rule_texts import explain
+    from ...replay.ordering.rule_texts import explain
     from .diff import tell
     from .escaping import one_line
 

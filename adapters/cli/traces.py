@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...eventlog.events import Event
     from ...eventlog.ports import Log
     from ...replay import Archive, Trace
-    from ...replay.structure import Ignored
+    from ...replay.canonical.structure import Ignored
 
 GOLDEN = "golden:"
 READ: list[str] = []
@@ -29,7 +29,7 @@ def read_file(name: str) -> Archive:
     """The archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
     from ...eventlog.errors import ArchiveCorrupted, ArchiveInvalid, ConfigError
     from ...eventlog.files import ARCHIVE_BYTES_MAX, read_bounded
-    from ...replay.archive import parse_archive
+    from ...replay.traces.archive import parse_archive
 
     try:
         data = read_bounded(name, ARCHIVE_BYTES_MAX, begins=b"{")

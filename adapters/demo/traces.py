@@ -9,7 +9,7 @@ from typing import Any
 
 from ...eventlog.events import Claimed, to_json
 from ...replay import Boundary, Canonical, Comparison, Trace, canonical, compare
-from ...replay.rule_texts import explain
+from ...replay.ordering.rule_texts import explain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from foldlog import Agent, Registry, Runtime
-from foldlog.replay.inputs import Answer, Cancel
-from foldlog.replay.parity import check_parity
+from foldlog.replay import Answer, Cancel, check_parity
 from foldlog.replay.strategies import approvals, faults, scripts
 from hypothesis import given, settings
 from hypothesis import strategies as st

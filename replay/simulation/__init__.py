@@ -14,7 +14,7 @@ from typing import Any
 
 from ...runtime import Registry
 from ...runtime.ports.runnable import Runnable
-from ..scripts import ScriptLike
+from ..parity.scripts import ScriptLike
 from .agents import agent_scenario
 from .injected import KINDS, Injected
 from .loop import Picks, SimulatedClock, SimulatedLoop, Stuck, TooLong, run_simulated

@@ -14,10 +14,10 @@ from ...eventlog.errors import ConfigError
 from ...eventlog.events import ApprovalRequested
 from ...runtime import Agent, Registry
 from ...runtime.ports.runnable import Runnable, all_members
-from ..casts import CountedRegistry
-from ..inputs import Answer, FamilyPlaces, Input, Message, Pause
-from ..scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
-from ..trace import trace_of
+from ..parity.casts import CountedRegistry
+from ..parity.inputs import Answer, FamilyPlaces, Input, Message, Pause
+from ..parity.scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
+from ..traces.trace import trace_of
 from .scenarios import Scenario
 from .world import Decision, Job, World
 

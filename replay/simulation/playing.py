@@ -14,9 +14,9 @@ import msgspec
 from ...eventlog.errors import ConfigError, FoldlogError
 from ...eventlog.faults import Crash
 from ...eventlog.ports import Wakeup
-from ..canonical import Canonical, canonical
-from ..comparison import compare, is_prefix
-from ..trace import trace_of
+from ..canonical.canonical import Canonical, canonical
+from ..ordering.comparison import compare, is_prefix
+from ..traces.trace import trace_of
 from .injected import Injected
 from .loop import Picks, Stuck, TooLong, run_simulated, simulated_loop
 from .process import LEASE_S, Process

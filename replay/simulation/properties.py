@@ -53,8 +53,8 @@ from ...projections.fold import fold_commit
 from ...projections.outcome import Outcome, fold_stored
 from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
-from ..monitor import check_trace
-from ..trace import trace_of
+from ..ordering.monitor import check_trace
+from ..traces.trace import trace_of
 from .world import Told, World
 
 _LOOKED_AT = ("wire", "remit")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from foldlog.replay.rule_texts import RULES, explain, link
+from foldlog.replay.ordering.rule_texts import RULES, explain, link
 
 from tests.docs.markdown import ROOT, anchors, name_of
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from foldlog.replay import export, read_archive
-from foldlog.replay.observed import expectation
+from foldlog.replay.canonical.observed import expectation
 
 from tests.replay.scenarios import SCENARIOS, World
 

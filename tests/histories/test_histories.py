@@ -15,7 +15,7 @@ from foldlog.projections.fold import fold_commit
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import decode_state, encode_state
 from foldlog.replay import Archive, Watch, check_trace, export, import_archive, read_archive, replay
-from foldlog.replay.observed import expectation
+from foldlog.replay.canonical.observed import expectation
 from foldlog.runtime.journal.journal import restored
 
 from tests.replay.scenarios import SCENARIOS

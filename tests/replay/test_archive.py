@@ -25,7 +25,7 @@ from foldlog.replay import (
     replay,
     to_jsonl,
 )
-from foldlog.replay.parity import check_parity
+from foldlog.replay.parity.parity import check_parity
 from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
 from foldlog.runtime.ports.knowledge import KnowledgeItem
 

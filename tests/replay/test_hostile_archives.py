@@ -15,7 +15,7 @@ from foldlog.adapters.cli.traces import read_file
 from foldlog.eventlog.errors import ArchiveCorrupted, ArchiveInvalid, FoldlogError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import Archive, Watch, canonical, diff, import_archive, read_archive, replay
-from foldlog.replay.observed import expectation
+from foldlog.replay.canonical.observed import expectation
 from foldlog.runtime.ports.schema_problems import value_problem
 from hypothesis import given, reject
 from hypothesis import strategies as st

@@ -12,13 +12,13 @@ from foldlog.eventlog import ConfigError, Event, MemoryLog, UnsupportedByExecuto
 from foldlog.eventlog.events import McpProgress, Status, Text, TextReset, TokenUsage, Usage
 from foldlog.eventlog.faults import CrashAt, LostAck
 from foldlog.replay import load_trace
-from foldlog.replay.canonical import canonical
-from foldlog.replay.fault_spec import describe, parse_faults
-from foldlog.replay.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
-from foldlog.replay.live import told
-from foldlog.replay.parity import ParityViolation, assert_parity, check_parity
-from foldlog.replay.recorded import rerun
-from foldlog.replay.stage import ForkOf
+from foldlog.replay.canonical.canonical import canonical
+from foldlog.replay.parity.fault_spec import describe, parse_faults
+from foldlog.replay.parity.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
+from foldlog.replay.parity.live import told
+from foldlog.replay.parity.parity import ParityViolation, assert_parity, check_parity
+from foldlog.replay.parity.stage import ForkOf
+from foldlog.replay.rerun.recorded import rerun
 from foldlog.runtime import CAPABILITIES, Agent, Registry, ToolContext, tool
 from foldlog.runtime.stream import Joiner
 

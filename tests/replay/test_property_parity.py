@@ -14,16 +14,16 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.faults import Fault
 from foldlog.eventlog.jetstream.log import JetStreamLog
 from foldlog.replay import Comparison, Trace, canonical, check_trace, compare, rerun
-from foldlog.replay.fork_strategies import (
+from foldlog.replay.pytest_plugin import Server
+from foldlog.replay.strategies.forks import (
     FamilyForkScenario,
     ForkScenario,
     family_fork_scenarios,
     fork_scenarios,
 )
-from foldlog.replay.loop_strategies import LoopScenario, loop_scenarios
-from foldlog.replay.pytest_plugin import Server
-from foldlog.replay.strategies import Scenario, check_simulated, faults, scenarios, traces
-from foldlog.replay.swarm_strategies import SwarmScenario, swarm_scenarios
+from foldlog.replay.strategies.loops import LoopScenario, loop_scenarios
+from foldlog.replay.strategies.runs import Scenario, check_simulated, faults, scenarios, traces
+from foldlog.replay.strategies.swarms import SwarmScenario, swarm_scenarios
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 

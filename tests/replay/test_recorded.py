@@ -13,10 +13,10 @@ from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.events import Status
 from foldlog.projections.messages import Message
 from foldlog.replay import Trace, begins_with, canonical, check_trace, compare, load_trace, replay, to_jsonl
-from foldlog.replay.inputs import Answer
-from foldlog.replay.parity import check_parity
-from foldlog.replay.recorded import RecordedProvider, Recording, rerun
-from foldlog.replay.strategies import traces
+from foldlog.replay.parity.inputs import Answer
+from foldlog.replay.parity.parity import check_parity
+from foldlog.replay.rerun.recorded import RecordedProvider, Recording, rerun
+from foldlog.replay.strategies.runs import traces
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, tool
 from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 from hypothesis import HealthCheck, given, settings

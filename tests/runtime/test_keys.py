@@ -12,7 +12,7 @@ from foldlog.eventlog import Log, RunConflict, RunPurged
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Family, Shard
 from foldlog.replay import read_archive
-from foldlog.replay.archive import export, import_archive
+from foldlog.replay.traces.archive import export, import_archive
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime
 from foldlog.runtime.journal import lanes
 

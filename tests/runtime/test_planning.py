@@ -11,7 +11,7 @@ import pytest
 from foldlog.eventlog import RunFailed
 from foldlog.eventlog.events import Context
 from foldlog.replay import load_trace, rerun
-from foldlog.replay.recording import Recording
+from foldlog.replay.traces.recording import Recording
 from foldlog.runtime import Agent, ToolContext, tool
 
 from .conftest import Place, Turn, call, calls, names, says

@@ -46,11 +46,6 @@ def test_arguments_that_are_nested_too_deeply_are_none(levels: int) -> None:
     assert (bool(arguments), raw) == ((True, None) if levels <= NESTING_MAX else (False, text))
 
 
-def test_arguments_of_earlier_rules_that_nobody_can_read_are_none_either() -> None:
-    text = '{"a":' * 100_000 + "1" + "}" * 100_000
-    assert parse_arguments(text, None) == ({}, text)
-
-
 @pytest.mark.parametrize(
     ("output", "schema", "told"),
     [

@@ -16,9 +16,9 @@ from foldlog.eventlog import files
 from foldlog.eventlog.errors import ArchiveInvalid, ConfigError
 from foldlog.eventlog.files import read_bounded
 from foldlog.replay import from_jsonl
-from foldlog.replay.golden import hold_golden
-from foldlog.replay.recorded import RecordedProvider
-from foldlog.replay.scripts import read_script
+from foldlog.replay.ordering.golden import hold_golden
+from foldlog.replay.parity.scripts import read_script
+from foldlog.replay.rerun.recorded import RecordedProvider
 from foldlog.runtime import ToolFailed
 from typer.testing import CliRunner
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from foldlog.eventlog.errors import AgentConfigError, FlowError
-from foldlog.replay.swarm_strategies import flows, predicates
+from foldlog.replay.strategies.swarms import flows, predicates
 from foldlog.runtime.core.swarm import (
     Arm,
     At,

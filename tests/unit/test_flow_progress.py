@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from foldlog.eventlog.events import ChildReturned, Evaluated
 from foldlog.projections.run_state import NodeState
-from foldlog.replay.swarm_strategies import flows
+from foldlog.replay.strategies.swarms import flows
 from foldlog.runtime.core.effects import Evaluate, RunNode
 from foldlog.runtime.core.swarm import (
     Arm,

@@ -17,17 +17,29 @@ BELOW: dict[str, set[str]] = {
     "replay": {"eventlog", "projections", "runtime"},
     "adapters": {"eventlog", "projections", "runtime"},
 }
-# The rooms of the runtime, and what each may import besides itself. What lies in no room puts them together.
-ROOMS: dict[str, set[str]] = {
-    "ports": set(),
-    "core": {"ports"},
-    "tools": {"core", "ports"},
-    "agents": {"core", "ports", "tools"},
-    "journal": {"core"},
-    "shared": {"core", "journal", "ports"},
-    "driving": {"agents", "core", "journal", "ports", "shared", "tools"},
-    "executors": {"agents", "core", "driving", "journal", "ports", "shared", "tools"},
-    "forks": {"agents", "core", "journal", "ports"},
+# The rooms of a folder, and what each may import of it besides itself. What lies in no room puts them together.
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "runtime": {
+        "ports": set(),
+        "core": {"ports"},
+        "tools": {"core", "ports"},
+        "agents": {"core", "ports", "tools"},
+        "journal": {"core"},
+        "shared": {"core", "journal", "ports"},
+        "driving": {"agents", "core", "journal", "ports", "shared", "tools"},
+        "executors": {"agents", "core", "driving", "journal", "ports", "shared", "tools"},
+        "forks": {"agents", "core", "journal", "ports"},
+    },
+    "replay": {
+        "traces": set(),
+        "canonical": {"traces"},
+        "ordering": {"canonical", "traces"},
+        "replaying": {"canonical", "ordering", "traces"},
+        "parity": {"canonical", "ordering", "traces"},
+        "rerun": {"parity", "replaying", "traces"},
+        "simulation": {"canonical", "ordering", "parity", "traces"},
+        "strategies": {"parity", "simulation", "traces"},
+    },
 }
 # The composition roots: the commands of `replay` and the demo, which shows the proof, are put together here.
 COMPOSITION_ROOTS = ("adapters/cli", "adapters/demo")
@@ -123,15 +135,15 @@ def relative_modules(path: Path, tree: ast.Module) -> Iterator[Path]:
 
 
 def room_of(path: Path) -> str | None:
-    """The room of the runtime that a file lies in; null for none."""
-    return path.parts[1] if path.parts[0] == "runtime" and len(path.parts) > 2 else None
+    """The room of its folder that a file lies in; null for none."""
+    return path.parts[1] if path.parts[0] in ROOMS and len(path.parts) > 2 else None
 
 
 def wrong_doors(path: Path, tree: ast.Module) -> list[str]:
-    """What a file of a room imports of the runtime, and may not."""
-    room = room_of(path)
-    allowed = {room, *ROOMS[room]} if room else set()
-    imported = [each for each in relative_modules(path, tree) if each.parts[0] == "runtime"]
+    """What a file of a room imports of its folder, and may not."""
+    folder, room = path.parts[0], room_of(path)
+    allowed = {room, *ROOMS[folder][room]} if room else set()
+    imported = [each for each in relative_modules(path, tree) if each.parts[0] == folder]
     return [each.as_posix() for each in imported if room and room_of(each) not in allowed]
 
 
@@ -186,13 +198,14 @@ def test_imports_point_down(path: Path) -> None:
     assert wrong_arrows(path, parsed(path)) == []
 
 
-@pytest.mark.parametrize("path", source_files("runtime"), ids=str)
-def test_imports_between_the_rooms_of_the_runtime_point_down(path: Path) -> None:
+@pytest.mark.parametrize("path", source_files(*ROOMS), ids=str)
+def test_imports_between_the_rooms_of_a_folder_point_down(path: Path) -> None:
     assert wrong_doors(path, parsed(path)) == []
 
 
-def test_every_room_of_the_runtime_has_its_place_in_the_order() -> None:
-    assert {room_of(path) for path in source_files("runtime")} == {None, *ROOMS}
+@pytest.mark.parametrize("folder", ROOMS)
+def test_every_room_has_its_place_in_the_order(folder: str) -> None:
+    assert {room_of(path) for path in source_files(folder)} == {None, *ROOMS[folder]}
 
 
 def test_no_modules_import_each_other() -> None:
@@ -274,6 +287,7 @@ def test_an_arrow_that_points_down_is_let_through(path: str, line: str) -> None:
         ("runtime/core/loop/stop.py", "from ...agents import agent"),
         ("runtime/journal/journal.py", "def late():\n    from ..driving import host"),
         ("runtime/ports/models.py", "from ..runtime import Runtime"),
+        ("replay/traces/trace.py", "from ..parity.parity import check_parity"),
     ],
 )
 def test_a_wrong_door_between_rooms_is_found(path: str, line: str) -> None:

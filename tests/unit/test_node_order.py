@@ -17,7 +17,7 @@ from foldlog.eventlog.events import (
 )
 from foldlog.projections.run_state import NodeState
 from foldlog.replay import canonical, compare, diff
-from foldlog.replay.swarm_strategies import flows
+from foldlog.replay.strategies.swarms import flows
 from foldlog.runtime.core.effects import RunNode
 from foldlog.runtime.core.rules import RULES_NOW
 from foldlog.runtime.core.swarm import Flow, format_flow, names_in, parse_flow, progress

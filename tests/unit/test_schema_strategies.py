@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from foldlog.replay import check_parity
-from foldlog.replay.schema_strategies import fitting
-from foldlog.replay.strategies import calls
+from foldlog.replay.strategies.runs import calls
+from foldlog.replay.strategies.schemas import fitting
 from foldlog.runtime import Agent, tool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog.errors import AgentConfigError, FlowError
-from foldlog.replay.swarm_strategies import flows
+from foldlog.replay.strategies.swarms import flows
 from foldlog.runtime import Agent, tool
 from foldlog.runtime.agents.kinds import runnable_of_table
 from foldlog.runtime.agents.loop import RalphLoop

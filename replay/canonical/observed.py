@@ -1,0 +1,132 @@
+"""What a subscriber in any language has to make of a run: the observable state as plain JSON, with its digest.
+
+It is the smallest state that a console or a caller needs, told in integers, booleans and text alone, so that its
+canonical JSON (sorted keys, no white space, UTF-8) has the same bytes from every language. `examples/consumer` folds it
+from the stored commits without any code of this project; the golden histories hold what it must come to.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ...eventlog.commits import Recorded
+from ...eventlog.events import Unknown
+from ...eventlog.offload import in_place_of
+from ...projections.fold import fold_commit
+from ...projections.messages import Message, canonical_json, sha256_hex
+from ...projections.projection import fold
+from ...projections.run_list import RunList
+from ...projections.run_state import ApprovalState, CallState, RunState
+from ..traces.archive import Archive, check
+from ..traces.trace import Trace
+from .canonical import canonical
+
+FORMAT = 1
+
+JsonObject = dict[str, Any]
+
+
+def expectation(archive: Archive) -> JsonObject:
+    """What a reader of this archive must find, as it stands in the file beside a golden history.
+
+    `checked` counts what verifying it comes to; `families` have the canonical form's digest and boundaries, `runs` the
+    observable state, its digest, and the row of the run list.
+    """
+    traces = archive.traces
+    families: JsonObject = {}
+    runs: JsonObject = {}
+    for root, trace in traces.items():
+        form = canonical(trace)
+        families[root] = {
+            "canonical_digest": form.digest,
+            "boundaries": [boundary.label for boundary in form.boundaries],
+        }
+        runs |= _runs(trace)
+    counts = msgspec.to_builtins(check(archive))
+    return {"format": FORMAT, "checked": counts, "families": families, "runs": runs}
+
+
+def _runs(trace: Trace) -> JsonObject:
+    rows = fold(RunList(), trace.commits)
+    return {
+        run: {"state": state, "state_digest": digest_of_state(state), "row": msgspec.to_builtins(rows[run])}
+        for run, state in observed(trace).items()
+    }
+
+
+def observed(trace: Trace) -> dict[str, JsonObject]:
+    """The observable state of each run of a family, by its id, with what lies beside the log as far as it is there."""
+    states: dict[str, RunState] = {}
+    newer: dict[str, int] = {}
+    for recorded in _whole(trace):
+        run = recorded.commit.run
+        fold_commit(states.setdefault(run, RunState(run=run)), recorded)
+        newer[run] = newer.get(run, 0) + sum(isinstance(e, Unknown) for e in recorded.commit.events)
+    return {run: _observed(state, newer[run]) for run, state in states.items()}
+
+
+def _whole(trace: Trace) -> Iterator[Recorded]:
+    """The commits with their events as the trace has them, restored from the artifacts."""
+    restored = iter(trace.events)
+    for recorded in trace.commits:
+        stored = recorded.commit.events
+        events = tuple(map(in_place_of, stored, itertools.islice(restored, len(stored))))
+        commit = msgspec.structs.replace(recorded.commit, events=events)
+        yield msgspec.structs.replace(recorded, commit=commit)
+
+
+def digest_of_state(state: JsonObject) -> str:
+    """SHA-256 (hex) of the state's canonical JSON."""
+    return sha256_hex(canonical_json(state))
+
+
+def _observed(state: RunState, newer: int) -> JsonObject:
+    submitted, terminal, error = state.submitted, state.terminal, state.error
+    return {
+        "run": state.run,
+        "root": state.root,
+        "agent_path": state.path,
+        "kind": submitted.kind if submitted is not None else "",
+        "session": submitted.session if submitted is not None else None,
+        "input": submitted.input if submitted is not None else "",
+        "status": state.status,
+        "reason": state.paused or (terminal.reason if terminal is not None else ""),
+        "revision": state.head.rev,
+        "epoch": state.epoch,
+        "step": state.step,
+        "step_open": state.step_open,
+        "steps_completed": state.steps_completed,
+        "usage": msgspec.to_builtins(state.usage),
+        "output": state.output,
+        "error": None if error is None else {"error_type": error.error_type, "error": error.error},
+        "cancel_reason": state.cancel_reason,
+        "calls": [_call(call) for call in state.calls.values()],
+        "approvals": [_approval(name, approval) for name, approval in state.approvals.items()],
+        "open_children": sorted(state.open_children),
+        "queue": list(state.queue),
+        "messages": [_message(message) for message in state.messages],
+        "newer_events": newer,
+    }
+
+
+def _call(call: CallState) -> JsonObject:
+    status = "open" if call.result is None else str(call.result.metadata.get("status", ""))
+    return {"id": call.id, "name": call.name, "status": status}
+
+
+def _approval(name: str, approval: ApprovalState) -> JsonObject:
+    request, resolution = approval.request, approval.resolution
+    decided = resolution.decision if resolution is not None else "revoked" if approval.revoked else "pending"
+    return {"id": name, "kind": request.kind, "call": request.tool_call_id, "state": decided}
+
+
+def _message(message: Message) -> JsonObject:
+    """A message; what a tool answered is told by its call alone, because results may be any JSON."""
+    if message.role == "tool":
+        return {"role": "tool", "call": message.tool_call_id}
+    told: JsonObject = {"role": message.role, "content": message.content}
+    return told | {"calls": [call.id for call in message.tool_calls]} if message.tool_calls else told

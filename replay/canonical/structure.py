@@ -1,0 +1,400 @@
+"""Places instead of ids: what each event of a trace is about, told by structure, so that two traces can be compared.
+
+A run is named by the path of its root, and a child by its parent's name, the call or node that started it and its
+ordinal there; a call by (step, index in the reply); an approval by (its call, kind, ordinal). Dropped are engine
+events, the pauses that approvals imply, recovery (approvals of kind unverifiable with their pauses), and every
+volatile field; a step's text is joined (R23).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from ...eventlog.events import (
+    OBSERVABLE,
+    ApprovalRequested,
+    ApprovalResolved,
+    Budget,
+    ChildFinished,
+    ChildReturned,
+    ChildStarted,
+    Custom,
+    Evaluated,
+    Event,
+    McpProgress,
+    ModelRequested,
+    OutputMade,
+    Reasoning,
+    Status,
+    Step,
+    Submitted,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from ...eventlog.schema import VOLATILE
+from ...projections.fold import apply
+from ...projections.run_state import RunState
+from ...runtime.agents.subagents import PARALLEL
+from ...runtime.core.swarm.coordinator import node_places
+
+ENVELOPE = frozenset(Event.__struct_fields__)
+"""What only says where an event stands; its place replaces it."""
+
+JOINED = frozenset({"offset"})
+"""What the joined text has no more."""
+
+IMPLIED_PAUSES = frozenset({"approval", "unverifiable"})
+"""Pauses that the canonical form leaves out: approvals imply them, or they are recovery."""
+
+CallPlace = tuple[int | None, str]
+"""A call within its run: the step, and the index in its reply; or the name of a node that counts as a call.
+
+The children of a call that runs several at once count as calls within it: `0/2` is the third child of call 0.
+"""
+
+Ignored = Literal["cached-tokens", "usage"]
+"""What a provider may count differently each time: how much of a prompt it had cached, or all tokens. What follows from
+it goes with it: costs, and in budgets the amounts used."""
+
+IGNORABLE: tuple[Ignored, ...] = ("cached-tokens", "usage")
+
+Strand = tuple[tuple[str, int | str], ...]
+"""What an event belongs to within its run, outermost part first: members ("|") of what runs at once, as the calls of a
+step do, and stages (">") of what runs one after the other. Two events may change places if their strands part at two
+members.
+"""
+
+_ENGINE = (ChildReturned, Evaluated, ModelRequested, OutputMade, Submitted)
+"""Engine events that the canonical form learns from, and holds none of."""
+_OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
+
+_CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
+_CHILD_FAMILIES = (ChildStarted, ChildFinished)
+_KEPT = {
+    cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
+    for cls in OBSERVABLE
+}
+
+
+class Placed(msgspec.Struct):
+    """An observable event at its place. `call` is the one it tells of, null for events of the run as a whole.
+
+    `strand`: with what it may change places (R23): among the calls of its step, or the nodes
+    of its swarm; null for what depends on everything in its run.
+    `names_run` is the child run that the event starts or ends (as a place), `request` the R12 digest of the step that
+    it starts, `revisions` are those of the events that were joined into it.
+    """
+
+    event: Event
+    run: str
+    call: CallPlace | None
+    strand: Strand | None
+    payload: dict[str, Any]
+    revisions: list[int]
+    names_run: str | None = None
+    request: str = ""
+
+    @property
+    def call_label(self) -> str | None:
+        """The call as text: `1.0` for the first call of step 1."""
+        return None if self.call is None else _label(self.call)
+
+
+def _label(call: CallPlace) -> str:
+    step, index = call
+    return index if step is None else f"{step}.{index}"
+
+
+class _Run:
+    """What is known of one run: how its calls, children and approvals are named."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.calls: dict[tuple[int | None, str], CallPlace] = {}
+        self.latest: dict[str, CallPlace] = {}
+        self.calls_in_step: Counter[int | None] = Counter()
+        self.approvals: dict[str, tuple[str, str]] = {}
+        self.ordinals: Counter[tuple[str, str]] = Counter()
+        self.forks: set[CallPlace] = set()
+        """Calls that run their children at once."""
+        self.pauses: list[str] = []
+        self.texts: dict[str, Placed] = {}
+        self.requested: dict[int | None, str] = {}
+        self.steps: dict[int | None, Placed] = {}
+        self.output: str | None = None
+        self.swarm: RunState | None = None
+        self.nodes: dict[str, Strand] = {}
+        """Where the flow of a swarm has its child runs."""
+        self.after: dict[str, list[str]] = {}
+        """Which nodes each of them directly follows. The levels alone don't tell `(a | b)*2` from `((a*2) | (b*2))`."""
+
+    def forwarded(self, event: Event) -> bool:
+        return len(event.agent_path) > len(self.path)
+
+    def call_of(self, event: Event) -> CallPlace | None:
+        """The call that an event tells of, None for one of the run as a whole."""
+        if event.tool_call_id is None:
+            return (event.step, event.name) if isinstance(event, ChildStarted) else None
+        exact = self.calls.get((event.step, event.tool_call_id))
+        return exact or self.latest.get(event.tool_call_id) or (event.step, "?")
+
+    def strand_of(self, event: Event) -> Strand | None:
+        """Which calls, or nodes, the event may change places with the events of."""
+        if isinstance(event, _CHILD_FAMILIES) and event.tool_call_id is None:
+            return self.nodes.get(event.child_run)
+        call = self.call_of(event)
+        if call is None or not (
+            isinstance(event, (*_CALL_FAMILIES, *_CHILD_FAMILIES)) or self.forwarded(event)
+        ):
+            return None
+        return _strand(call)
+
+    def coordinate(self, event: Event) -> None:
+        """Take in what tells how far a swarm is."""
+        if isinstance(event, Submitted) and event.kind == "swarm":
+            self.swarm = RunState(path=self.path)
+        if self.swarm is not None:
+            apply(self.swarm, msgspec.structs.replace(event, agent_path=""), 0.0)  # type: ignore[arg-type] # stored
+
+    def place_nodes(self) -> None:
+        """Find out where the flow has the nodes, once all is known of them."""
+        if self.swarm is None:
+            return
+        places = node_places(self.swarm)
+        before: list[tuple[Strand, str]] = []
+        for node in self.swarm.nodes:
+            place = places.get((node.name, node.ordinal))
+            if place is None:
+                continue
+            last: list[tuple[Strand, str]] = []
+            for other in reversed(before):
+                if not are_concurrent(place, other[0]) and all(are_concurrent(other[0], x) for x, _ in last):
+                    last.append(other)
+            self.nodes[node.child_run] = place
+            self.after[node.child_run] = sorted(name for _, name in last)
+            before.append((place, f"{node.name}#{node.ordinal}"))
+
+
+def are_concurrent(one: Strand, other: Strand) -> bool:
+    """Return whether they part at two members of what runs at once; a call and a child within it do not."""
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            return mine[0] == theirs[0] == "|"
+    return False
+
+
+class _Places:
+    """Names of all runs of a family."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, _Run] = {}
+        self.parents: dict[str, tuple[str, CallPlace, int, str]] = {}
+        self._names: dict[str, str] = {}
+
+    def run_of(self, event: Event) -> _Run:
+        run = self.runs.get(event.run_id)
+        if run is None:
+            run = self.runs[event.run_id] = _Run(event.agent_path)
+        return run
+
+    def learn(self, event: Event) -> None:
+        """First pass: give calls, children and approvals their ordinals."""
+        run = self.run_of(event)
+        if run.forwarded(event):
+            return
+        if isinstance(event, _OF_NODES):
+            run.coordinate(event)
+        match event:
+            case ToolCall():
+                place = (event.step, str(run.calls_in_step[event.step]))
+                run.calls_in_step[event.step] += 1
+                if event.tool_name == PARALLEL:
+                    run.forks.add(place)
+                run.calls[event.step, event.tool_call_id or ""] = run.latest[event.tool_call_id or ""] = place
+            case ChildStarted():
+                call = run.call_of(event) or (event.step, event.name)
+                self.parents.setdefault(
+                    event.child_run, (event.run_id, call, _next(run, call, "child"), event.name)
+                )
+            case ApprovalRequested():
+                call = run.call_of(event) or (event.step, "")
+                name = f"{_label(call)}:{event.kind}#{_next(run, call, event.kind)}"
+                run.approvals.setdefault(event.approval_id, (name, event.kind))
+            case _:
+                pass
+
+    def name(self, run_id: str) -> str:
+        """The structural name of a run."""
+        known = self._names.get(run_id)
+        if known is None:
+            known = self._names[run_id] = self._make_name(run_id)
+        return known
+
+    def _make_name(self, run_id: str) -> str:
+        parent = self.parents.get(run_id)
+        if parent is None:
+            run = self.runs.get(run_id)
+            return run.path if run is not None else "?"
+        parent_id, call, ordinal, name = parent
+        at = "" if call[1] == name else f"@{_label(call)}"
+        return f"{self.name(parent_id)}/{name}{at}#{ordinal}"
+
+
+def _strand(call: CallPlace) -> Strand:
+    return tuple(("|", part) for part in call[1].split("/"))
+
+
+def _next(run: _Run, call: CallPlace, kind: str) -> int:
+    key = (_label(call), kind)
+    run.ordinals[key] += 1
+    return run.ordinals[key] - 1
+
+
+def place(events: Iterable[Event], ignore: Collection[Ignored] = ()) -> list[Placed]:
+    """The events of a family (as read, in log order, engine events among them) at their places, in the same order."""
+    kept = [event for event in events if isinstance(event, (*OBSERVABLE, *_ENGINE))]
+    places = _Places()
+    for event in kept:
+        places.learn(event)
+    for run in places.runs.values():
+        run.place_nodes()
+    placed: list[Placed] = []
+    for event in kept:
+        item = _place(places, places.run_of(event), event, ignore)
+        if item is not None:
+            placed.append(item)
+    return placed
+
+
+def _place(places: _Places, run: _Run, event: Event, ignore: Collection[Ignored]) -> Placed | None:
+    """Second pass: the event at its place; None for one that is dropped or was joined to an earlier one."""
+    forwarded = run.forwarded(event)
+    if isinstance(event, _ENGINE):
+        _learn_late(run, event)
+        return None
+    if not forwarded and (_is_implied(run, event) or _joined(run, event)):
+        return None
+    item = Placed(
+        event=event,
+        run=places.name(event.run_id),
+        call=run.call_of(event),
+        strand=run.strand_of(event),
+        payload=_without(ignore, event, _payload(event)) if ignore else _payload(event),
+        revisions=[event.revision or 0],
+    )
+    if forwarded:
+        _forget_ids(item.payload)
+    else:
+        _replace_ids(places, run, item)
+        _remember(run, item)
+    return item
+
+
+def _learn_late(run: _Run, event: Event) -> None:
+    match event:
+        case ModelRequested(phase=""):
+            run.requested[event.step] = event.digest
+        case OutputMade():
+            run.output = event.output
+        case _:
+            pass
+
+
+def _payload(event: Event) -> dict[str, Any]:
+    payload = {name: getattr(event, name) for name in _KEPT[type(event)]}
+    if isinstance(event, ToolResult):
+        payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE}
+    return payload
+
+
+_COUNTED = {"cached-tokens": frozenset({"cost"}), "usage": frozenset({"context", "tokens", "cost"})}
+"""The scopes of the budgets that tell what was used."""
+
+
+def _without(ignore: Collection[Ignored], event: Event, payload: dict[str, Any]) -> dict[str, Any]:
+    match event:
+        case Usage():
+            kept = payload | {"cost_usd": None}
+            if "usage" in ignore:
+                return kept | {"usage": None, "source": None}
+            return kept | {"usage": msgspec.structs.replace(event.usage, cached_input_tokens=0)}
+        case Budget() if any(event.scope in _COUNTED[each] for each in ignore):
+            return payload | {"used": None, "message": None}
+        case _:
+            return payload
+
+
+def _is_implied(run: _Run, event: Event) -> bool:
+    """Return whether the canonical form leaves the event out."""
+    match event:
+        case Status(status="paused"):
+            run.pauses.append(event.reason)
+            return event.reason in IMPLIED_PAUSES
+        case Status(status="resumed"):
+            reason = event.reason or (run.pauses[-1] if run.pauses else "")
+            return reason in IMPLIED_PAUSES
+        case ApprovalRequested() | ApprovalResolved():
+            return run.approvals.get(event.approval_id, ("", ""))[1] == "unverifiable"
+        case _:
+            return False
+
+
+def _joined(run: _Run, event: Event) -> bool:
+    """Append a further piece of a step's text to the first; they may stand among each other but for nothing else."""
+    if not isinstance(event, Text | Reasoning):
+        run.texts.clear()
+        return False
+    first = run.texts.get(event.type)
+    if first is None or first.event.step != event.step:
+        return False
+    first.payload["text"] += event.text
+    first.revisions.append(event.revision or 0)
+    return True
+
+
+def _replace_ids(places: _Places, run: _Run, item: Placed) -> None:
+    event, payload = item.event, item.payload
+    match event:
+        case ApprovalRequested() | ApprovalResolved():
+            payload["approval_id"] = run.approvals.get(event.approval_id, ("?", ""))[0]
+        case ToolResult() if "approval_id" in payload["metadata"]:
+            approval = run.approvals.get(payload["metadata"]["approval_id"], ("?", ""))[0]
+            payload["metadata"] = {**payload["metadata"], "approval_id": approval}
+        case ChildStarted() | ChildFinished():
+            item.names_run = payload["child_run"] = places.name(event.child_run)
+            if event.child_run in places.parents:
+                _, call, ordinal, _ = places.parents[event.child_run]
+                item.call = (call[0], f"{call[1]}/{ordinal}") if call in run.forks else call
+                item.strand = run.strand_of(event) if event.tool_call_id is None else _strand(item.call)
+            if isinstance(event, ChildStarted) and event.child_run in run.after:
+                payload["after"] = run.after[event.child_run]
+        case Status(status="completed") if run.output is not None:
+            payload["output"] = run.output
+        case _:
+            pass
+
+
+def _forget_ids(payload: dict[str, Any]) -> None:
+    """A forwarded event keeps its agent's own ids, which mean nothing here."""
+    for name in ("approval_id", "child_run"):
+        payload.pop(name, None)
+    if "metadata" in payload:
+        payload["metadata"] = {k: v for k, v in payload["metadata"].items() if k != "approval_id"}
+
+
+def _remember(run: _Run, item: Placed) -> None:
+    match item.event:
+        case Text() | Reasoning():
+            run.texts[item.event.type] = item
+        case Step(status="started"):
+            run.steps[item.event.step] = item
+        case Usage() if item.event.step in run.steps:
+            run.steps[item.event.step].request = run.requested.get(item.event.step, "")
+        case _:
+            pass

@@ -1,0 +1,534 @@
+"""The ordering rules R1 to R11 and R13, and P20 about unsafe calls, over single events, live or stored.
+
+Each rule is a function over the facts before an event and the event itself, and yields what is wrong with it. Events
+are fed as read and in log order, engine events among them; several families may be mixed. R12 is a matter of two traces
+and belongs to the comparison. Events that a run only forwards are judged by R7 (and their revisions by R11) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ...eventlog.events import (
+    OBSERVABLE,
+    REPLY_APPROVALS,
+    ApprovalRequested,
+    ApprovalResolved,
+    Budget,
+    ChildFinished,
+    ChildStarted,
+    Claimed,
+    Event,
+    MessageInjected,
+    MessageQueued,
+    ModelRequested,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Status,
+    Step,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolStarted,
+    Usage,
+    is_terminal,
+)
+from ..canonical.canonical import label_of
+from ..traces.trace import Trace
+from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, TEXT, Call, Child, RunFacts
+
+RESULT_ORDER_SLACK_S = 1.0
+"""How much later a call may have ended than one whose result is stored behind its own (R5): reports have jitter."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A rule that an event breaks. `revisions`: of the earlier event that it clashes with (0: none), and its own."""
+
+    rule: str
+    message: str
+    run: str
+    revisions: tuple[int, int]
+
+    def __str__(self) -> str:
+        earlier, own = self.revisions
+        at = f"revisions {earlier} and {own}" if earlier else f"revision {own}"
+        return f"{self.rule} {self.run} {at}: {self.message}"
+
+
+Finding = tuple[str, int]
+"""What is wrong, and the revision of the earlier event that says so (0 for none)."""
+
+
+class Monitor:
+    """Watches any number of families.
+
+    With `finished_max` it forgets all but the last so many families of which every run is over, so that its memory
+    stays bounded; what is stored of a forgotten family later (late outcomes) is then not judged any more.
+    """
+
+    def __init__(
+        self, finished_max: int | None = None, on_forget: Callable[[str], object] | None = None
+    ) -> None:
+        self._runs: dict[str, RunFacts] = {}
+        self._children: dict[str, Child] = {}
+        self._finished_max, self._on_forget = finished_max, on_forget
+        self._families: dict[str, set[str]] = {}
+        self._open: dict[str, int] = {}
+        self._finished: dict[str, None] = {}
+
+    def feed(self, event: Event) -> list[Violation]:
+        """The rules that the next event breaks. Drafts break none."""
+        if event.revision is None:
+            return []
+        facts = self._runs.get(event.run_id)
+        if facts is None and self._finished_max is not None and event.revision > 1:
+            return []
+        found = list(self._check_new_run(event)) if facts is None else []
+        if facts is None:
+            facts = self._runs[event.run_id] = RunFacts(event)
+            self._families.setdefault(event.root_id, set()).add(event.run_id)
+            self._open[event.root_id] = self._open.get(event.root_id, 0) + 1
+            self._finished.pop(event.root_id, None)
+        was_over = facts.terminal is not None
+        found += [
+            Violation(rule, message, event.run_id, (earlier, event.revision))
+            for rule, check in _RULES
+            for message, earlier in check(facts, event)
+        ]
+        found += self._check_family(facts, event)
+        facts.fold(event)
+        self._adopt(facts, event)
+        if facts.terminal is not None and not was_over:
+            self._end(facts.root)
+        return found
+
+    def forget(self, root: str) -> None:
+        """Forget the family of this root, and tell `on_forget`."""
+        for run in self._families.pop(root, ()):
+            for child in self._runs.pop(run).children:
+                self._children.pop(child, None)
+        self._open.pop(root, None)
+        self._finished.pop(root, None)
+        if self._on_forget is not None:
+            self._on_forget(root)
+
+    def _end(self, root: str) -> None:
+        """One more run of the family is over."""
+        self._open[root] -= 1
+        if self._open[root]:
+            return
+        self._finished[root] = None
+        if self._finished_max is not None and len(self._finished) > self._finished_max:
+            self.forget(next(iter(self._finished)))
+
+    def finish(self) -> list[Violation]:
+        """What is wrong if nothing follows any more: each run should have ended."""
+        return [
+            Violation("R6", "the run has no terminal status", run, (facts.revision, facts.revision))
+            for run, facts in self._runs.items()
+            if facts.terminal is None
+        ]
+
+    def _adopt(self, facts: RunFacts, event: Event) -> None:
+        if isinstance(event, ChildStarted) and not facts.forwarded(event):
+            self._children.setdefault(event.child_run, facts.children[event.child_run])
+
+    def _check_new_run(self, event: Event) -> Iterator[Violation]:
+        if event.run_id != event.root_id and event.run_id not in self._children:
+            message = "the run begins before a child_started announces it"
+            yield Violation("R7", message, event.run_id, (0, event.revision or 0))
+
+    def _check_family(self, facts: RunFacts, event: Event) -> Iterator[Violation]:
+        """R7 between the runs of a family."""
+        if not isinstance(event, OBSERVABLE) or facts.forwarded(event):
+            return
+        for message, earlier in self._r7_runs(facts, event):
+            yield Violation("R7", message, facts.run, (earlier, event.revision or 0))
+
+    def _r7_runs(self, facts: RunFacts, event: Event) -> Iterator[Finding]:
+        own = self._children.get(facts.run)
+        if own is not None and own.finished is not None:
+            yield f"{label_of(event)} of a child that its parent has finished at revision {own.finished}", 0
+        match event:
+            case ChildStarted():
+                if event.child_run in self._runs or event.child_run in self._children:
+                    yield f"child_started of {event.child_run}, which exists already", 0
+            case ChildFinished():
+                yield from self._r7_finished(facts, event)
+            case Status() if is_terminal(event):
+                yield from self._r7_outlived(facts, event)
+            case _:
+                pass
+
+    def _r7_finished(self, facts: RunFacts, event: ChildFinished) -> Iterator[Finding]:
+        child = facts.children.get(event.child_run)
+        if child is None:
+            yield f"child_finished of {event.child_run}, which this run has not started", 0
+            return
+        if child.finished is not None:
+            yield f"child_finished of {event.child_run} for the second time", child.finished
+        status = self._terminal_of(event.child_run)
+        if status is None:
+            yield f"child_finished of {event.child_run}, which is not over", child.revision
+        elif status != event.status:
+            yield f"child_finished({event.status}) of {event.child_run}, which ended {status}", child.revision
+
+    def _r7_outlived(self, facts: RunFacts, event: Status) -> Iterator[Finding]:
+        for run, child in facts.children.items():
+            if self._terminal_of(run) is None:
+                yield f"the run ends while its child {run} goes on", child.revision
+            elif child.finished is None and event.status == "completed":
+                yield f"the run completes without child_finished of {run}", child.revision
+
+    def _terminal_of(self, run: str) -> str | None:
+        facts = self._runs.get(run)
+        return facts.terminal.status if facts is not None and facts.terminal is not None else None
+
+
+def check_trace(trace: Trace, *, ended: bool = True) -> list[Violation]:
+    """All violations in a trace, in its order. `ended`: its runs are over, so that each must have a terminal status."""
+    monitor = Monitor()
+    found = [violation for event in trace.events for violation in monitor.feed(event)]
+    return found + monitor.finish() if ended else found
+
+
+# --- the rules: each over the facts before the event ------------------------------------------------------------------
+
+
+def _r1(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """`status(starting)` first and once; budgets between steps."""
+    starting = isinstance(event, Status) and event.status == "starting"
+    tombstone = _is_cancelled(event) and facts.cancelled is not None and facts.run != facts.root
+    if facts.last is None and not starting and not tombstone:
+        yield f"the first observable event is {label_of(event)}, not status(starting)", 0
+    if facts.last is not None and starting:
+        yield "a second status(starting)", facts.last.revision or 0
+    if isinstance(event, Budget) and facts.step is not None:
+        yield f"{label_of(event)} stands within step {facts.step}", facts.step_revision
+
+
+def _r1_budget(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A limit that is passed: of the window, the stop message and the end; else an approval and a pause."""
+    limit = facts.last if isinstance(facts.last, Budget) and facts.last.kind == "limit" else None
+    revision = facts.revision
+    match event:
+        case Text(step=None):
+            if limit is None or limit.scope != "context":
+                yield "a text outside of every step without a limit of the window before it", revision
+        case Status(status="completed", reason="budget_limit"):
+            if not isinstance(facts.last, Text) or facts.last.step is not None:
+                yield "status(completed, budget_limit) without the message that says so", revision
+        case ApprovalRequested(kind="budget"):
+            if limit is None or limit.scope == "context":
+                yield "an approval of kind budget without a limit that is passed", revision
+        case Status(status="paused", reason="budget"):
+            asked = facts.last
+            if not isinstance(asked, ApprovalRequested) or asked.kind != "budget":
+                yield "status(paused, budget) without an approval of kind budget before it", revision
+        case _ if limit is not None:
+            yield f"{label_of(event)} stands behind a limit that is passed", revision
+        case _:
+            pass
+
+
+def _r1_planner(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A plan is made once, before the first step."""
+    if not isinstance(event, PlannerReplied | PlannerToolReturned | PlanMade):
+        return
+    if facts.planned is not None:
+        yield f"{event.type} stands behind the plan", facts.planned
+    elif facts.step_revision:
+        yield f"{event.type} stands behind the first step", facts.step_revision
+
+
+def _r2(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Steps: 1, 2, ..., each started and completed, one at a time; their events within them."""
+    match event:
+        case Step(status="started"):
+            if facts.step is not None:
+                yield f"step {event.step} starts while step {facts.step} is open", facts.step_revision
+            elif event.step != facts.steps + 1:
+                yield f"step {event.step} starts behind step {facts.steps}", facts.step_revision
+        case Step():
+            if event.step != facts.step:
+                yield f"step {event.step} completes, but is not open", facts.step_revision
+        case Status(status="completed") if facts.step is not None:
+            yield f"the run completes and leaves step {facts.step} open", facts.step_revision
+        case _:
+            if event.step is not None and event.step != facts.step:
+                yield f"{label_of(event)} of step {event.step} stands outside of it", facts.step_revision
+
+
+def _r3(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """In a step: reasoning and text, then one usage, then the calls."""
+    if facts.step is None or event.step != facts.step:
+        return
+    match event:
+        case Text() | Reasoning() | Usage() if facts.usage is not None:
+            yield f"{label_of(event)} stands behind the usage of step {facts.step}", facts.usage
+        case ToolCall() | Step(status="completed") if facts.usage is None:
+            yield f"{label_of(event)} stands before the usage of step {facts.step}", facts.step_revision
+        case _:
+            pass
+
+
+def _r4(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Each call: its approval, what it emits, its result, of which a completed step has exactly one."""
+    match event:
+        case ToolCall() if event.tool_call_id in facts.step_calls:
+            yield (
+                f"a second tool call with the id {event.tool_call_id}",
+                facts.step_calls[event.tool_call_id].revision,
+            )
+        case Step(status="completed"):
+            for call_id, call in facts.step_calls.items():
+                if call.result is None:
+                    yield f"step {event.step} completes without a result of call {call_id}", call.revision
+        case ApprovalResolved() if event.approval_id not in facts.approvals:
+            yield f"approval_resolved of {event.approval_id}, which is not pending", 0
+        case _:
+            if isinstance(event, CALL_FAMILIES) and event.tool_call_id is not None:
+                yield from _r4_call(facts, event, facts.calls.get(event.tool_call_id))
+
+
+def _r4_call(facts: RunFacts, event: Event, call: Call | None) -> Iterator[Finding]:
+    what = f"{label_of(event)} of call {event.tool_call_id}"
+    if call is None:
+        yield f"{what}, which the run has not made", 0
+    elif call.result is not None:
+        yield f"{what} stands behind its result", call.result
+    elif isinstance(event, ApprovalRequested) and event.kind in REPLY_APPROVALS and call.begun is not None:
+        yield f"{what}, which has begun already", call.begun
+    elif not isinstance(event, ApprovalResolved):
+        for approval_id, approval in facts.approvals.items():
+            if approval.call == event.tool_call_id:
+                yield f"{what} while its approval {approval_id} is pending", approval.revision
+
+
+def _r5(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Results are stored as each call ends: no slow call holds back a fast one's result."""
+    if not isinstance(event, ToolResult) or facts.result_at is None:
+        return
+    completed_at = event.metadata.get("completed_at")
+    latest, revision = facts.result_at
+    if isinstance(completed_at, int | float) and completed_at < latest - RESULT_ORDER_SLACK_S:
+        held_s = latest - completed_at
+        yield f"the result of call {event.tool_call_id} was held back for {held_s:.1f} s", revision
+
+
+def _r6(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """One terminal status, and nothing behind it."""
+    if facts.terminal is None or facts.ended is None:
+        return
+    if is_terminal(event):
+        yield f"a second terminal status, {label_of(event)}", facts.ended
+    elif facts.terminal.status != "cancelled":
+        yield f"{label_of(event)} stands behind {label_of(facts.terminal)}", facts.ended
+
+
+def _r7_call(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """What inner agents and children emit stands between the call and its result."""
+    call = facts.calls.get(event.tool_call_id or "")
+    if facts.forwarded(event):
+        what = f"{label_of(event)} forwarded from {event.agent_path}"
+        if call is None:
+            yield f"{what} names no call of the run", 0
+        elif call.result is not None or facts.ended is not None:
+            yield f"{what} stands behind the end of its call", call.result or facts.ended or 0
+    elif isinstance(event, ChildStarted) and event.tool_call_id is not None:
+        if call is None:
+            yield f"{label_of(event)} names no call of the run", 0
+        elif call.result is not None:
+            yield f"{label_of(event)} stands behind the result of its call", call.result
+    elif isinstance(event, ToolResult):
+        for run, child in facts.children.items():
+            if child.call == event.tool_call_id and child.finished is None:
+                yield (
+                    f"the result of call {event.tool_call_id} stands before child_finished of {run}",
+                    child.revision,
+                )
+
+
+def _r8(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Behind a cancel, nothing but its one `status(cancelled)`."""
+    if facts.cancelled is not None and not (facts.terminal is None and _is_cancelled(event)):
+        yield f"{label_of(event)} stands behind the cancel", facts.cancelled
+
+
+def _r9(facts: RunFacts, event: Event) -> Iterator[Finding]:  # noqa: C901 - one case each
+    """Iterations, one at a time; then the stop."""
+    earlier = facts.iteration_revision
+    match event:
+        case RalphIteration() if facts.stopped is not None:
+            yield f"iteration {event.iteration} stands behind ralph_stop", facts.stopped
+        case RalphIteration(status="started"):
+            if facts.iteration is not None:
+                yield f"iteration {event.iteration} starts while iteration {facts.iteration} is open", earlier
+            elif facts.iterations is not None and event.iteration != facts.iterations + 1:
+                yield f"iteration {event.iteration} starts behind iteration {facts.iterations}", earlier
+        case RalphIteration():
+            if event.iteration != facts.iteration:
+                yield f"iteration {event.iteration} ends, but is not open", earlier
+        case RalphStop():
+            if facts.stopped is not None or facts.iteration is not None:
+                yield "ralph_stop stands within an iteration or behind another", facts.stopped or earlier
+        case ChildStarted() | ChildFinished() if facts.kind == "ralph" and facts.iteration is None:
+            yield f"{label_of(event)} stands outside of every iteration", earlier
+        case Status(status="completed") if earlier and facts.stopped is None:
+            yield "the loop completes without ralph_stop", earlier
+        case _:
+            pass
+
+
+def _r10(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """The order of a model reply's commit; pauses for approvals, and their end."""
+    if facts.owes is not None and isinstance(event, OBSERVABLE) and not _pays(facts.owes[0], event):
+        what = "every approval of a reply" if facts.owes[0] == "paused" else "the last resolution"
+        yield f"{label_of(event)} stands where status({facts.owes[0]}) must follow {what}", facts.owes[1]
+    yield from _r10_reply(facts, event)
+    match event:
+        case Status(status="paused", reason="approval"):
+            asked = isinstance(facts.last, ApprovalRequested)
+            if not asked or facts.pause("approval") is not None:
+                yield (
+                    "status(paused, approval) without an approval requested before it",
+                    facts.pause("approval") or 0,
+                )
+        case Status(status="resumed"):
+            yield from _r10_resumed(facts, event)
+        case Step() | ModelRequested() if facts.pauses:
+            yield f"{label_of(event)} stands between paused and resumed", facts.pauses[-1][1]
+        case _:
+            pass
+
+
+def _pays(owed: str, event: Event) -> bool:
+    if owed == "resumed":
+        return isinstance(event, Status) and event.status == "resumed"
+    return isinstance(event, ApprovalRequested) or (
+        isinstance(event, Status) and event.status in {"paused", "cancelled"}
+    )
+
+
+def _r10_reply(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    if facts.step is None or event.step != facts.step:
+        return
+    match event:
+        case Reasoning() if facts.stage == TEXT:
+            yield "reasoning stands behind the text of its reply", facts.stage_revision
+        case ToolCall() if facts.stage >= APPROVALS:
+            yield f"{label_of(event)} stands behind the end of its reply", facts.stage_revision
+        case ApprovalRequested() if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:
+            call = facts.calls.get(event.tool_call_id)
+            if facts.stage == CLOSED:
+                yield f"{label_of(event)} stands behind the end of its reply", facts.stage_revision
+            elif call is not None and call.index <= facts.approval_index:
+                yield f"{label_of(event)} stands out of the order of the calls", facts.stage_revision
+        case _:
+            pass
+
+
+def _r10_resumed(facts: RunFacts, event: Status) -> Iterator[Finding]:
+    if not facts.pauses and not facts.lapsed_pauses:
+        yield "status(resumed) of a run that is not paused", 0
+    if event.reason == "budget":
+        waiting = {"budget"}
+    elif (
+        event.reason in {"", "approval", "unverifiable"}
+        and facts.pause("approval", "unverifiable") is not None
+    ):
+        kinds = {approval.kind for approval in facts.approvals.values()}
+        own = {"unverifiable"}
+        waiting = {"": kinds, "approval": kinds - own, "unverifiable": own}[event.reason]
+    else:
+        return
+    for approval_id, approval in facts.approvals.items():
+        if approval.kind in waiting:
+            yield f"status(resumed) while approval {approval_id} is pending", approval.revision
+
+
+def _r11(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Dense revisions, and an epoch for each claim."""
+    if event.revision != facts.revision + 1:
+        yield f"revision {event.revision} follows revision {facts.revision}", facts.revision
+    if isinstance(event, Claimed) and event.epoch <= facts.epoch:
+        yield f"{event.worker} claims epoch {event.epoch}, which is taken", facts.claimed
+
+
+def _p20(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """An unsafe call that started and whose outcome is not known starts again by a decision alone."""
+    if isinstance(event, ToolStarted):
+        call = facts.calls.get(event.tool_call_id or "")
+        if call is not None and call.started is not None:
+            yield f"{event.tool_call_id} starts again, and nobody has said what became of it", call.started
+
+
+def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Messages in queue order, right before the step that carries them; none is left behind."""
+    match event:
+        case MessageQueued() if facts.ended is not None:
+            yield "a message is queued for a run that is over", facts.ended
+        case MessageInjected() if facts.step is not None:
+            yield f"message_injected stands within step {facts.step}", facts.step_revision
+        case MessageInjected() if not facts.queue:
+            yield "message_injected without a queued message", 0
+        case MessageInjected() if event.content != facts.queue[0][0]:
+            yield "message_injected is not the message that was queued first", facts.queue[0][1]
+        case Status(status="completed") if event.reason != "budget_limit":
+            if facts.queue and facts.steps < facts.max_steps:
+                yield "the run completes with a queued message", facts.queue[0][1]
+            if facts.injected is not None:
+                yield "the run completes without a step for an injected message", facts.injected
+        case _:
+            pass
+
+
+def _is_cancelled(event: Event) -> bool:
+    return isinstance(event, Status) and event.status == "cancelled"
+
+
+Check = Callable[[RunFacts, Event], Iterator[Finding]]
+
+
+def _own(check: Check) -> Check:
+    """The rule for the observable events that the run itself caused."""
+
+    def checked(facts: RunFacts, event: Event) -> Iterator[Finding]:
+        own = isinstance(event, OBSERVABLE) and not facts.forwarded(event)
+        return check(facts, event) if own else iter(())
+
+    return checked
+
+
+def _not_forwarded(check: Check) -> Check:
+    """The rule for all events but those that the run only passed on."""
+
+    def checked(facts: RunFacts, event: Event) -> Iterator[Finding]:
+        return iter(()) if facts.forwarded(event) else check(facts, event)
+
+    return checked
+
+
+_RULES: tuple[tuple[str, Check], ...] = (
+    ("R1", _own(_r1)),
+    ("R1", _own(_r1_budget)),
+    ("R1", _not_forwarded(_r1_planner)),
+    ("R2", _own(_r2)),
+    ("R3", _own(_r3)),
+    ("R4", _own(_r4)),
+    ("R5", _own(_r5)),
+    ("R6", _own(_r6)),
+    ("R7", _r7_call),
+    ("R8", _own(_r8)),
+    ("R9", _own(_r9)),
+    ("R10", _not_forwarded(_r10)),
+    ("R11", _r11),
+    ("P20", _p20),
+    ("R13", _not_forwarded(_r13)),
+)

@@ -1,0 +1,280 @@
+"""What the monitor remembers of a run: a tolerant fold over events as read, so that one defect is told once.
+
+It folds what happened, not what should have: judging is left to the rules in `monitor.py`, which look at the facts
+before the event is folded in. Each fact keeps the revision that it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...eventlog.events import (
+    OBSERVABLE,
+    REPLY_APPROVALS,
+    ApprovalRequested,
+    ApprovalResolved,
+    CancelRequested,
+    ChildFinished,
+    ChildStarted,
+    Claimed,
+    Custom,
+    Event,
+    McpProgress,
+    MessageInjected,
+    MessageQueued,
+    PlanMade,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Status,
+    Step,
+    Submitted,
+    Text,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolStarted,
+    Usage,
+    is_terminal,
+)
+from ...runtime.core.rules import Rules
+
+CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
+"""Events that belong to a tool call when they name one; forwarded and child events do so too."""
+
+# The order of a model reply's commit (R10). What follows the reply closes it.
+REASONING, TEXT, USAGE, CALLS, APPROVALS, CLOSED = range(6)
+
+
+class Call:
+    """A tool call: the revisions of its events. `index` counts within its step."""
+
+    def __init__(self, index: int, step: int | None, revision: int) -> None:
+        self.index, self.step, self.revision = index, step, revision
+        self.begun: int | None = None
+        self.started: int | None = None
+        """Of an unsafe attempt of which nobody has said yet what became of it."""
+        self.result: int | None = None
+
+
+class Approval(NamedTuple):
+    """A pending approval."""
+
+    kind: str
+    call: str | None
+    revision: int
+
+
+class Child:
+    """A child run as its parent tells of it."""
+
+    def __init__(self, parent: str, call: str | None, revision: int) -> None:
+        self.parent, self.call, self.revision = parent, call, revision
+        self.finished: int | None = None
+
+
+class RunFacts:
+    """The facts of one run. A revision that is None stands for what has not happened."""
+
+    def __init__(self, event: Event) -> None:
+        self.run, self.root, self.path = event.run_id, event.root_id, event.agent_path
+        self.kind = ""
+        self.revision = 0
+        self.epoch, self.claimed = 0, 0
+        self.last: Event | None = None
+        self.cancelled: int | None = None
+        self.terminal: Status | None = None
+        self.ended: int | None = None
+        self.step: int | None = None
+        self.step_revision = 0
+        self.steps = 0
+        self.stage = REASONING
+        self.stage_revision = 0
+        self.usage: int | None = None
+        self.calls: dict[str, Call] = {}
+        self.step_calls: dict[str, Call] = {}
+        self.approval_index = -1
+        self.result_at: tuple[float, int] | None = None
+        self.approvals: dict[str, Approval] = {}
+        self.pauses: list[tuple[str, int]] = []
+        self.lapsed_pauses = 0
+        self.owes: tuple[str, int] | None = None
+        self.queue: list[tuple[str, int]] = []
+        self.max_steps = Rules().max_steps
+        self.injected: int | None = None
+        self.iteration: int | None = None
+        self.iteration_revision = 0
+        self.iterations: int | None = None
+        self.stopped: int | None = None
+        self.planned: int | None = None
+        self.children: dict[str, Child] = {}
+
+    def forwarded(self, event: Event) -> bool:
+        """Return whether an inner agent caused the event, and the run only passed it on."""
+        return len(event.agent_path) > len(self.path)
+
+    def pause(self, *reasons: str) -> int | None:
+        """The revision of an open pause of one of these reasons (any, if none is named)."""
+        return next((revision for why, revision in self.pauses if not reasons or why in reasons), None)
+
+    def fold(self, event: Event) -> None:
+        """Take the event in."""
+        revision = self.revision = event.revision or self.revision
+        if not self.forwarded(event):
+            self._fold_start(event, revision)
+        if isinstance(event, OBSERVABLE):
+            if not self.forwarded(event):
+                self._fold_own(event, revision)
+            else:
+                self._begin_call(event, revision)
+            return
+        match event:
+            case Submitted():
+                self.kind = event.kind
+                limit = event.config.get("max_steps")
+                self.max_steps = limit if isinstance(limit, int) else Rules().max_steps
+            case Claimed():
+                self.epoch, self.claimed = event.epoch, revision
+                self.result_at = None
+            case CancelRequested():
+                self.cancelled = self.cancelled or revision
+            case MessageQueued():
+                self.queue.append((event.content, revision))
+            case PlanMade():
+                self.planned = revision
+            case _:
+                pass
+
+    def _fold_own(self, event: Event, revision: int) -> None:  # noqa: C901 - one case each
+        self.last, self.owes = event, None
+        if (
+            isinstance(event, (*CALL_FAMILIES, ChildStarted, ChildFinished))
+            and event.tool_call_id is not None
+        ):
+            self._begin_call(event, revision)
+        match event:
+            case Status():
+                self._fold_status(event, revision)
+            case Step():
+                self._fold_step(event, revision)
+            case Reasoning() | Text() | Usage() | ToolCall():
+                self._fold_reply(event, revision)
+            case ApprovalRequested() | ApprovalResolved():
+                self._fold_approval(event, revision)
+            case ToolResult():
+                self._fold_result(event, revision)
+            case MessageInjected():
+                self._fold_injected(event, revision)
+            case ChildStarted():
+                self.children[event.child_run] = Child(self.run, event.tool_call_id, revision)
+            case ChildFinished():
+                if event.child_run in self.children:
+                    self.children[event.child_run].finished = revision
+            case RalphIteration() | RalphStop():
+                self._fold_ralph(event, revision)
+            case _:
+                pass
+
+    def _begin_call(self, event: Event, revision: int) -> None:
+        """Whatever a call does closes the reply that asked for it, but for the approvals that are part of it."""
+        if isinstance(event, ApprovalRequested) and event.kind in REPLY_APPROVALS:
+            return
+        if self.stage < CLOSED:
+            self.stage, self.stage_revision = CLOSED, revision
+        call = self.calls.get(event.tool_call_id or "")
+        if call is not None and call.begun is None and not isinstance(event, ApprovalResolved):
+            call.begun = revision
+
+    def _fold_start(self, event: Event, revision: int) -> None:
+        """When an unsafe attempt starts, and when it is clear that another may."""
+        call = self.calls.get(event.tool_call_id or "")
+        if call is None:
+            return
+        match event:
+            case ToolStarted():
+                call.started = revision
+            case ToolAttemptFailed() | ToolResult() | ApprovalRequested(kind="elicitation"):
+                call.started = None
+            case ApprovalResolved(outcome="retry"):
+                call.started = None
+            case _:
+                pass
+
+    def _fold_status(self, event: Status, revision: int) -> None:
+        if event.status == "paused":
+            self.pauses.append((event.reason, revision))
+            if event.reason == "approval" and self.stage < CLOSED:
+                self.stage, self.stage_revision = CLOSED, revision
+        elif event.status == "resumed":
+            self._resume(event.reason)
+        elif is_terminal(event):
+            if event.status == "cancelled":
+                self.cancelled = self.cancelled or revision
+            if self.terminal is None:
+                self.terminal, self.ended = event, revision
+
+    def _resume(self, reason: str) -> None:
+        if not self.pauses:
+            self.lapsed_pauses = max(0, self.lapsed_pauses - 1)
+            return
+        named = [index for index, (why, _) in enumerate(self.pauses) if why == reason]
+        self.pauses.pop(named[-1] if named else -1)
+        if not self.approvals:  # one resumption ends all pauses that waited for approvals
+            waiting = [pause for pause in self.pauses if pause[0] in {"approval", "unverifiable"}]
+            self.lapsed_pauses += len(waiting)
+            self.pauses = [pause for pause in self.pauses if pause not in waiting]
+
+    def _fold_step(self, event: Step, revision: int) -> None:
+        if event.status == "completed":
+            self.step, self.steps = None, event.step or self.steps
+            return
+        self.step, self.step_revision, self.injected = event.step, revision, None
+        self.stage, self.stage_revision, self.usage = REASONING, revision, None
+        self.step_calls, self.approval_index, self.result_at = {}, -1, None
+
+    def _fold_reply(self, event: Event, revision: int) -> None:
+        stage = {Reasoning: REASONING, Text: TEXT, Usage: USAGE, ToolCall: CALLS}[type(event)]
+        if stage > self.stage:
+            self.stage, self.stage_revision = stage, revision
+        if isinstance(event, Usage):
+            self.usage = revision
+        if isinstance(event, ToolCall) and (event.tool_call_id or "") not in self.step_calls:
+            call = Call(len(self.step_calls), event.step, revision)
+            self.calls[event.tool_call_id or ""] = self.step_calls[event.tool_call_id or ""] = call
+
+    def _fold_approval(self, event: ApprovalRequested | ApprovalResolved, revision: int) -> None:
+        if isinstance(event, ApprovalResolved):
+            self.approvals.pop(event.approval_id, None)
+            if not self.approvals and self.pause("approval", "unverifiable") is not None:
+                self.owes = "resumed", revision
+            return
+        self.approvals[event.approval_id] = Approval(event.kind, event.tool_call_id, revision)
+        if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:
+            self.owes = "paused", revision
+            self.stage, self.stage_revision = max(self.stage, APPROVALS), revision
+            call = self.calls.get(event.tool_call_id)
+            self.approval_index = max(self.approval_index, call.index if call is not None else -1)
+
+    def _fold_result(self, event: ToolResult, revision: int) -> None:
+        call = self.calls.get(event.tool_call_id or "")
+        if call is not None and call.result is None:
+            call.result = revision
+        completed_at = event.metadata.get("completed_at")
+        if isinstance(completed_at, int | float) and (
+            self.result_at is None or completed_at > self.result_at[0]
+        ):
+            self.result_at = float(completed_at), revision
+
+    def _fold_injected(self, event: MessageInjected, revision: int) -> None:
+        self.injected = revision
+        index = next((i for i, (content, _) in enumerate(self.queue) if content == event.content), 0)
+        self.queue[index : index + 1] = []
+
+    def _fold_ralph(self, event: RalphIteration | RalphStop, revision: int) -> None:
+        if isinstance(event, RalphStop):
+            self.stopped = revision
+        elif event.status == "started":
+            self.iteration, self.iteration_revision = event.iteration, revision
+        else:
+            self.iteration, self.iterations = None, event.iteration
+            self.iteration_revision = revision

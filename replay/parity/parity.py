@@ -1,0 +1,532 @@
+"""Parity: the same run on several executors, with the same inputs at the same places, compared event for event.
+
+    report = await check_parity(agent, "question", script="script.json", faults="crash@20")
+    assert report.equal, report.render()
+
+The first executor's trace is the measure: what reached its run from outside is imposed on the others at the same
+logical places (R24). Each trace is also judged by itself: by the ordering rules, and by how often
+the tool of each call was really started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from ...eventlog.errors import ConfigError, UnsupportedByExecutor
+from ...eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ChildStarted,
+    Claimed,
+    Error,
+    Event,
+    McpProgress,
+    Prepared,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    is_terminal,
+)
+from ...eventlog.faults import Fault
+from ...eventlog.memory import MemoryLog
+from ...eventlog.ports import Log
+from ...runtime import Executor, Registry
+from ...runtime.driving.host import Host
+from ...runtime.executors.installed import ExecutorFactory, executor_factory
+from ...runtime.ports.executor import require
+from ...runtime.ports.runnable import Runnable, all_members
+from ..canonical.canonical import Boundary, canonical
+from ..canonical.structure import Ignored
+from ..ordering.comparison import Compared, Comparison, Difference, compare, is_prefix
+from ..ordering.monitor import check_trace
+from ..ordering.rule_texts import explain
+from ..traces.trace import Trace
+from .casts import CountedRegistry
+from .fault_spec import FaultsLike, describe, parse_faults
+from .inputs import (
+    EVERY,
+    Answer,
+    Cancel,
+    Input,
+    Inputs,
+    Message,
+    Pause,
+    features_of,
+    inputs_of,
+    parse_inputs,
+    without_cancels,
+)
+from .live import told
+from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
+from .stage import Case, ForkOf, Played, hands_to_workers, play
+
+ExecutorLike = str | ExecutorFactory
+"""The name of an executor, or what makes one of a `Host`."""
+InputsLike = Iterable[Input | Mapping[str, Any]] | Trace | None
+"""Inputs, JSON objects that say the same, or a trace to take them from."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong with one trace by itself: the executor, the rule of the contract, and what was found."""
+
+    executor: str
+    rule: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.executor}: {self.rule}: {self.message}"
+
+
+class Pairing(msgspec.Struct, frozen=True):
+    """Two executors side by side. `cancelled`: the right one was, and is compared as a prefix."""
+
+    left: str
+    right: str
+    comparison: Comparison
+    cancelled: bool = False
+
+
+class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check came to: the pairings, the findings, the traces by executor, and the faults that happened."""
+
+    pairings: tuple[Pairing, ...]
+    findings: tuple[Finding, ...] = ()
+    traces: Mapping[str, Trace] = {}
+    inputs: Inputs = ()
+    faults: tuple[Fault, ...] = ()
+    fired: tuple[Fault, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Return whether all traces are equal and each of them keeps the rules."""
+        return not self.findings and all(pairing.comparison.equal for pairing in self.pairings)
+
+    @property
+    def boundaries(self) -> tuple[int, int]:
+        """How many boundaries stand equal, and how many there are, in the first pairing that differs, else the last."""
+        chosen = self._worst
+        return chosen.comparison.boundaries if chosen is not None else (0, 0)
+
+    @property
+    def first_difference(self) -> Difference | None:
+        """Where the first pairing that differs parts."""
+        chosen = self._worst
+        return chosen.comparison.first_difference if chosen is not None else None
+
+    @property
+    def failure(self) -> str:
+        """The error with which the run ended on the first executor; empty if it did not fail."""
+        trace = next(iter(self.traces.values()), None)
+        told = [each for each in trace.events if each.run_id == trace.root] if trace is not None else []
+        errors = [f"{each.error_type}: {each.error}" for each in told if isinstance(each, Error)]
+        return errors[-1] if errors else ""
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The rules that the differences and the findings name."""
+        parted = (pairing.comparison.first_difference for pairing in self.pairings)
+        return frozenset({found.rule for found in self.findings} | {each.rule for each in parted if each})
+
+    @property
+    def _worst(self) -> Pairing | None:
+        differing = (pairing for pairing in self.pairings if not pairing.comparison.equal)
+        return next(differing, self.pairings[-1] if self.pairings else None)
+
+    def render(self) -> str:
+        """The report for people, without a newline at its end: one line if all is well."""
+        return "\n".join(_lines(self))
+
+
+class ParityViolation(AssertionError):
+    """Executors do not agree, or one breaks a rule. `report` says where."""
+
+    def __init__(self, report: ParityReport) -> None:
+        super().__init__(report.render())
+        self.report = report
+
+
+class ParityOptions(TypedDict, total=False):
+    """What `check_parity` takes besides."""
+
+    executors: Sequence[ExecutorLike]
+    faults: FaultsLike
+    inputs: InputsLike
+    log: Log | None
+    shape: bool
+    ignore: Collection[Ignored]
+    registry: Registry | None
+    messages: Sequence[Mapping[str, Any]]
+    metadata: Mapping[str, Any]
+    fork: ForkOf | None
+    timeout_s: float
+
+
+async def assert_parity(
+    runnable: Runnable[Any],
+    input: str | None = None,  # noqa: A002 - as in `start`
+    *,
+    script: ScriptLike,
+    **options: Unpack[ParityOptions],
+) -> ParityReport:
+    """As `check_parity`, and raises `ParityViolation` with the rendered report unless all is equal."""
+    report = await check_parity(runnable, input, script=script, **options)
+    if not report.equal:
+        raise ParityViolation(report)
+    return report
+
+
+async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are named at the call
+    runnable: Runnable[Any],
+    input: str | None = None,  # noqa: A002 - as in `start`
+    *,
+    script: ScriptLike,
+    executors: Sequence[ExecutorLike] = ("local", "durable"),
+    faults: FaultsLike = None,
+    inputs: InputsLike = None,
+    log: Log | None = None,
+    shape: bool = False,
+    ignore: Collection[Ignored] = (),
+    registry: Registry | None = None,
+    messages: Sequence[Mapping[str, Any]] = (),
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    fork: ForkOf | None = None,
+    timeout_s: float = 60.0,
+) -> ParityReport:
+    """Run an agent on each executor with the model of `script`, and compare what the log says of the runs.
+
+    `input` may stand in the script instead. `executors`: names (entry points `foldlog.executors`) or what makes one of
+    a `Host`; the first is the measure. `faults`: text (`crash@20,lost-ack@7,duplicate`) or faults of
+    `foldlog.eventlog.faults`, for the log of the worker that serves the durable side; when it dies, another stands by.
+    `inputs`: what reaches the run from outside; a `Cancel` among them is compared as a prefix of the whole. `log`: a
+    fresh `MemoryLog` if none; no other worker may serve the agent there. `shape` compares types and places only, for
+    tools that are not deterministic; `ignore`: what a real provider counts differently each time (`canonical`).
+    `registry`: where the agent's tools and the agents that it runs are looked up.
+    `messages` and `metadata` are those of `start`. `fork`: a run in `log` that is forked on each executor instead of
+    starting a new one, with answers and cancels as inputs. `timeout_s` bounds each run.
+
+    Raises `ConfigError` for what cannot be checked, and `UnsupportedByExecutor` for an executor that lacks what the
+    agent, the inputs or the measure's trace need: nothing is left out in silence.
+    """
+    read = read_script(script)
+    planned, given = parse_faults(faults), _inputs(inputs, read)
+    asked = input if input is not None else read.input
+    if asked is None:
+        raise ConfigError(f"{read.source} has no `input`, and none is given: what is the agent asked?")
+    told: dict[str, Any] = {"messages": tuple(map(dict, messages)), "metadata": dict(metadata), "fork": fork}
+    with staged(runnable, asked, read, log=log, registry=registry, timeout_s=timeout_s, **told) as case:
+        needed = frozenset({"drafts"}) if read.streams else frozenset()
+        check = _Check(case, [_Seat(each) for each in executors], planned, needed, shape=shape, ignore=ignore)
+        return await check.run(given)
+
+
+@contextlib.contextmanager
+def staged(
+    runnable: Runnable[Any],
+    input: str,  # noqa: A002 - as in `start`
+    script: Script,
+    *,
+    log: Log | None,
+    registry: Registry | None = None,
+    **fields: Any,
+) -> Iterator[Case]:
+    """The case of a runnable whose models are the script, whose files last as long as the context; `fields` as there.
+
+    Raises `ConfigError` for a turn that is none.
+    """
+    with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
+        files = ScriptFiles(script, runnable.name, Path(directory))
+        files.check()
+        yield Case(
+            agent=runnable,
+            input=input,
+            cast=lambda called: CountedRegistry(runnable, registry, StageModel(files, called)),
+            log=log if log is not None else MemoryLog(),
+            **fields,
+        )
+
+
+def _inputs(inputs: InputsLike, script: Script) -> Inputs:
+    if inputs is None:
+        return script.inputs
+    if isinstance(inputs, Trace):
+        return inputs_of(inputs)
+    return parse_inputs([msgspec.to_builtins(item) for item in inputs], "inputs")
+
+
+class _Seat:
+    """One executor of a check."""
+
+    def __init__(self, like: ExecutorLike) -> None:
+        self.factory = executor_factory(like) if isinstance(like, str) else like
+        self.name = like if isinstance(like, str) else ""
+
+    def probe(self, case: Case) -> Executor:
+        """An executor that is only asked what it can do."""
+        executor = self.factory(Host(log=case.log, registry=Registry(), worker="parity-probe"))
+        self.name = self.name or executor.name
+        return executor
+
+
+class _Check:
+    """One check: the measure first, then the others with its inputs."""
+
+    def __init__(
+        self,
+        case: Case,
+        seats: list[_Seat],
+        faults: tuple[Fault, ...],
+        needed: frozenset[str],
+        *,
+        shape: bool,
+        ignore: Collection[Ignored],
+    ) -> None:
+        self._case, self._seats, self._faults, self._needed, self._shape = case, seats, faults, needed, shape
+        self._ignore = ignore
+        self._plays: list[Played] = []
+
+    async def run(self, given: Inputs) -> ParityReport:
+        probes = self._probe(given)
+        uncancelled, cancels = (
+            without_cancels(given),
+            tuple(item for item in given if isinstance(item, Cancel)),
+        )
+        if cancels and self._shape:
+            raise ConfigError("a cancelled run is compared with a whole one by content; leave shape out")
+        if uncancelled != _imposed(uncancelled, forked=self._case.fork is not None):
+            raise ConfigError(
+                "messages and pauses have no place in a fork: its steps began before it; leave them out"
+            )
+        first = self._seats[0]
+        measure = await self._play(first, uncancelled)
+        found = _imposed(inputs_of(measure.trace), forked=self._case.fork is not None)
+        inputs = without_cancels((*found, *_besides(uncancelled)))
+        for probe in probes[1:]:
+            require(probe, _features(measure.trace))
+        others = self._seats if cancels else self._seats[1:]
+        pairings = [self._pair(measure, await self._play(seat, (*inputs, *cancels))) for seat in others]
+        return ParityReport(
+            pairings=tuple(pairings),
+            findings=tuple(finding for played in self._plays for finding in _findings(played)),
+            traces={played.executor: played.trace for played in self._plays},
+            inputs=(*inputs, *cancels),
+            faults=self._faults,
+            fired=tuple(fault for played in self._plays for fault in played.fired),
+        )
+
+    def _probe(self, given: Inputs) -> list[Executor]:
+        """All executors can do what is asked of them, before anything is started."""
+        case = self._case
+        probes = [seat.probe(case) for seat in self._seats]
+        names = [seat.name for seat in self._seats]
+        if len(set(names)) < max(len(names), 2):
+            raise ConfigError(
+                f"parity is between two or more executors of different names, not {', '.join(names)}"
+            )
+        if self._faults and not any(map(hands_to_workers, probes)):
+            raise ConfigError(
+                "faults are for the worker of the durable executor, which is not among those compared"
+            )
+        needed = self._needed | features_of(given) | {"detailed_events"}
+        needed |= frozenset[str]().union(*(each.capabilities() for each in all_members(case.agent)))
+        needed |= {"messages"} if case.messages else set()
+        for seat, probe in zip(self._seats, probes, strict=True):
+            _require(probe, seat.name, frozenset(needed))
+        return probes
+
+    async def _play(self, seat: _Seat, inputs: Inputs) -> Played:
+        played = await play(self._case, seat.name, seat.factory, inputs, self._faults)
+        self._plays.append(played)
+        return played
+
+    def _pair(self, measure: Played, other: Played) -> Pairing:
+        cancelled = _is_cancelled(other.trace)
+        if cancelled and not _is_cancelled(measure.trace):
+            part = is_prefix(other.trace, measure.trace, ignore=self._ignore)
+            return Pairing(measure.executor, other.executor, part, cancelled=True)
+        by: Compared = "shape" if self._shape else "content"
+        comparison = compare(measure.trace, other.trace, by=by, ignore=self._ignore)
+        return Pairing(measure.executor, other.executor, comparison)
+
+
+def _require(executor: Executor, name: str, needed: frozenset[str]) -> None:
+    try:
+        require(executor, needed)
+    except UnsupportedByExecutor as error:
+        raise UnsupportedByExecutor(error.feature, name, error.remedy) from None
+
+
+def _imposed(found: Inputs, *, forked: bool) -> Inputs:
+    """What the measure was told; of a fork the messages and pauses are its history, or come with it."""
+    return tuple(item for item in found if not (forked and isinstance(item, Message | Pause)))
+
+
+def _besides(given: Inputs) -> Inputs:
+    """The answers that have no place: those for all, and those for what may befall the others."""
+    answers = (item for item in given if isinstance(item, Answer))
+    return tuple(item for item in answers if item.call == EVERY or item.kind == "unverifiable")
+
+
+def _is_cancelled(trace: Trace) -> bool:
+    return any(
+        is_terminal(event) and getattr(event, "status", "") == "cancelled" and event.run_id == trace.root
+        for event in trace.events
+    )
+
+
+def _features(trace: Trace) -> frozenset[str]:
+    """The capabilities that a run made use of."""
+    events = trace.events
+    used = features_of(inputs_of(trace))
+    used |= {"children"} if any(isinstance(event, ChildStarted) for event in events) else set()
+    used |= {"progress"} if any(isinstance(event, McpProgress) for event in events) else set()
+    used |= {"approvals"} if any(isinstance(event, ApprovalRequested) for event in events) else set()
+    used |= {"artifacts"} if any(b'"$artifact"' in stored.data for stored in trace.stored) else set()
+    return frozenset(used)
+
+
+# --- one trace by itself ----------------------------------------------------------------------------------------------
+
+
+def _findings(played: Played) -> Iterator[Finding]:
+    if not played.over:
+        yield Finding(played.executor, "R6", "the run was not over in time; its log says no more")
+    for violation in check_trace(played.trace, ended=played.over):
+        earlier, own = violation.revisions
+        at = f"revisions {earlier} and {own}" if earlier else f"revision {own}"
+        yield Finding(played.executor, violation.rule, f"{violation.message} ({violation.run}, {at})")
+    yield from _repeated_tools(played)
+    yield from _shown_otherwise(played)
+
+
+def _shown_otherwise(played: Played) -> Iterator[Finding]:
+    """What the live stream did not show as it is stored, or not in time (R14, R15)."""
+    for late in played.unheard:
+        told_of = (
+            f"call {late.tool_call_id} of {late.run} emitted {late.emitted} events, and {late.shown} of them"
+        )
+        yield Finding(played.executor, "R15", f"{told_of} were shown while it was under way")
+    if not played.over:
+        return
+    found = compare(canonical(played.trace.observable), canonical(told(played.shown))).first_difference
+    if found is not None:
+        sides = f"stored {_side(found.left)}, shown {_side(found.right)}"
+        yield Finding(played.executor, "R14", f"the live stream is not what is stored: {sides}")
+
+
+def _repeated_tools(played: Played) -> Iterator[Finding]:
+    """A tool that was really started more often than its trace accounts for (R16)."""
+    calls = {call.key: call for call in _calls(played.trace.events)}
+    for key, times in played.starts.items():
+        call = calls.get(key)
+        if call is not None and times > call.allowed:
+            told = f"its trace accounts for {call.allowed}"
+            yield Finding(
+                played.executor,
+                "R16",
+                f"{call.name} of step {call.step} was started {times} times, {told}",
+            )
+
+
+class _Call:
+    """How often the tool of a call may have been started, by what the log says."""
+
+    def __init__(self, key: str, step: int | None, name: str, *, repeatable: bool) -> None:
+        self.key, self.step, self.name, self._repeatable = key, step, name, repeatable
+        self.allowed, self.settled = 1, False
+
+    def see(self, event: Event) -> None:
+        """A later event of the call's run."""
+        match event:
+            case (
+                ToolAttemptFailed()
+                | ApprovalResolved(outcome="retry")
+                | ApprovalRequested(kind="elicitation")
+            ):
+                self.allowed += 1
+            case Claimed():
+                self.allowed += self._repeatable
+            case ToolResult():
+                self.settled = True
+            case _:
+                pass
+
+
+def _calls(events: Iterable[Event]) -> list[_Call]:
+    found: list[_Call] = []
+    open_calls: dict[str, dict[str, _Call]] = {}
+    effects: dict[tuple[str, str], str] = {}
+    indices: Counter[tuple[str, int | None]] = Counter()
+    for event in events:
+        run = open_calls.setdefault(event.run_id, {})
+        match event:
+            case Prepared():
+                effects |= {(event.run_id, spec.name): spec.effect for spec in event.tools}
+            case ToolCall():
+                key = f"{event.run_id}:{event.step}:{indices[event.run_id, event.step]}"
+                indices[event.run_id, event.step] += 1
+                repeatable = effects.get((event.run_id, event.tool_name), "unsafe") != "unsafe"
+                call = run[event.tool_call_id or ""] = _Call(
+                    key, event.step, event.tool_name, repeatable=repeatable
+                )
+                found.append(call)
+            case Claimed():
+                for each in run.values():
+                    each.see(event)
+            case _ if event.tool_call_id in run:
+                run[event.tool_call_id or ""].see(event)
+                if isinstance(event, ToolResult):
+                    del run[event.tool_call_id or ""]
+            case _:
+                pass
+    return found
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _lines(report: ParityReport) -> Iterator[str]:
+    for pairing in report.pairings:
+        yield from _pairing_lines(pairing)
+    if report.failure:
+        yield f"the run failed: {report.failure}"
+    if report.findings:
+        yield "broken rules:"
+        yield from (f"  {finding}" for finding in report.findings)
+        yield from (f"  {explain(rule)}" for rule in sorted({each.rule for each in report.findings}))
+    if report.faults:
+        missed = [fault for fault in report.faults if fault not in report.fired]
+        yield f"faults that happened: {', '.join(map(describe, report.fired)) or 'none'}"
+        if missed:
+            yield f"not reached: {', '.join(map(describe, missed))}"
+
+
+def _pairing_lines(pairing: Pairing) -> Iterator[str]:
+    equal, total = pairing.comparison.boundaries
+    sides = f"{pairing.left} and {pairing.right}"
+    if pairing.cancelled:
+        word = "a prefix" if pairing.comparison.equal else "no prefix"
+        yield f"parity: {pairing.right}, cancelled, is {word} of {pairing.left} ({equal} of {total} boundaries)"
+    else:
+        word = "equal" if pairing.comparison.equal else "different"
+        yield f"parity: {word} ({equal} of {total} boundaries), {sides}"
+    found = pairing.comparison.first_difference
+    if found is not None:
+        left, right = (pairing.right, pairing.left) if pairing.cancelled else (pairing.left, pairing.right)
+        width = max(len(left), len(right))
+        yield f"level {found.level}, rule {found.rule}: {found.why}"
+        yield f"  {left:{width}}  {_side(found.left)}"
+        yield f"  {right:{width}}  {_side(found.right)}"
+        yield f"  {explain(found.rule)}"
+
+
+def _side(level: Iterable[Boundary]) -> str:
+    told = [f"{each.label} [{each.run}, revision {', '.join(map(str, each.revisions))}]" for each in level]
+    return "; ".join(told) or "nothing"

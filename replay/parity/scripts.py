@@ -1,0 +1,173 @@
+"""The script of a parity check: what the model says, in the scripted provider's format, and what reaches the run.
+
+    {"input": "What is the answer?",
+     "turns": [{"tool_calls": [...]}, {"text": ["42"]}],
+     "planner": [{"text": "1. Ask."}],
+     "summaries": [{"text": "They want to know the answer."}],
+     "agents": {"researcher": [...]},
+     "scenes": [{"input": "Measure the pier", "turns": [...]}],
+     "inputs": [{"type": "message", "step": 2, "content": "hurry"}]}
+
+`turns` are those of the agent that is checked, `planner` and `summaries` what its models are asked besides. `agents`
+has the turns of the agents that it runs as children, by name; a swarm or a loop needs nothing else. `scenes` answer
+runs whose input contains a text: those of sub-agents, which have the name of their parent. `input` is what it is asked,
+`inputs` are those of `foldlog.replay.parity.inputs`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from ...eventlog.files import read_bounded
+from ...runtime.agents.registry import Registry
+from ...runtime.ports.models import Delta, Finished, InvalidRequest, ModelProvider, ModelRequest
+from .inputs import Inputs, parse_inputs
+
+Turn = Mapping[str, Any]
+ScriptLike = Sequence[Turn] | Mapping[str, Any] | str | Path
+"""Turns, an object with `turns`, or the path of a JSON file that holds one."""
+
+_PHASES = ("planner", "summaries")
+_KEYS = frozenset({"input", "turns", "agents", "scenes", "inputs", *_PHASES})
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """What the models of a family say: the turns of the root agent, and those of others by their name."""
+
+    turns: tuple[Turn, ...]
+    phases: Mapping[str, tuple[Turn, ...]] = {}
+    """What the root agent's models say besides, by phase."""
+    agents: Mapping[str, tuple[Turn, ...]] = {}
+    scenes: tuple[Mapping[str, Any], ...] = ()
+    input: str | None = None
+    inputs: Inputs = ()
+    source: str = "script"
+
+    @property
+    def streams(self) -> bool:
+        """Return whether a text comes in several pieces, so that a reader sees drafts."""
+        scenes = (scene.get("turns", ()) for scene in self.scenes)
+        every = [turn for turns in (self.turns, *self.agents.values(), *scenes) for turn in turns]
+        return any(isinstance(turn.get("text"), list) and len(turn["text"]) > 1 for turn in every)
+
+
+def read_script(script: ScriptLike) -> Script:
+    """The script in a file or in Python values. Raises `ConfigError` that says where it is wrong."""
+    if isinstance(script, (str, Path)):
+        return _from_object(_load(Path(script)), str(script))
+    if isinstance(script, Mapping):
+        return _from_object(script, "script")
+    return _from_object({"turns": list(script)}, "script")
+
+
+def _load(path: Path) -> Any:
+    try:
+        return msgspec.json.decode(read_bounded(path))
+    except OSError as error:
+        raise ConfigError(f"the script {path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _from_object(data: Any, where: str) -> Script:
+    needed = isinstance(data, Mapping) and ("turns" in data or "agents" in data)
+    if not needed or not isinstance(data.get("turns", []), list):
+        raise ConfigError(f'{where}: a script is an object {{"turns": [...]}}')
+    if unknown := sorted(set(data) - _KEYS):
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
+    agents, asked = data.get("agents", {}), data.get("input")
+    if not isinstance(agents, Mapping) or not all(isinstance(turns, list) for turns in agents.values()):
+        raise ConfigError(f"{where}: agents must be an object of lists of turns by the agent's name")
+    if asked is not None and not isinstance(asked, str):
+        raise ConfigError(f"{where}: input must be text")
+    for name in _PHASES:
+        if not isinstance(data.get(name, []), list):
+            raise ConfigError(f"{where}: {name} must be a list of turns")
+    scenes = data.get("scenes", [])
+    if not isinstance(scenes, list) or not all(isinstance(scene, Mapping) for scene in scenes):
+        raise ConfigError(f"{where}: scenes must be a list of objects with input and turns")
+    return Script(
+        turns=tuple(data.get("turns", ())),
+        scenes=tuple(scenes),
+        phases={name: tuple(data[name]) for name in _PHASES if name in data},
+        agents={name: tuple(turns) for name, turns in agents.items()},
+        input=asked,
+        inputs=parse_inputs(data.get("inputs", []), where),
+        source=where,
+    )
+
+
+@functools.cache
+def _provider_class() -> type[ModelProvider]:
+    """The scripted provider, found as every provider is."""
+    return type(Registry().provider("scripted:any")[0])
+
+
+class ScriptFiles:
+    """A script as files of the scripted provider, one for each agent, in a directory that the caller removes."""
+
+    def __init__(self, script: Script, agent: str, directory: Path) -> None:
+        self.script = script
+        self._paths: dict[str, str] = {}
+        self.provider: ModelProvider = _provider_class()()
+        for name, turns in {**script.agents, agent: script.turns}.items():
+            path = directory / f"{name}.json"
+            phases = script.phases if name == agent else {}
+            path.write_bytes(msgspec.json.encode({"turns": turns, "scenes": script.scenes, **phases}))
+            self._paths[name] = str(path)
+
+    def check(self) -> None:
+        """Raise `ConfigError` for a turn that the provider does not understand."""
+        for name, path in self._paths.items():
+            try:
+                self.provider.check(path)
+            except ConfigError as error:
+                where = self.script.source if len(self._paths) == 1 else f"{self.script.source}, agent {name}"
+                raise ConfigError(str(error).replace(path, where)) from None
+
+    def model_of(self, agent: str) -> str:
+        """The model's name for the scripted provider. Raises `InvalidRequest` for an agent without turns."""
+        if agent not in self._paths:
+            raise InvalidRequest(
+                f"{self.script.source} has no turns for the agent {agent!r}: put them under `agents`"
+            )
+        return self._paths[agent]
+
+
+Told = Callable[[str, int], Awaitable[str]]
+"""Told (run, step) as a model is called; returns the agent's name once the model may answer."""
+
+
+def run_and_step(request: ModelRequest) -> tuple[str, int]:
+    """Which run asks, and at which step; what is asked besides the steps has that of the step before."""
+    run, _, call = request.idempotency_key.partition(":")
+    return run, int(call.rpartition(":")[2])
+
+
+class StageModel:
+    """Every model of a check: tells the stage that it was called, then answers from the script."""
+
+    def __init__(self, files: ScriptFiles, called: Told) -> None:
+        self._files, self._called = files, called
+
+    def check(self, model: str) -> None:
+        """Every model can be called: the script stands for it."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The turn of the run's agent, under the name of the model that was asked."""
+        agent = await self._called(*run_and_step(request))
+        scripted = msgspec.structs.replace(request, model=self._files.model_of(agent))
+        deltas: AsyncIterator[Delta] = self._files.provider.stream(scripted)
+        async for delta in deltas:
+            yield (
+                msgspec.structs.replace(delta, model=request.model) if isinstance(delta, Finished) else delta
+            )
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""

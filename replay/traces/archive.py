@@ -1,0 +1,480 @@
+"""Archives: families as JSON Lines that anybody can keep, check, read and bring into another log, byte for byte.
+
+One object a line. A commit: `shard`, `subject`, `position` and `data`, its stored bytes as text, verbatim. So nothing
+is lost, also of events newer than this code. An artifact that a commit further down refers to: `artifact`, the SHA-256
+of its bytes (hex), and `base64`. Commits stand in log order, shard by shard.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from ...eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
+from ...eventlog.errors import (
+    AppendUnsure,
+    ArchiveCorrupted,
+    ArchiveInvalid,
+    ConfigError,
+    Conflict,
+    LogCorrupted,
+    RunConflict,
+    RunNotFound,
+)
+from ...eventlog.events import ApprovalRequested, Event, Memoized, Submitted, ToolResult, Unknown, is_terminal
+from ...eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject_token
+from ...eventlog.offload import references, restore
+from ...eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
+from ...projections.retrieval import OFFLOADED
+from ...runtime.core import offloading
+from ...runtime.journal.keys import check_keys, restore_keys
+from ...runtime.shared.sessions import restore_turns
+from .trace import Trace, family_of, find_run, trace_of
+
+T = TypeVar("T")
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """Families as they were stored; whatever reads their events checks them. `artifacts` came along as large values."""
+
+    stored: tuple[Stored, ...]
+    artifacts: dict[str, bytes] = {}
+    lines: tuple[int, ...] = ()
+    """The line of each commit, where they were read from a file."""
+
+    def vet(self) -> Self:
+        """Check that this can be what foldlog wrote. Raises `ArchiveInvalid` (line, field), `LogCorrupted`."""
+        from .vetting import vet  # it stands on the runtime
+
+        known = len(self.lines) == len(self.stored)
+        vet(zip(self.lines if known else range(1, len(self.stored) + 1), self.stored, strict=True))
+        return self
+
+    @property
+    def runs(self) -> dict[Subject, tuple[Stored, ...]]:
+        """The commits of each run, in order."""
+        runs: dict[Subject, list[Stored]] = {}
+        for stored in self.stored:
+            runs.setdefault(stored.subject, []).append(stored)
+        return {subject: tuple(commits) for subject, commits in runs.items()}
+
+    @property
+    def traces(self) -> dict[str, Trace]:
+        """The trace of each family by the id of its root, with the fields restored whose artifacts are there."""
+        families: dict[str, list[Stored]] = {}
+        for stored in self.stored:
+            families.setdefault(stored.subject.root, []).append(stored)
+        return {root: self._restored(trace_of(commits)) for root, commits in families.items()}
+
+    def events(self, root: str) -> Iterator[Event]:
+        """The events of one family as they read, one after the other. Raises `LogCorrupted`."""
+        chain = Chain()
+        for stored in self.stored:
+            if stored.subject.root == root:
+                for event in as_read(chain.verify(stored)):
+                    yield _at_once(self._restored_event(event)) if self.artifacts else event
+
+    def _restored(self, trace: Trace) -> Trace:
+        if not self.artifacts:
+            return trace
+        events = [_at_once(self._restored_event(event)) for event in trace.events]
+        return msgspec.structs.replace(trace, events=tuple(events))
+
+    async def _restored_event(self, event: Event) -> Event:
+        lacking = [digest for digest in references([event]) if digest not in self.artifacts]
+        return event if lacking else (await restore([event], _Held(self.artifacts)))[0]
+
+    def trace(self, run: str | None = None) -> Trace:
+        """The one family of the archive, or that of `run`. Raises `ConfigError`, `RunNotFound`."""
+        traces = self.traces
+        if run is not None:
+            for stored in self.stored:
+                if stored.subject.id == run:
+                    return traces[stored.subject.root]
+            raise RunNotFound(f"no run {run!r} in the file")
+        if len(traces) != 1:
+            found = f"holds {len(traces)} families: say which by its root" if traces else "holds no run"
+            raise ConfigError(f"the file {found}")
+        return next(iter(traces.values()))
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found to be whole. `newer` are events of a newer writer, kept as they are.
+
+    `missing` are artifacts that events refer to and that are not there; `open` the runs without a terminal status.
+    """
+
+    families: int
+    runs: int
+    commits: int
+    events: int
+    newer: int
+    artifacts: int
+    missing: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import came to. `runs` were stored (or completed, where an import broke off), `skipped` were there."""
+
+    runs: tuple[str, ...]
+    skipped: tuple[str, ...]
+    commits: int
+    artifacts: int
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    shard: int = -1
+    subject: str = ""
+    position: int = 0
+    data: str = ""
+    artifact: str = ""
+    base64: str = ""
+
+
+_LINE = msgspec.json.Decoder(_Line)
+POSITIONS_MAX = 2**63
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def to_jsonl(trace: Trace | Archive) -> bytes:
+    """The trace or archive as JSON Lines; of an archive the artifacts stand first."""
+    artifacts = trace.artifacts if isinstance(trace, Archive) else {}
+    lines = [_artifact_line(digest, data) for digest, data in artifacts.items()]
+    return b"".join([*lines, *map(_commit_line, trace.stored)])
+
+
+async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -> AsyncIterator[bytes]:
+    """The lines of the family of a run, or of all runs of the namespace, each with its line end; checked on the way.
+
+    A run that is still going is exported up to now. With `artifacts` each one stands before the first commit that
+    refers to it: large values, and what tools stored, as far as it is there. Raises `RunNotFound`, `LogCorrupted`.
+    """
+    told: set[str] = set()
+    async for recorded, stored in _verified(log, run):
+        for digest in references(recorded.commit.events) if artifacts else ():
+            if digest not in told:
+                told.add(digest)
+                yield _artifact_line(digest, await _artifact(log, digest, recorded))
+        for digest in named(recorded.commit.events) if artifacts else ():
+            if digest not in told:
+                told.add(digest)
+                with contextlib.suppress(KeyError):
+                    yield _artifact_line(digest, await log.artifacts.get(digest))
+        yield _commit_line(stored)
+
+
+async def _verified(log: Log, run: str | None) -> AsyncIterator[tuple[Recorded, Stored]]:
+    for selector in await _selectors(log, run):
+        chain = Chain()
+        async for stored in log.events.read(selector):
+            yield chain.verify(stored), stored
+
+
+async def _selectors(log: Log, run: str | None) -> list[Selector]:
+    if run is None:
+        return [Shard(shard) for shard in range(log.events.shards)]
+    subject = await find_run(log, run)
+    return [family_of(subject)]
+
+
+async def _artifact(log: Log, digest: str, recorded: Recorded) -> bytes:
+    try:
+        return await log.artifacts.get(digest)
+    except KeyError:
+        raise LogCorrupted(
+            recorded.commit.run, recorded.commit.rev, f"the artifact {digest} that it refers to is missing"
+        ) from None
+
+
+def _commit_line(stored: Stored) -> bytes:
+    subject = stored.subject
+    line = {
+        "shard": subject.shard,
+        "subject": subject_token(subject),
+        "position": stored.position,
+        "data": stored.data.decode(),
+    }
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _artifact_line(digest: str, data: bytes) -> bytes:
+    return msgspec.json.encode({"artifact": digest, "base64": base64.b64encode(data).decode()}) + b"\n"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_archive(data: bytes) -> Archive:
+    """The archive in these bytes, checked. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
+    return parse_archive(data).vet()
+
+
+def parse_archive(data: bytes) -> Archive:
+    """As `read_archive`, but the commits are checked only when they are used, which they are once then."""
+    return Archive(*_parse(data))
+
+
+def from_jsonl(data: bytes) -> Trace:
+    """The trace of the one family in these bytes. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
+    return Archive(*_parse(data)).vet().trace()
+
+
+def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes], tuple[int, ...]]:
+    stored: list[Stored] = []
+    artifacts: dict[str, bytes] = {}
+    lines: list[int] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            parsed = _LINE.decode(line)
+            if parsed.artifact:
+                artifacts[parsed.artifact] = _content(number, parsed)
+            else:
+                subject = _subject(number, parsed)
+                stored.append(Stored(subject, parsed.position, parsed.data.encode()))
+                lines.append(number)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise ArchiveInvalid(number, "", str(error)) from error
+        except RecursionError:
+            raise ArchiveInvalid(number, "", "it is nested too deeply") from None
+        if not parsed.artifact and not (0 <= parsed.shard < SHARDS_MAX):
+            raise ArchiveInvalid(number, "shard", f"{parsed.shard} is none of 0 to {SHARDS_MAX - 1}")
+        if not parsed.artifact and not (0 < parsed.position < POSITIONS_MAX):
+            raise ArchiveInvalid(number, "position", f"{parsed.position} is no position in a log")
+    return tuple(stored), artifacts, tuple(lines)
+
+
+def _subject(number: int, line: _Line) -> Subject:
+    try:
+        return parse_subject_token(line.shard, line.subject)
+    except ValueError as error:
+        raise ArchiveInvalid(number, "subject" if line.subject else "", str(error)) from error
+
+
+def _content(number: int, line: _Line) -> bytes:
+    try:
+        content = base64.b64decode(line.base64, validate=True)
+    except ValueError as error:
+        raise ArchiveInvalid(number, "base64", str(error)) from error
+    if digest_of_bytes(content) != line.artifact:
+        told = f"the bytes of artifact {line.artifact} do not match its digest"
+        raise ArchiveCorrupted(number, "base64", "", 0, told)
+    return content
+
+
+def named(events: Iterable[Event]) -> Iterator[str]:
+    """The digests of the artifacts that tools stored."""
+    for event in events:
+        for reference in _evidence(event):
+            if isinstance(reference, dict) and isinstance(reference.get("id"), str):
+                yield reference["id"]
+
+
+def _evidence(event: Event) -> Iterable[Any]:
+    found: Any = ()
+    if isinstance(event, ToolResult):
+        found = event.metadata.get("evidence", ())
+    elif isinstance(event, Memoized | ApprovalRequested):
+        found = event.evidence
+    return found if isinstance(found, list | tuple) else ()
+
+
+def check(archive: Archive) -> Checked:
+    """What the archive holds. Raises `LogCorrupted` for a commit that is missing, altered or unreadable."""
+    chain, told = Chain(), _Tally()
+    for stored in archive.stored:
+        told.add(chain.verify(stored))
+    return told.checked(archive.artifacts.keys())
+
+
+async def check_log(log: Log, run: str | None = None) -> Checked:
+    """As `check`, of what the log holds of a run's family, or of all. Raises `RunNotFound`, `LogCorrupted`."""
+    told, there = _Tally(), set[str]()
+    async for recorded, _stored in _verified(log, run):
+        told.add(recorded)
+        for digest in references(recorded.commit.events):
+            try:
+                await log.artifacts.get(digest)
+            except KeyError:
+                continue
+            there.add(digest)
+    return told.checked(there)
+
+
+class _Tally:
+    """Counts what was verified."""
+
+    def __init__(self) -> None:
+        self.roots: set[str] = set()
+        self.open: dict[str, bool] = {}
+        self.commits = self.events = self.newer = 0
+        self.referred: set[str] = set()
+
+    def add(self, recorded: Recorded) -> None:
+        commit = recorded.commit
+        self.roots.add(recorded.subject.root)
+        ended = any(is_terminal(event) and not event.agent_path for event in commit.events)
+        self.open[commit.run] = self.open.get(commit.run, True) and not ended
+        self.commits += 1
+        self.events += len(commit.events)
+        self.newer += sum(isinstance(event, Unknown) for event in commit.events)
+        self.referred.update(references(commit.events))
+
+    def checked(self, there: Iterable[str]) -> Checked:
+        return Checked(
+            families=len(self.roots),
+            runs=len(self.open),
+            commits=self.commits,
+            events=self.events,
+            newer=self.newer,
+            artifacts=len(self.referred & set(there)),
+            missing=tuple(sorted(self.referred - set(there))),
+            open=tuple(run for run, is_open in self.open.items() if is_open),
+        )
+
+
+# --- into another log -------------------------------------------------------------------------------------------------
+
+
+async def import_archive(archive: Archive, log: Log) -> Imported:
+    """Store the archive's runs in a log, byte for byte.
+
+    A run that the log has with the same bytes (or with more behind them) is skipped, one of which it has the beginning
+    is completed. Idempotency keys lead to their runs again, and finished runs count among the turns of their sessions.
+    Nobody is woken: what was open when it was exported stays a record until somebody drives it; one of a session stays
+    one, since the lane's queue is not part of the archive.
+    Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise, or whose key belongs to
+    another run here; `ArchiveInvalid`; `ConfigError` for artifacts that neither the archive nor the log has.
+    """
+    archive.vet()
+    open_runs = set(check(archive).open)
+    runs, roots = archive.runs, _roots(archive)
+    lanes = {root: submitted.lane for root, submitted in roots.items()}
+    known = {
+        subject: await _known(log, subject, commits, lanes.get(subject.root))
+        for subject, commits in runs.items()
+    }
+    targets = {subject.id: target for subject, (target, _there, _position) in known.items()}
+    keyed = [(targets[root], submitted) for root, submitted in roots.items()]
+    await check_keys(log, keyed)
+    await _check_artifacts(archive, log)
+    for data in archive.artifacts.values():
+        await log.artifacts.put(data)
+    await _offload(archive, log)
+    counts = dict.fromkeys(runs, 0)
+    written = 0
+    for stored in archive.stored:
+        subject, (target, there, position) = stored.subject, known[stored.subject]
+        counts[subject] += 1
+        if counts[subject] <= there:
+            continue
+        position = await _append(log, CommitWrite(target, At(position), stored.data))
+        known[subject] = target, there, position
+        written += 1
+    await restore_keys(log, keyed)
+    for lane in dict.fromkeys(lane for lane in lanes.values() if lane is not None):
+        ended = [root for root in roots if lanes[root] == lane and root not in open_runs]
+        await restore_turns(log, lane, ended)
+    added = tuple(subject.id for subject, commits in runs.items() if known[subject][1] < len(commits))
+    skipped = tuple(subject.id for subject in runs if subject.id not in added)
+    return Imported(runs=added, skipped=skipped, commits=written, artifacts=len(archive.artifacts))
+
+
+def _roots(archive: Archive) -> dict[str, Submitted]:
+    """How each run that no other run started was submitted, by its id, in the order of the archive."""
+    roots: dict[str, Submitted] = {}
+    for stored in archive.stored:
+        if stored.subject.id == stored.subject.root not in roots:
+            first = decode(stored.data).events[0]
+            if isinstance(first, Submitted):
+                roots[stored.subject.id] = first
+    return roots
+
+
+async def _known(
+    log: Log, subject: Subject, commits: tuple[Stored, ...], lane: str | None
+) -> tuple[Subject, int, int]:
+    """Where a run goes, how many of its commits are there, and the position of the last of them."""
+    shards = log.events.shards
+    if lane is not None:  # a lane and its runs share a shard
+        shard = shard_of(lane, shards)
+    else:
+        shard = subject.shard if subject.shard < shards else shard_of(subject.root, shards)
+    target = msgspec.structs.replace(subject, shard=shard)
+    existing = [stored async for stored in log.events.read(target)]
+    elsewhere = await log.events.find(shard, subject.id)
+    same = all(ours.data == theirs.data for ours, theirs in zip(commits, existing, strict=False))
+    if not same or (elsewhere is not None and elsewhere != target):
+        raise RunConflict(
+            f"run {subject.id} exists in namespace {log.namespace!r} with other commits; import it into another one",
+            run_id=subject.id,
+        )
+    return target, len(existing), existing[-1].position if existing else 0
+
+
+async def _check_artifacts(archive: Archive, log: Log) -> None:
+    needed = {digest for stored in archive.stored for digest in references(decode(stored.data).events)}
+    for digest in sorted(needed - archive.artifacts.keys()):
+        try:
+            await log.artifacts.get(digest)
+        except KeyError:
+            raise ConfigError(
+                f"the file refers to artifact {digest[:16]}…, which it does not hold; export it with --artifacts"
+            ) from None
+
+
+async def _offload(archive: Archive, log: Log) -> None:
+    """Put the texts of offloaded results where models read on in them."""
+    for stored in archive.stored:
+        if OFFLOADED.encode() in stored.data:
+            for event in await restore(decode(stored.data).events, log.artifacts):
+                await offloading.store(event, log.artifacts)
+
+
+async def _append(log: Log, write: CommitWrite) -> int:
+    """Store one commit, also if the answer is lost. Raises `RunConflict` if another one came first."""
+    while True:
+        try:
+            (position,) = await log.events.append(write)
+        except (Conflict, AppendUnsure) as error:
+            last = await log.events.head(write.subject)
+            if last is not None and last.data == write.data:
+                return last.position
+            if isinstance(error, Conflict):
+                raise RunConflict(
+                    f"run {write.subject.id} was written by another process meanwhile",
+                    run_id=write.subject.id,
+                ) from error
+        else:
+            return position
+
+
+class _Held:
+    """Artifacts out of an archive."""
+
+    def __init__(self, data: dict[str, bytes]) -> None:
+        self._data = data
+
+    async def put(self, data: bytes) -> str:
+        raise NotImplementedError
+
+    async def get(self, digest: str) -> bytes:
+        return self._data[digest]
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The value of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise AssertionError("it waited")

@@ -1,0 +1,453 @@
+"""What the models, tools and functions of a recorded family said, each at its place: the run, the step, the call.
+
+A run that is asked again is found by where it hangs in its family. So two agents that ask the same thing each have the
+answer that they had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import (
+    QUESTION,
+    ApprovalRequested,
+    ChildFinished,
+    ChildStarted,
+    Custom,
+    Event,
+    KnowledgeFound,
+    McpProgress,
+    MemoryHydrated,
+    ModelFailed,
+    ModelRequested,
+    PlannerReplied,
+    PlannerToolReturned,
+    Prepared,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Status,
+    Submitted,
+    SummaryMade,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Usage,
+)
+from ...eventlog.names import child_run_id
+from ...projections.fold import apply
+from ...projections.messages import canonical_json
+from ...projections.run_state import RunState
+from ...runtime.agents.kinds import runnable_of
+from ...runtime.core.model_request import Prompt, prompt_of
+from ...runtime.core.planning import STEP as PLANNER_STEP
+from ...runtime.core.rules import Rules, rules_of
+from ...runtime.ports.models import CallDelta, Delta, Finished, ReasoningDelta, TextDelta
+from ...runtime.ports.runnable import Runnable
+from ...runtime.tools.decorator import without_injected
+from .functions import Values, recorded, values_of
+from .requests import Request
+from .trace import Trace
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded model call: its request as R12 sees it, and the reply. `model` is that which was asked.
+
+    `attempt` is the number of the attempt that ended it, counted as the run counts. `broken` are the failures before
+    it, from attempt `begin` + 1 on, whose answers broke off: what they took counts.
+    """
+
+    digest: str
+    attempt: int
+    phase: str
+    model: str
+    rules: Rules
+    prompt: Prompt
+    tools: tuple[ToolSpec, ...]
+    reply: tuple[Delta, ...] = ()
+    failure: ModelFailed | None = None
+    broken: tuple[ModelFailed, ...] = ()
+    begin: int = 0
+
+    def failure_at(self, attempt: int) -> ModelFailed | None:
+        """Return the failure that this attempt, counted as the run counts, came to; null for one that was answered."""
+        place = attempt - self.begin - 1
+        if 0 <= place < len(self.broken):
+            return self.broken[place]
+        if self.failure is not None and attempt != self.failure.attempt:  # what it took counts once
+            return msgspec.structs.replace(self.failure, usage=None, cost_usd=None)
+        return self.failure
+
+    @property
+    def round(self) -> int:
+        """Which model call of the run, or of its phase, it is."""
+        return self.prompt.round
+
+    @property
+    def request(self) -> Request:
+        """All that decided the reply."""
+        return Request(
+            messages=tuple(self.prompt.messages),
+            tools=tuple(tool.schema for tool in self.tools) if self.prompt.tools else (),
+            parameters={
+                "output_schema": self.prompt.output_schema,
+                "temperature": self.rules.temperature,
+                "max_tokens": self.rules.max_tokens,
+                "model": self.model,
+            },
+        )
+
+
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded tool call: what was seen of it (children it started among them) in order, and its result, if any."""
+
+    call: ToolCall
+    shown: tuple[Event, ...]
+    result: ToolResult | None
+
+
+class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the models and tools of one run said. `calls` by step (0 for the planner) and index in the reply."""
+
+    run: str
+    path: str
+    submitted: Submitted | None
+    answers: tuple[Answered, ...]
+    calls: dict[tuple[int, int], Called]
+    over: bool
+    """Whether it came to its end; a run that was cancelled, or is still going, did not."""
+
+    def at(self, phase: str, round_: int) -> list[Answered]:
+        """The answers to one call of the run, in order: more than one where it was asked again, or another model."""
+        return [each for each in self.answers if (each.phase, each.round) == (phase, round_)]
+
+
+class Recording:
+    """What a family's models and tools said."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.runs: dict[str, RecordedRun] = {}
+        self.submitted: dict[str, Submitted] = {}
+        self.values: Values = {}
+        self.tools: dict[str, tuple[ToolSpec, ...]] = {}
+        self.hydrated: dict[str, MemoryHydrated] = {}
+        self.found: dict[str, KnowledgeFound] = {}
+        runs: dict[str, list[Event]] = {}
+        for event in trace.events:
+            runs.setdefault(event.run_id, []).append(event)
+            self._note(event)
+        for run, events in runs.items():
+            self.runs[run] = RecordedRun(
+                run=run,
+                path=events[0].agent_path,
+                submitted=self.submitted.get(run),
+                answers=tuple(_answers(events)),
+                calls=dict(_calls(events)),
+                over=any(_ends(e) and e.agent_path == events[0].agent_path for e in events),
+            )
+            for asked, values in values_of(events).items():
+                self.values.setdefault(asked, []).extend(values)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Submitted):
+            self.submitted[event.run_id] = event
+        elif isinstance(event, MemoryHydrated):
+            self.hydrated[event.run_id] = event
+        elif isinstance(event, KnowledgeFound):
+            self.found[self.submitted[event.run_id].input] = event
+        elif isinstance(event, Prepared):
+            injected = self.submitted[event.run_id].config.get("injected_tool_args") or {}
+            own = [without_injected(spec, injected) for spec in event.tools]
+            copies = {spec.name: spec for spec in (*own, *self.tools.get(event.agent, ()))}
+            self.tools[event.agent] = tuple(copies.values())
+
+    @property
+    def root(self) -> Submitted:
+        """How the root run was submitted. Raises `ConfigError` for a trace without one."""
+        found = self.submitted.get(self.trace.root)
+        if found is None:
+            raise ConfigError("the trace does not hold the first commit of its root run")
+        return found
+
+    @property
+    def over(self) -> bool:
+        """Return whether the root run came to its end."""
+        return self.runs[self.trace.root].over
+
+    def open_ends(self) -> frozenset[str]:
+        """The runs of agents where the recording stops, and not in a run below them."""
+        going_on = {run for run, each in self.runs.items() if not each.over}
+        above = {
+            submitted.parent.run
+            for run, submitted in self.submitted.items()
+            if submitted.parent and run in going_on
+        }
+        return frozenset(
+            run for run in going_on - above if run in self.submitted and self.submitted[run].kind == "agent"
+        )
+
+    @property
+    def answers(self) -> list[Answered]:
+        """Those of all runs."""
+        return [each for run in self.runs.values() for each in run.answers]
+
+    def runnable(self, submitted: Submitted) -> Runnable[Any]:
+        """What ran, with its functions as they are recorded."""
+        return recorded(runnable_of(submitted.kind, submitted.config), self.values)
+
+
+def _ends(event: Event) -> bool:
+    return isinstance(event, Status) and event.status in {"completed", "error"}
+
+
+class Places:
+    """Which recorded run a run that asks stands for.
+
+    With the id of the `root` that is run again, by where it hangs in its family; else, and where that tells nothing, it
+    is the one whose record fits what it asks first, each one's turn once before anyone's twice.
+    """
+
+    def __init__(self, recording: Recording, root: str | None = None) -> None:
+        self._runs = recording.runs
+        self._known: dict[str, RecordedRun | None] = {}
+        self._uses: dict[str, int] = dict.fromkeys(recording.runs, 0)
+        if root is not None:
+            self._learn(recording, root)
+
+    def _learn(self, recording: Recording, root: str) -> None:
+        names = {recording.trace.root: root}
+        for run, submitted in recording.submitted.items():
+            above = submitted.parent
+            if above is not None and above.run in names:
+                name = self._runs[run].path.rpartition("/")[2]
+                place = above.tool_call_id or f"node {name}"
+                names[run] = child_run_id(names[above.run], place, above.ordinal)
+        self._known = {now: self._runs[was] for was, now in names.items() if was in self._runs}
+        self._uses |= {each.run: 1 for each in self._known.values() if each is not None}
+
+    def of(self, run: str, fits: Callable[[RecordedRun], bool]) -> RecordedRun | None:
+        """The recorded run of `run`; null if there is none that fits."""
+        if run not in self._known:
+            fitting = [each for each in self._runs.values() if fits(each)]
+            found = min(fitting, key=lambda each: self._uses[each.run], default=None)
+            if found is None:
+                return None
+            self._known[run] = found
+            self._uses[found.run] += 1
+        return self._known[run]
+
+
+def request_behind(events: Iterable[Event], run: str, digest: str) -> Request | None:
+    """The request of a run that has this digest and was answered, told from the family's events as read."""
+    own = [event for event in events if event.run_id == run]
+    return next((each.request for each in _answers(own) if each.digest == digest), None)
+
+
+def _answers(events: list[Event]) -> Iterator[Answered]:
+    """The model calls of one run whose replies were stored."""
+    path = events[0].agent_path
+    state = RunState()
+    asked: Answered | None = None
+    reply: list[Delta] = []
+    broken: list[ModelFailed] = []
+    begin = 0
+    for event in events:
+        if len(event.agent_path) > len(path):
+            continue
+        match event:
+            case ModelRequested() if state.submitted is not None:
+                asked, reply = _asked(state, rules_of(state.submitted.config), event), []
+                asked = msgspec.structs.replace(asked, broken=tuple(broken), begin=begin)
+            case Reasoning():
+                reply.append(ReasoningDelta(event.text))
+            case Text() if event.step is not None:
+                reply.append(TextDelta(event.text))
+            case ModelFailed(retry_at=None) if asked is not None:  # given up, or a fallback was asked instead
+                yield msgspec.structs.replace(asked, failure=event)
+                broken, begin = [], event.attempt
+            case ModelFailed() if event.usage is not None:
+                broken.append(event)
+            case Usage() | SummaryMade() | PlannerReplied() if asked is not None:
+                yield msgspec.structs.replace(asked, reply=_reply(event, reply, events))
+                broken, begin = [], 0
+            case _:
+                pass
+        apply(state, _own(event), event.at)  # type: ignore[arg-type] # an event as it is stored
+
+
+def _reply(
+    event: Usage | SummaryMade | PlannerReplied, said: list[Delta], events: list[Event]
+) -> tuple[Delta, ...]:
+    """All that a model said in one call, in order: `said` before its calls, if the call was a step's."""
+    match event:
+        case Usage():
+            path = events[0].agent_path
+            calls = [each for each in _asked_in(events, event.step) if each.agent_path == path]
+            return (*said, *_deltas(calls), _end(event, calls))
+        case SummaryMade():
+            return (TextDelta(event.text), _end(event, ()))
+        case PlannerReplied():
+            return (TextDelta(event.text), *_deltas(_planner_calls(event)), _end(event, event.calls))
+
+
+def _asked_in(events: list[Event], step: int | None) -> Iterator[ToolCall]:
+    return (each for each in events if isinstance(each, ToolCall) and each.step == step)
+
+
+def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
+    """A model call as it is decided on."""
+    prompt = prompt_of(state, rules, event.phase)
+    return Answered(
+        digest=event.digest,
+        attempt=event.attempt,
+        phase=event.phase,
+        model=event.model or rules.model,
+        rules=rules,
+        prompt=msgspec.structs.replace(prompt, messages=tuple(prompt.messages)),
+        tools=tuple(state.tools.values()),
+    )
+
+
+def _end(event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object]) -> Finished:
+    return Finished(
+        reason=event.finish_reason or ("tool_calls" if calls else "stop"),
+        usage=event.usage,
+        usage_source=event.source,
+        model=event.model,
+        cost_usd=event.cost_usd,
+    )
+
+
+def _own(event: Event) -> Event:
+    """The event as stored: without its path, by which a fold tells forwarded ones."""
+    return msgspec.structs.replace(event, agent_path="")
+
+
+def _deltas(calls: Sequence[ToolCall]) -> Iterator[CallDelta]:
+    for index, call in enumerate(calls):
+        written = {**call.arguments, **call.injected_args}
+        text = call.raw_arguments if call.raw_arguments is not None else canonical_json(written).decode()
+        yield CallDelta(index=index, id=call.tool_call_id or "", name=call.tool_name, arguments=text)
+
+
+def _planner_calls(event: PlannerReplied) -> list[ToolCall]:
+    """What the planner asked for, as a step would."""
+    return [
+        ToolCall(
+            step=PLANNER_STEP,
+            tool_call_id=call.id,
+            tool_name=call.tool_name,
+            arguments=call.arguments,
+            raw_arguments=call.raw_arguments,
+            injected_args=call.injected_args,
+            agent_path=event.agent_path,
+        )
+        for call in event.calls
+    ]
+
+
+def _calls(events: list[Event]) -> Iterator[tuple[tuple[int, int], Called]]:
+    """The tool calls of one run by (step, index)."""
+    path = events[0].agent_path
+    indices: dict[int | None, int] = {}
+    told: dict[tuple[int, str | None], list[Event]] = {}
+    for event in events:
+        if event.tool_call_id is not None:
+            told.setdefault((event.step or 0, event.tool_call_id), []).append(event)
+    for event in _asked_for(events):
+        if event.agent_path != path:
+            continue
+        index = indices[event.step] = indices.get(event.step, -1) + 1
+        own = told.get((event.step or 0, event.tool_call_id), [])
+        results = [e for e in map(_as_result, own) if e is not None and e.agent_path == path]
+        shown = tuple(
+            e
+            for e in own
+            if isinstance(e, McpProgress | Custom | ChildStarted | ChildFinished)
+            or e.agent_path != path
+            or _is_question(e)
+        )
+        result = results[-1] if results else None
+        yield (event.step or 0, index), Called(call=event, shown=shown, result=result)
+
+
+def _is_question(event: Event) -> bool:
+    return isinstance(event, ApprovalRequested) and event.kind == QUESTION
+
+
+def _asked_for(events: list[Event]) -> Iterator[ToolCall]:
+    for event in events:
+        if isinstance(event, ToolCall):
+            yield event
+        elif isinstance(event, PlannerReplied):
+            yield from _planner_calls(event)
+
+
+def _as_result(event: Event) -> ToolResult | None:
+    if isinstance(event, PlannerToolReturned):
+        return ToolResult(
+            tool_name=event.tool_name,
+            success=event.success,
+            result=event.result,
+            error=event.error,
+            agent_path=event.agent_path,
+        )
+    return event if isinstance(event, ToolResult) else None
+
+
+class End:
+    """Where the recording of a family stops that came to no end: whoever is asked for more waits for ever.
+
+    `reached` is set once every run that was going on has come so far, and the others to their ends.
+    """
+
+    def __init__(self, recording: Recording, places: Places) -> None:
+        self._places, self._runs = places, recording.runs
+        self._left = set(recording.open_ends())
+        self._owed = Counter(event.run_id for event in recording.trace.events if self._is_landmark(event))
+        self.reached = asyncio.Event()
+
+    def see(self, event: Event) -> None:
+        """The run that is run again has stored this."""
+        child = getattr(event, "child_run", "")
+        was = self._places.of(event.run_id, lambda _: False), self._places.of(child, lambda _: False)
+        run, below = (each.run if each is not None else "" for each in was)
+        if run in self._runs and self._is_landmark(event, run, below):
+            self._owed[run] -= 1
+            self._judge()
+
+    def _is_landmark(self, event: Event, run: str = "", child: str = "") -> bool:
+        """Return whether it tells how far a run is that is over, or that has others below it."""
+        recorded = self._runs[run or event.run_id]
+        if event.agent_path != recorded.path:
+            return False
+        if isinstance(event, ChildFinished):
+            known = self._runs.get(child or event.child_run)
+            return known is not None and known.over
+        return isinstance(event, ChildStarted | RalphIteration | RalphStop) or _ends(event)
+
+    def is_open(self, run: str) -> bool:
+        """Return whether the recording of the run has no end, which it has come to now."""
+        recorded = self._places.of(run, lambda _: False)
+        if recorded is None or recorded.over:
+            return False
+        self._left.discard(recorded.run)
+        self._judge()
+        return True
+
+    def _judge(self) -> None:
+        if not self._left and all(owed <= 0 for owed in self._owed.values()):
+            self.reached.set()
+
+    async def wait(self) -> NoReturn:
+        """Wait for what is not recorded."""
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody sets it")
