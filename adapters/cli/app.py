@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import (
+from .commands import (
     agents,
     approvals,
     demo,

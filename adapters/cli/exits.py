@@ -18,7 +18,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from .escaping import clean
+from .output.escaping import clean
 
 OK, NO, USAGE, NO_CONNECTION, TIMED_OUT, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 5, 130, 143
 DEBUG = "FOLDLOG_DEBUG"

@@ -24,7 +24,7 @@ _CANDIDATES = 5
 async def opened(settings: Settings, registry: Registry | None = None) -> AsyncIterator[Runtime]:
     """A runtime on the log that the user chose. Raises `ConfigError`, `LogUnavailable`."""
     from ...runtime import Runtime
-    from .records import show_logs
+    from .output.records import show_logs
 
     show_logs()
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:

@@ -85,7 +85,7 @@ def events_in(trace: Trace, run: str) -> Sequence[Event]:
     """The same, of a run in a trace."""
     import msgspec
 
-    from .timeline import below
+    from .output.timeline import below
 
     if run == trace.root:
         return trace.events

@@ -34,9 +34,9 @@ from ...replay import load_trace
 from ...runtime import RunHandle, Runtime
 from ..cli.exits import INTERRUPTED, NO, OK
 from ..cli.loops import interruption
-from ..cli.records import show_logs
+from ..cli.output.records import show_logs
+from ..cli.output.terminal import Part, Screen
 from ..cli.settings import Settings
-from ..cli.terminal import Part, Screen
 from .processes import DemoFailed, Process, running
 from .settings import MODEL_URL, SEARCH_S
 from .traces import Line, Proof, Takeover

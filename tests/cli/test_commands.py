@@ -13,7 +13,7 @@ import pytest
 import typer
 from foldlog.adapters.cli import app as root
 from foldlog.adapters.cli import exits
-from foldlog.adapters.cli.escaping import clean, exact, exact_lines, json_text, one_line, shown
+from foldlog.adapters.cli.output.escaping import clean, exact, exact_lines, json_text, one_line, shown
 from foldlog.adapters.cli.settings import Settings
 from foldlog.eventlog import (
     AgentConfigError,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from foldlog.adapters.cli.output.terminal import Screen
 from foldlog.adapters.cli.settings import Settings
-from foldlog.adapters.cli.terminal import Screen
 from foldlog.adapters.demo.show import conclude
 from foldlog.adapters.demo.traces import Proof, Takeover
 from foldlog.eventlog import MemoryLog

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from foldlog.adapters.cli.forms import answer_template, form_lines
+from foldlog.adapters.cli.output.forms import answer_template, form_lines
 from foldlog.runtime.ports.schema_problems import value_problem
 
 FORM: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from foldlog.adapters.cli.tables import Branch, Column, Exact, Id, laid_out, piped, wrapped
+from foldlog.adapters.cli.output.tables import Branch, Column, Exact, Id, laid_out, piped, wrapped
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from foldlog.adapters.cli.exits import PAUSED, TIMED_OUT
 from foldlog.adapters.cli.loops import Interruption
+from foldlog.adapters.cli.output.terminal import Screen
+from foldlog.adapters.cli.output.views import ReadableView
+from foldlog.adapters.cli.output.watching import Watch, Watcher
 from foldlog.adapters.cli.settings import Settings
-from foldlog.adapters.cli.terminal import Screen
-from foldlog.adapters.cli.views import ReadableView
-from foldlog.adapters.cli.watching import Watch, Watcher
 from foldlog.eventlog.events import (
     ENGINE,
     Claimed,
@@ -186,7 +186,7 @@ async def test_a_run_that_stands_in_line_says_for_what(
     turn = {"tool_calls": [{"id": "c", "name": "dig", "arguments": {"metres": 1}}]}
     (tmp_path / "one.json").write_text(json.dumps({"turns": [turn]}))
     agent = Agent("one", model=f"scripted:{tmp_path / 'one.json'}", tools=[dig], hitl_tools=["dig"])
-    monkeypatch.setattr("foldlog.adapters.cli.watching.SILENCE_S", 0.0)
+    monkeypatch.setattr("foldlog.adapters.cli.output.watching.SILENCE_S", 0.0)
     async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
         first = await runtime.start(agent, "Dig", session="s")
         await question(first, 1)

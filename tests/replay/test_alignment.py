@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from foldlog.adapters.cli.diff_page import page, text
+from foldlog.adapters.cli.output.diff_page import page, text
 from foldlog.replay import Canonical, Row, align, canonical, diff
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,0 +1,1 @@
+"""The commands of `foldlog`, one module a noun."""

@@ -1,0 +1,65 @@
+"""`foldlog agents`: the configurations of agents, looked at before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..exits import NO, OK
+from ..settings import settings_of
+
+if TYPE_CHECKING:
+    from ..agent_files import Checked
+    from ..output.terminal import Screen
+
+_KINDS = {"ralph": "loop"}
+"""What the kinds are called, where their names are others."""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Configurations of agents.")
+
+
+@app.callback()
+def _noun() -> None:
+    """Configurations of agents."""
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="TOML or JSON files, or MODULE:NAME of what is loaded."),
+    ],
+    *,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:REGISTRY", help="Also check that its tools and providers are there."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> int:
+    """Check configurations of agents; one line for each thing that is wrong. Exit 1 when something is."""
+    from ....runtime import Registry
+    from ..agent_files import check_path
+    from ..output.terminal import Screen
+
+    screen = Screen(settings_of(context))
+    known = None if registry is None else Registry.load(registry)
+    checked = [each for path in paths for each in check_path(path, known)]
+    right = not any(each.problems for each in checked)
+    if json:
+        screen.json({"ok": right, "checked": [each.as_json() for each in checked]})
+        return OK if right else NO
+    for each in checked:
+        _tell(screen, each)
+    return OK if right else NO
+
+
+def _tell(screen: Screen, checked: Checked) -> None:
+    from ..output.escaping import one_line
+
+    where = one_line(checked.path)
+    if not checked.problems:
+        screen.tell(("✓ ", "green"), f"{where}: {_KINDS.get(checked.kind, checked.kind)} {checked.agent}")
+    for problem in checked.problems:
+        screen.tell(("✗ ", "bold red"), f"{where}: {one_line(problem.message)}")

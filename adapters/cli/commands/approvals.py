@@ -1,0 +1,370 @@
+"""`foldlog approvals`: what runs wait for, and the answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..exits import OK
+from ..json_options import json_option
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ....projections.approvals import ApprovalRow
+    from ..output.tables import Cell
+    from ..output.terminal import Screen
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Approvals: what runs wait for, and the answers."
+)
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval.")]
+Answered = Annotated[
+    str | None,
+    typer.Argument(metavar="[APPROVAL]", help="The id of an approval; a resume token names its own."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="A resume token; `-` reads it from standard input. Without APPROVAL: FOLDLOG_RESUME_TOKEN.",
+    ),
+]
+Note = Annotated[str, typer.Option(help="Why.")]
+By = Annotated[str, typer.Option(help="Who decides; by default the user of this machine.")]
+RESUME_TOKEN = "FOLDLOG_RESUME_TOKEN"  # noqa: S105 - the variable's name
+
+tokens = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Resume tokens: their holders answer one approval, once.",
+)
+app.add_typer(tokens, name="token")
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    *,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only those of this run.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Those that are decided, too.")] = False,
+    json: Json = False,
+) -> int:
+    """List what waits for an answer, oldest first."""
+    from ..loops import run_async
+
+    return run_async(_list(settings_of(context), run, every=every, json=json))
+
+
+@app.command()
+def show(context: typer.Context, approval: ApprovalId, *, json: Json = False) -> int:
+    """Show one approval: what is asked, and how it was decided."""
+    from ..loops import run_async
+
+    return run_async(_show(settings_of(context), approval, json=json))
+
+
+@app.command()
+def approve(
+    context: typer.Context,
+    approval: Answered = None,
+    *,
+    token: Token = None,
+    note: Note = "",
+    arguments: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Other arguments for the call, all of them.")
+    ] = None,
+    outcome: Annotated[
+        Literal["retry", "succeeded", "failed"] | None,
+        typer.Option(
+            help="What became of a call that a dead worker had started (or retry it), or that you made by hand."
+        ),
+    ] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Its result (with --outcome succeeded).")
+    ] = None,
+    by: By = "",
+) -> int:
+    """Approve; the run goes on."""
+    from ..loops import run_async
+
+    answer: dict[str, Any] = {"decision": "approved", "note": note, "outcome": outcome, "by": by or _user()}
+    answer["arguments"] = json_option("--arguments", arguments, an_object=True)
+    answer["result"] = json_option("--result", result, an_object=False)
+    return run_async(_answer(settings_of(context), approval, token, answer))
+
+
+@app.command()
+def reject(
+    context: typer.Context, approval: Answered = None, *, token: Token = None, note: Note = "", by: By = ""
+) -> int:
+    """Reject; the model is told, and the run goes on without the call."""
+    from ..loops import run_async
+
+    answer = {"decision": "rejected", "note": note, "by": by or _user()}
+    return run_async(_answer(settings_of(context), approval, token, answer))
+
+
+@tokens.command()
+def issue(
+    context: typer.Context,
+    approval: ApprovalId,
+    *,
+    expires: Annotated[str, typer.Option(metavar="TIME", help="How long it holds: 30m, 1h, 2d.")] = "1d",
+    by: Annotated[str, typer.Option(help="Who issues it; by default the user of this machine.")] = "",
+) -> int:
+    """Print a new resume token, which is shown this once."""
+    from ..loops import run_async
+    from ..output.times import seconds_of
+
+    return run_async(_issue(settings_of(context), approval, seconds_of(expires), by or _user()))
+
+
+@tokens.command()
+def revoke(
+    context: typer.Context,
+    approval: ApprovalId,
+    *,
+    by: Annotated[str, typer.Option(help="Who revokes them; by default the user of this machine.")] = "",
+) -> int:
+    """Take back all resume tokens of an approval."""
+    from ..loops import run_async
+
+    return run_async(_revoke(settings_of(context), approval, by or _user()))
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _given_token(approval_id: str | None, token: str | None) -> str | None:
+    """The resume token to answer with, if any: by option, standard input, or, without an approval, the environment."""
+    import os
+    import sys
+
+    if token == "-":  # noqa: S105 - standard input
+        token = sys.stdin.readline().strip()
+    if token is None and approval_id is None:
+        token = os.environ.get(RESUME_TOKEN)
+        if not token:
+            raise typer.BadParameter(f"name an APPROVAL, or give a resume token (--token, {RESUME_TOKEN})")
+    return token
+
+
+async def _answer(
+    settings: Settings, approval_id: str | None, token: str | None, answer: dict[str, Any]
+) -> int:
+    from ..opening import approval_named, opened
+    from ..output.terminal import Screen
+
+    given = _given_token(approval_id, token)
+    async with opened(settings) as runtime:
+        if given is not None:
+            approval_id = _named_by(given, approval_id)
+            run = await runtime.resolve_with_token(given, **answer)
+        else:
+            row = await approval_named(runtime, approval_id or "")
+            approval_id, run = row.approval_id, runtime.get_run(row.run_id)
+            await run.resolve(approval_id, **answer)
+        state = await run.state()
+    screen = Screen(settings)
+    stands = state.approvals[approval_id].resolution
+    first = f", by {stands.by} already" if stands is not None and stands.by != answer["by"] else ""
+    screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}{first}")
+    submitted = state.submitted
+    if submitted is not None and submitted.executor == "local" and not state.over:
+        drive = settings.command("runs", "drive", names=(run.run_id, "MODULE:REGISTRY"))
+        screen.say((f"if the process that drove it is gone: {drive}", "dim"))
+    return OK
+
+
+def _named_by(token: str, approval_id: str | None) -> str:
+    """The approval that the token names. Raises `ApprovalError` if that is not the one that was named besides."""
+    from ....eventlog.errors import ApprovalError
+    from ....runtime.resume_tokens import place_of
+
+    named = place_of(token).approval_id
+    if approval_id is not None and not (named.startswith(approval_id) or named.endswith(approval_id)):
+        raise ApprovalError(f"the resume token is for the approval {named}, not for {approval_id!r}")
+    return named
+
+
+async def _issue(settings: Settings, approval_id: str, expires_s: float, by: str) -> int:
+    from ..opening import approval_named, opened
+    from ..output.terminal import Screen
+
+    async with opened(settings) as runtime:
+        row = await approval_named(runtime, approval_id)
+        approval_id, run = row.approval_id, runtime.get_run(row.run_id)
+        token = await run.issue_token(approval_id, expires_s=expires_s, by=by)
+    screen = Screen(settings)
+    screen.write(f"{token}\n")
+    answer = settings.command("approvals", "approve", "--token", "-")
+    screen.say((f"shown this once; whoever has it answers {approval_id} with: {answer}", "dim"))
+    return OK
+
+
+async def _revoke(settings: Settings, approval_id: str, by: str) -> int:
+    from ..opening import approval_named, opened
+    from ..output.terminal import Screen
+
+    async with opened(settings) as runtime:
+        row = await approval_named(runtime, approval_id)
+        approval_id, run = row.approval_id, runtime.get_run(row.run_id)
+        count = await run.revoke_tokens(approval_id, by=by)
+    Screen(settings).tell(f"{count} token{'' if count == 1 else 's'} of {approval_id} revoked")
+    return OK
+
+
+async def _list(settings: Settings, run: str | None, *, every: bool, json: bool) -> int:
+    import msgspec
+
+    from ..opening import opened, run_named
+    from ..output.tables import Column
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        index = await runtime.index()
+        run = await run_named(runtime, run) if run is not None else None
+        rows = await index.approvals(None if every else True, run)
+        ends = await index.ends_of_ids({row.run_id for row in rows}) if screen.live else {}
+    if json:
+        screen.json([msgspec.to_builtins(row) for row in rows])
+        return OK
+    if not rows:
+        screen.say("no approvals" if every else "nothing waits for an answer")
+        return OK
+    columns = (
+        Column("approval"),
+        Column("run"),
+        Column("agent", leaves=1, cut=True),
+        Column("kind", leaves=2),
+        Column("tool", cut=True, again=True),
+        Column("decision"),
+        Column("asked"),
+        Column("reason", below=True),
+        Column("about", below=True),
+    )
+    screen.table(columns, [_cells(row, ends.get(row.run_id, row.run_id), live=screen.live) for row in rows])
+    return OK
+
+
+def _cells(row: ApprovalRow, end: str, *, live: bool) -> list[Cell]:
+    """A terminal may have no room for the kind: what asks without being a tool is named by it."""
+    from ..output.escaping import one_line
+    from ..output.tables import Id
+    from ..output.times import moment
+
+    return [
+        (row.approval_id, "bold"),
+        Id(row.run_id, end, below=row.run_id != row.root_id, style=""),
+        row.agent_path,
+        row.kind,
+        row.tool_name or (f"({row.kind})" if live else ""),
+        (row.decision or "pending", "yellow" if row.decision is None else "dim"),
+        moment(row.requested_at),
+        one_line(row.reason),
+        _about(row),
+    ]
+
+
+async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from ....eventlog.events import QUESTION
+    from ..opening import approval_named, opened
+    from ..output.escaping import one_line
+    from ..output.terminal import Screen
+    from ..output.times import moment
+    from ..output.views import answers_to
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        row = await approval_named(runtime, approval_id)
+        returned = None
+        if row.aside or (row.kind == "unverifiable" and row.decision is None):
+            state = await runtime.get_run(row.run_id).state()
+            asked = state.approvals[row.approval_id].request
+            returned = asked.result
+            row = msgspec.structs.replace(row, arguments=asked.arguments, injected_args=asked.injected_args)
+    if json:
+        screen.json(msgspec.to_builtins(row))
+        return OK
+    fields: list[tuple[str, str | list[str]]] = [
+        ("approval", row.approval_id),
+        ("run", f"{row.run_id} ({row.agent_path}{'' if row.step is None else f', step {row.step}'})"),
+        ("kind", row.kind),
+        ("because", "" if row.postcondition else one_line(row.reason)),
+        ("tool", one_line(row.tool_name)),
+        *_asked(row, screen),
+        ("returned", screen.lines(returned, _LABEL + 1) if returned is not None else ""),
+        *_found(row),
+        ("besides", screen.lines(row.injected_args, _LABEL + 1) if row.injected_args else ""),
+        ("asked", moment(row.requested_at)),
+        ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
+        ("tokens", str(row.tokens) if row.tokens and row.decision is None else ""),
+        ("decision", row.decision or "pending"),
+        ("outcome", row.outcome or ""),
+        (
+            "answered" if row.kind == QUESTION else "edited",
+            screen.lines(row.edited_arguments, _LABEL + 1) if row.edited_arguments is not None else "",
+        ),
+        ("by", one_line(row.by)),
+        ("note", one_line(row.note)),
+    ]
+    for name, value in fields:
+        if value:
+            screen.field(name, value, _LABEL)
+    if row.decision is None:
+        screen.tell("")
+        for answer in answers_to(settings, row.approval_id, row.kind, row.arguments):
+            screen.tell(answer)
+    return OK
+
+
+def _about(row: ApprovalRow) -> Cell:
+    """What it is about: the arguments exactly, or the question."""
+    from ....eventlog.events import QUESTION
+    from ..output.tables import Exact
+
+    if row.aside:
+        return f"too large to list: foldlog approvals show {row.approval_id}"
+    return str(row.arguments.get("message")) if row.kind == QUESTION else Exact(row.arguments)
+
+
+_LABEL = 10
+"""How wide the names of fields are."""
+
+
+def _asked(row: ApprovalRow, screen: Screen) -> Iterator[tuple[str, str | list[str]]]:
+    """What it is about: the arguments of a call, or a question with its form."""
+    from ....eventlog.events import QUESTION
+    from ..output.escaping import text_lines, visible
+    from ..output.forms import form_lines
+
+    if row.kind != QUESTION:
+        yield "arguments", screen.lines(row.arguments, _LABEL + 1)
+        return
+    yield "question", text_lines(str(row.arguments.get("message", "")))
+    form = row.arguments.get("schema")
+    yield "form", list(map(visible, form_lines(form))) if isinstance(form, dict) else ""
+
+
+def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:
+    """What was found of the call's postcondition, and what was seen."""
+    from ....runtime.core.postconditions import told
+    from ..output.escaping import one_line
+
+    for number, finding in enumerate(row.postcondition):
+        yield "" if number else "condition", f"{finding['status']:<6}  {one_line(told(finding))}"
+    for number, artifact in enumerate(row.evidence):
+        yield "" if number else "evidence", f"{artifact['id']} ({artifact['media_type']})"

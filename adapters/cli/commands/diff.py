@@ -1,0 +1,206 @@
+"""`foldlog diff`: two runs side by side, and the first point where they part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exits import NO, OK
+from ..settings import Settings, settings_of
+from ..traces import ignored
+
+if TYPE_CHECKING:
+    from ....replay import Boundary, Diff
+    from ....replay.canonical.structure import Ignored
+    from ..output.terminal import Part, Screen
+
+ROWS_MAX = 400
+_MARKS = {"same": (" ", "dim"), "changed": ("≠", "yellow"), "left": ("<", "red"), "right": (">", "green")}
+
+
+def diff(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, a file, or golden:NAME.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    *,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
+    ] = None,
+    golden: Annotated[Path, typer.Option("--golden", metavar="DIR", help="Where golden:NAME lies.")] = Path(
+        "golden"
+    ),
+    ignore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="cached-tokens or usage: what a real provider counts anew each time."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> int:
+    """Compare two runs as their contract has it: by their canonical forms. Exit 0: equal, 1: they differ.
+
+    They may be of different lengths, of different agents, or still going on.
+    """
+    from ..loops import run_async
+
+    return run_async(_diff(settings_of(context), a, b, golden, html, ignored(ignore), json=json))
+
+
+async def _diff(
+    settings: Settings, a: str, b: str, golden: Path, html: Path | None, ignore: list[Ignored], *, json: bool
+) -> int:
+    import gc
+
+    from ....replay import diff as diff_of
+    from ..output.terminal import Screen
+    from ..traces import load_side
+
+    gc.disable()  # a short process over very many values without a cycle: looking for some takes as long as the work
+    left = await load_side(settings, a, golden)
+    right = left if a == b else await load_side(settings, b, golden)
+    found, roots = diff_of(left[1], right[1], ignore=ignore), (left[0], right[0])
+    screen = Screen(settings)
+    if html is not None:
+        _write_page(html, found, (a, b), roots)
+        screen.say(f"page: {html}")
+    if json:
+        screen.json(document(found, roots))
+    else:
+        tell(screen, found, (a, b))
+    return OK if found.equal else NO
+
+
+def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> None:
+    from ....eventlog.errors import ConfigError
+    from ..output.diff_page import page
+
+    try:
+        path.write_text(page(found, names, roots), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
+    """Both side by side, where they part and why, and the verdict."""
+    if not found.equal:
+        rows = list(_rows(found))
+        screen.table(("", names[0], names[1], "differs in"), rows[:ROWS_MAX])
+        if len(rows) > ROWS_MAX:
+            screen.say((f"… {len(rows) - ROWS_MAX} more lines; --html or --json has them", "dim"))
+        screen.tell("")
+        for line in reasons(found):
+            screen.tell(line)
+    equal, total = found.boundaries
+    word, style = ("equal", "green") if found.equal else ("different", "bold red")
+    screen.tell((word, style), f" ({equal} of {total} boundaries)")
+
+
+def _rows(found: Diff) -> list[tuple[Part, ...]]:
+    lines: list[tuple[Part, ...]] = []
+    for row in found.excerpt():
+        if isinstance(row, int):
+            lines.append((" ", (f"… {row} equal", "dim"), ("", "dim"), ""))
+            continue
+        mark, style = _MARKS[row.kind]
+        cells = [(_cell(boundary), style if row.kind != "same" else "") for boundary in (row.left, row.right)]
+        lines.append(((mark, style), *cells, (", ".join(row.fields), style)))
+    return lines
+
+
+def _cell(boundary: Boundary | None) -> str:
+    if boundary is None:
+        return ""
+    where = "" if boundary.step is None else f"{boundary.step} "
+    below = f"{boundary.run.partition('/')[2]}: " if "/" in boundary.run else ""
+    return f"{where}{below}{boundary.label}"
+
+
+def reasons(found: Diff) -> list[str]:
+    """Where the two part first, and why, in lines."""
+    from ....replay.ordering.rule_texts import explain
+    from ..output.escaping import one_line, shown
+
+    first = found.comparison.first_difference
+    if first is None:
+        return []
+    lines = [
+        f"first difference: level {first.level}, rule {first.rule}: {one_line(first.why)}",
+        f"  {explain(first.rule)}",
+    ]
+    for side, level, revisions in zip(
+        ("left", "right"), (first.left, first.right), first.revisions, strict=True
+    ):
+        at = ", ".join(f"{run} revision {revision}" for run, revision in revisions) or "nothing at this level"
+        lines.append(f"  {side}: {', '.join(boundary.label for boundary in level)} ({at})")
+    row = next((row for row in found.rows if row.kind == "changed"), None)
+    if row is not None and any(row.left is boundary for boundary in first.left):
+        for name, (left, right) in row.values.items():
+            if name == "request":  # two digests; what differs is said above
+                continue
+            lines.append(f"  {name}: {shown(left, 200)} → {shown(right, 200)}")
+    return lines
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
+    """All of it but the equal rows."""
+    from ....replay.ordering.rule_texts import explain
+
+    equal, total = found.boundaries
+    first = found.comparison.first_difference
+    return {
+        "equal": found.equal,
+        "boundaries_equal": equal,
+        "boundaries": total,
+        "left": {"run": roots[0], "digest": found.left.digest, "boundaries": found.left.size},
+        "right": {"run": roots[1], "digest": found.right.digest, "boundaries": found.right.size},
+        "first_difference": None
+        if first is None
+        else {
+            "level": first.level,
+            "rule": first.rule,
+            "why": first.why,
+            "rule_text": explain(first.rule),
+            "request": [
+                {"part": part.name, "left": part.left, "right": part.right} for part in first.request
+            ],
+            "left": [_boundary(boundary) for boundary in first.left],
+            "right": [_boundary(boundary) for boundary in first.right],
+        },
+        "rows": [
+            {
+                "kind": row.kind,
+                "left": _boundary(row.left),
+                "right": _boundary(row.right),
+                "fields": list(row.fields),
+                "values": {name: list(pair) for name, pair in row.values.items()},
+            }
+            for row in found.rows
+            if row.kind != "same"
+        ],
+    }
+
+
+def _boundary(boundary: Boundary | None) -> dict[str, Any] | None:
+    if boundary is None:
+        return None
+    from ....replay.canonical.canonical import payload_of
+
+    return {
+        "type": boundary.type,
+        "label": boundary.label,
+        "run": boundary.run,
+        "agent_path": boundary.agent_path,
+        "step": boundary.step,
+        "call": boundary.call,
+        "run_id": boundary.run_id,
+        "revisions": list(boundary.revisions),
+        "payload": payload_of(boundary),
+    }

@@ -1,0 +1,322 @@
+"""`foldlog fork`: go on from any point of a run, in a run of its own; what that means is shown first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from ..exits import NO, OK
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....replay import Archive
+    from ....runtime import ForkPlan, PlannedCall, PlannedNode, Runtime
+    from ..output.terminal import Screen
+    from ..output.watching import Watch
+
+_FATES = {
+    "kept": "keeps its result",
+    "recorded": "gets the recorded result, without a run",
+    "asked": "needs an approval",
+    "run": "runs again",
+    "answered": "is answered without a run",
+}
+_POLICIES = {
+    "replay": "recorded results where tool and arguments are the same; an approval for the rest, if not pure",
+    "ask": "an approval for every call of a tool that is not pure",
+    "run": "tools just run, but for those that always need an approval",
+}
+_LABEL = 8
+"""How wide the names of fields are."""
+_STYLES = {"asked": "yellow", "run": "bold yellow"}
+
+
+def fork(  # noqa: PLR0913 - the options
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(metavar="RUN|FILE", help="The run to leave, over or not; or a file that holds it."),
+    ],
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:REGISTRY]", help="Drive the fork in this process, with what is there."
+        ),
+    ] = None,
+    *,
+    at: Annotated[int, typer.Option("--at", metavar="REV", help="Share its history up to this revision.")],
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Which run of a file; its root, if it holds one family."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M", help="Ask another model from there on; of a swarm or loop, all its agents."
+        ),
+    ] = None,
+    input: Annotated[  # noqa: A002 - the word of the field
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What to say there; before the first step: instead of the run's input."
+        ),
+    ] = None,
+    tools: Annotated[
+        Literal["replay", "ask", "run"],
+        typer.Option(
+            help="Calls: take recorded results, ask before unsafe and idempotent ones, or just run."
+        ),
+    ] = "ask",
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The fork's id; a fork that has it already is watched.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without a question.")] = False,
+    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--diff", help="Show the difference to the run when the fork ends.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait for an approval: exit 5 when the fork pauses.")
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="The plan as JSON on stdout; with --yes the plan, then the events, one a line."
+        ),
+    ] = False,
+) -> int:
+    """Go on from any point of a run, in a run of its own, here or (without a registry) on a worker.
+
+    First it is shown what the fork shares, what happens first, and what becomes of tool calls; then you are asked.
+    With --json and without --yes the plan is all there is.
+    """
+    from ..loops import run_async
+    from ..output.watching import Watch
+
+    wish = {"at": at, "model": model, "input": input, "tools": tools}
+    origin = _origin(what, run)
+    how = Watch(json=json, detailed=detailed, wait=not no_wait, cancels=path is not None, drives=path)
+    return run_async(_fork(settings_of(context), origin, wish, run_id, how, yes=yes, compare=compare))
+
+
+class _Origin(NamedTuple):
+    """The run that is left: its id, what the command line calls it, and the archive that it is read from, if any."""
+
+    run: str
+    name: str
+    archive: Archive | None = None
+
+
+def _origin(what: str, run: str | None) -> _Origin:
+    from ....eventlog.errors import ConfigError
+    from ..opening import run_among
+    from ..traces import is_file, read_file
+
+    if not is_file(what):
+        if run is not None:
+            raise typer.BadParameter("--run says which run of a file; name the run itself")
+        return _Origin(what, what)
+    archive = read_file(what)
+    roots = sorted({stored.subject.root for stored in archive.stored if stored.subject.kind == "run"})
+    if run is None and len(roots) != 1:
+        found = f"holds {len(roots)} families ({', '.join(roots[:5])}): say which run with --run"
+        raise ConfigError(f"{what} {found if roots else 'holds no run'}")
+    runs = (stored.subject.id for stored in archive.stored if stored.subject.kind == "run")
+    return _Origin(run_among(what, run, runs) if run is not None else roots[0], what, archive)
+
+
+async def _fork(
+    settings: Settings,
+    origin: _Origin,
+    wish: dict[str, Any],
+    fork_id: str | None,
+    how: Watch,
+    *,
+    yes: bool,
+    compare: bool,
+) -> int:
+    from ..loading import load_registry
+    from ..opening import opened, run_named
+    from ..output.terminal import Screen
+
+    registry = load_registry(how.drives) if how.drives is not None else None
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        if origin.archive is None:
+            run = await run_named(runtime, origin.run)
+            origin = _Origin(run, run)
+        plan = await runtime.plan_fork(origin.run, **wish, archive=origin.archive)
+    if how.json and not yes:
+        screen.json(_document(plan))
+        return OK
+    if how.json:
+        screen.json_line({"type": "fork_plan", **_document(plan)})
+    else:
+        _show(screen, plan)
+    if not yes and not _agreed(screen):
+        return NO
+    async with opened(settings, registry) as runtime:
+        started = await runtime.fork(
+            origin.run,
+            **wish,
+            fork_id=fork_id,
+            executor="durable" if registry is None else "local",
+            archive=origin.archive,
+        )
+        code = await _watch(runtime, started.run_id, settings, screen, how)
+        await _offer_diff(runtime, origin, started.run_id, screen, settings, show=compare, json=how.json)
+        return code
+
+
+def _agreed(screen: Screen) -> bool:
+    """Ask; no connection is open while somebody thinks."""
+    from ....eventlog.errors import ConfigError
+
+    try:
+        agreed = typer.confirm("Start the fork?", default=False, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise ConfigError("nobody is there to say whether the fork shall start; say it with --yes") from None
+    if agreed:
+        return True
+    screen.say("nothing was started")
+    return False
+
+
+async def _watch(runtime: Runtime, fork_id: str, settings: Settings, screen: Screen, how: Watch) -> int:
+    from ..loops import interruption
+    from ..output.watching import Watcher
+
+    with interruption() as interrupted:
+        return await Watcher(runtime, runtime.get_run(fork_id), screen, settings, how).watch(interrupted)
+
+
+async def _offer_diff(
+    runtime: Runtime,
+    origin: _Origin,
+    fork_id: str,
+    screen: Screen,
+    settings: Settings,
+    *,
+    show: bool,
+    json: bool,
+) -> None:
+    if not (await runtime.get_run(fork_id).state()).over:
+        return
+    if origin.archive is None or origin.run == _root_of(origin):
+        screen.say(("compare with: ", "dim"), settings.command("diff", names=(origin.name, fork_id)))
+    if show:
+        from ....replay import diff as diff_of
+        from ..traces import events_in, events_of
+        from .diff import document, tell
+
+        archive = origin.archive
+        left = events_in(archive.trace(origin.run), origin.run) if archive is not None else None
+        found = diff_of(
+            left if left is not None else await events_of(runtime.log, origin.run),
+            await events_of(runtime.log, fork_id),
+        )
+        names = (origin.run, fork_id)
+        if json:
+            screen.json_line({"type": "diff", **document(found, names)})
+        else:
+            tell(screen, found, names)
+
+
+def _root_of(origin: _Origin) -> str:
+    """The one root of the file; empty if it holds several families, which the comparison does not take."""
+    roots = {stored.subject.root for stored in origin.archive.stored} if origin.archive is not None else set()
+    return next(iter(roots)) if len(roots) == 1 else ""
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def _document(plan: ForkPlan) -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(plan)
+    return found
+
+
+def _show(screen: Screen, plan: ForkPlan) -> None:
+    from ..output.escaping import text_lines
+
+    say = screen.say
+    kind = "" if plan.kind == "agent" else f"{plan.kind} "
+    say(("fork of  ", "dim"), (plan.run, "bold"), f" ({kind}{plan.agent}, {plan.status})")
+    say(("at       ", "dim"), f"revision {plan.revision} of {plan.revisions}: {_shared(plan)}")
+    if plan.model != plan.model_was:
+        say(("model    ", "dim"), f"{plan.model} instead of {plan.model_was or 'the models of its agents'}")
+    if plan.input is not None:
+        place = "instead of the run's input" if plan.replaces_input else "with the next step"
+        *before, last = text_lines(plan.input)
+        screen.field("input", [*before, f"{last} ({place})"], _LABEL, data=False)
+    say(("tools    ", "dim"), f"{plan.tools}: {_POLICIES[plan.tools]}")
+    say(("first    ", "dim"), _first(plan))
+    for node in plan.nodes:
+        say("         ", _node(plan, node))
+    if plan.open and plan.first != "calls":
+        say(("open     ", "dim"), "calls of rounds that are open there:")
+    for call in plan.open:
+        _tell_call(screen, plan, call)
+    if plan.behind:
+        say(("behind it", "dim"), " the run made these calls; in the fork the same call")
+        for call in plan.behind:
+            _tell_call(screen, plan, call)
+
+
+def _shared(plan: ForkPlan) -> str:
+    steps = "1 step" if plan.steps == 1 else f"{plan.steps} steps"
+    return f"{steps} and {plan.usage.total_tokens:,} tokens are shared"
+
+
+def _first(plan: ForkPlan) -> str:
+    return {
+        "prepare": "the fork is prepared: its tools are resolved, its servers connected",
+        "model": f"the model is asked in step {plan.step}",
+        "calls": f"the open calls of step {plan.step}:",
+        "nodes": "its nodes:",
+        "end": "the end is decided once more, on what is there"
+        if plan.kind != "agent"
+        else "the final answer is there: the fork ends with it",
+    }[plan.first]
+
+
+def _node(plan: ForkPlan, node: PlannedNode) -> str:
+    name = _below(plan, node.agent_path)
+    steps = "1 step" if node.steps == 1 else f"{node.steps} steps"
+    return {
+        "kept": f"{name} stays as it ended ({node.status})",
+        "goes_on": f"{name} goes on behind its revision {node.revision}, {steps} done",
+        "begins": f"{name} begins",
+    }[node.becomes]
+
+
+def _below(plan: ForkPlan, agent_path: str) -> str:
+    """A path within the fork."""
+    return agent_path.removeprefix(f"{plan.agent}/") if agent_path != plan.agent else ""
+
+
+def _tell_call(screen: Screen, plan: ForkPlan, call: PlannedCall) -> None:
+    """A call with what becomes of it; its arguments exactly, on lines of their own unless they fit."""
+    from rich.cells import cell_len
+
+    from ..output.escaping import one_line
+
+    effect = f" ({call.effect})" if call.effect is not None else ""
+    below = _below(plan, call.agent_path)
+    head = f"{below and below + ' '}{call.step} {one_line(call.tool_name)}"
+    fate = _FATES[call.becomes], _STYLES.get(call.becomes, "")
+    indent = " " * (_LABEL + 1)
+    lines = screen.lines(call.arguments, len(indent) + 2, data=False)
+    room = screen.width - len(indent) - cell_len(f"{head} {effect}: {fate[0]}")
+    if len(lines) == 1 and cell_len(lines[0]) <= room:
+        screen.say(indent, f"{head} {lines[0]}{effect}: ", fate)
+        return
+    screen.say(indent, f"{head}{effect}: ", fate)
+    for line in lines:
+        screen.say(indent, "  ", line)

@@ -1,0 +1,300 @@
+"""`foldlog runs list`: which runs are meant, families folded under their roots, and their table.
+
+The same filters say which runs `runs cancel` and `runs resume` mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from ....projections.family_totals import FamilyTotals
+    from ....projections.projector import RunIndex
+    from ....projections.run_list import RunRow
+    from ....runtime import Runtime
+    from ..output.tables import Cell
+    from ..output.terminal import Screen
+
+_OPTIONS: dict[str, Any] = {
+    "status": Annotated[
+        Literal["queued", "running", "paused", "completed", "error", "cancelled"] | None,
+        typer.Option(help="Only runs that stand so."),
+    ],
+    "agent": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")],
+    "since": Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only runs submitted since: 30m, 2d (ago), 2026-03-01, 2026-03-01T12:00."
+        ),
+    ],
+    "until": Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs submitted before; as --since.")
+    ],
+    "error": Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Only runs that failed with an error of this type.")
+    ],
+    "user": Annotated[
+        str | None, typer.Option(metavar="ID", help="Only runs of this user (metadata.memory.scope.user_id).")
+    ],
+    "metadata": Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Only runs with this in their metadata; a.b=x within. Repeatable."
+        ),
+    ],
+    "session": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this conversation.")],
+    "root": Annotated[str | None, typer.Option(metavar="RUN", help="Only this run and those of its family.")],
+}
+"""The options that say which runs are meant, by the fields of `Filters`."""
+_STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Which runs are meant, as the options say it."""
+
+    status: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    since: str | None = None
+    until: str | None = None
+    error: str | None = None
+    user: str | None = None
+    metadata: Sequence[str] = ()
+    root: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Return whether there is any."""
+        return self != Filters()
+
+    async def query(self, runtime: Runtime) -> dict[str, Any]:
+        """The same as the index takes it. Raises `ConfigError`, `RunNotFound`."""
+        from ..opening import run_named
+        from ..output.times import time_of
+
+        now = runtime.log.clock.now()
+        root = await run_named(runtime, self.root) if self.root is not None else None
+        return {
+            "status": self.status,
+            "session": self.session,
+            "agent": self.agent,
+            "user": self.user,
+            "error_type": self.error,
+            "root_id": (await runtime.locate(root)).root if root is not None else None,
+            "since": time_of(self.since, now) if self.since is not None else None,
+            "until": time_of(self.until, now) if self.until is not None else None,
+            "metadata": _pairs(self.metadata),
+        }
+
+
+def filtered(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that say which runs are meant; it takes them as `filters`."""
+
+    @functools.wraps(command)
+    def with_filters(*args: Any, **given: Any) -> int:
+        fields = {name: given.pop(name) for name in _OPTIONS}
+        fields["metadata"] = tuple(fields["metadata"] or ())
+        return command(*args, filters=Filters(**fields), **given)
+
+    signature = inspect.signature(command, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _OPTIONS.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "filters"]
+    first = [parameter for parameter in own if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    behind = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    with_filters.__signature__ = signature.replace(parameters=[*first, *added, *behind])  # type: ignore[attr-defined]
+    with_filters.__annotations__ = {each.name: each.annotation for each in [*own, *added]}
+    return with_filters
+
+
+def _pairs(given: Sequence[str]) -> Mapping[str, str]:
+    from ....eventlog.errors import ConfigError
+
+    pairs = [each.partition("=") for each in given]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise ConfigError(f"--metadata is written KEY=VALUE, not {key + equals!r}")
+    return {key: value for key, _, value in pairs}
+
+
+class Listed(NamedTuple):
+    """A run to be shown: below which depth of its family, by which name, and what it took with all below it."""
+
+    row: RunRow
+    depth: int
+    name: str
+    family: FamilyTotals
+
+
+async def listed(index: RunIndex, query: Mapping[str, Any], limit: int, *, children: bool) -> list[Listed]:
+    """The families of the runs that are meant, at most `limit`, the newest first, each led by its root.
+
+    Other runs of a family stand below their root with `children`, or if they are meant and their root is not.
+    """
+    return await _families(index, await _matches(index, query, limit), children=children)
+
+
+async def families_of(index: RunIndex, runs: Iterable[str]) -> list[Listed]:
+    """These runs, each below the root of its family."""
+    found: dict[str, list[RunRow]] = {}
+    for run in runs:
+        row = await index.run(run)
+        found.setdefault(row.root_id, []).append(row)
+    return await _families(index, found, children=True)
+
+
+async def _families(
+    index: RunIndex, found: Mapping[str, Sequence[RunRow]], *, children: bool
+) -> list[Listed]:
+    from ....projections.family_totals import family_totals
+
+    lines: list[Listed] = []
+    for root, rows in found.items():
+        family = {row.run_id: row for row in await index.runs(root_id=root, limit=-1)}
+        totals = family_totals(family.values())
+        meant = {row.run_id for row in rows}
+        shown = meant | {root} if children or root not in meant else {root}
+        lines += [
+            _placed(row, family, shown, totals[row.run_id])
+            for row in _in_order(family, root)
+            if row.run_id in shown
+        ]
+    return lines
+
+
+async def _matches(index: RunIndex, query: Mapping[str, Any], limit: int) -> dict[str, list[RunRow]]:
+    """The runs that are meant by their roots, at most `limit` of these."""
+    asked = limit
+    while True:
+        asked *= 4
+        rows = await index.runs(**query, limit=asked)
+        found: dict[str, list[RunRow]] = {}
+        for row in rows:
+            found.setdefault(row.root_id, []).append(row)
+        if len(found) > limit or len(rows) < asked:
+            return dict(list(found.items())[:limit])
+
+
+def _in_order(family: Mapping[str, RunRow], root: str) -> list[RunRow]:
+    """The runs of a family, each before those below it, in the order of their submission."""
+    below: dict[str, list[RunRow]] = {}
+    for row in sorted(family.values(), key=lambda row: (row.submitted_at, row.run_id)):
+        below.setdefault(row.parent or "", []).append(row)
+    ordered, left = [], [family[root]] if root in family else []
+    while left:
+        row = left.pop()
+        ordered.append(row)
+        left += reversed(below.get(row.run_id, []))
+    return ordered
+
+
+def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: FamilyTotals) -> Listed:
+    """A run at its place below the nearest run that is shown."""
+    name, depth, above = row.agent, 0, family.get(row.parent or "")
+    while above is not None:
+        depth += above.run_id in shown
+        if not depth:
+            name = f"{above.agent}/{name}"
+        above = family.get(above.parent or "")
+    return Listed(row, depth, name, totals)
+
+
+async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
+    """The same; runs that wait for a worker, and for nothing else, say so where none that is there serves them."""
+    if not any(_wants_worker(line.row) for line in lines):
+        return list(lines)
+    served = await runtime.log.leases.served()
+    return [
+        line._replace(row=_unserved(line.row))
+        if _wants_worker(line.row) and line.row.agent not in served
+        else line
+        for line in lines
+    ]
+
+
+def _wants_worker(row: RunRow) -> bool:
+    """Return whether the log says of no other reason why nothing happens."""
+    return row.executor == "durable" and row.status in {"queued", "running"} and row.waiting_for is None
+
+
+def _unserved(row: RunRow) -> RunRow:
+    import msgspec
+
+    from ....projections.run_list import WORKER
+
+    reason = f"no worker that is there serves {row.agent!r}"
+    return msgspec.structs.replace(row, waiting_for=WORKER, reason=reason)
+
+
+async def tell_runs(screen: Screen, index: RunIndex, lines: Sequence[Listed]) -> None:
+    """The table."""
+    from ..output.tables import Column
+
+    columns = (
+        Column("run"),
+        Column("agent", cut=True),
+        Column("status"),
+        Column("rev"),
+        Column("executor", leaves=1),
+        Column("submitted"),
+        Column("took", leaves=4),
+        Column("runs", leaves=3),
+        Column("steps", leaves=5),
+        Column("tokens", leaves=6),
+        Column("cost", leaves=2),
+        Column("session", leaves=7, cut=True),
+        Column("reason", below=True),
+    )
+    ends = await index.ends_of_ids(line.row.run_id for line in lines) if screen.live else {}
+    screen.table(columns, [_cells(line, ends.get(line.row.run_id, line.row.run_id)) for line in lines])
+
+
+def _cells(line: Listed, end: str) -> list[Cell]:
+    """What a run took is told with all below it: a swarm or a loop does nothing in its own name."""
+    from ..output.escaping import one_line
+    from ..output.tables import Branch, Id
+    from ..output.times import moment
+
+    row, family = line.row, line.family
+    reason = f"{row.error_type}: {row.error}" if row.error_type else row.reason
+    return [
+        Id(row.run_id, end, below=line.depth > 0),
+        Branch(row.agent_path, line.depth, line.name),
+        (row.status, _STYLES.get(row.status, "")),
+        str(row.revision),
+        row.executor,
+        moment(row.submitted_at),
+        f"{max(0.0, row.updated_at - row.submitted_at):.1f} s",
+        str(family.runs),
+        str(family.steps),
+        f"{family.usage.total_tokens:,}",
+        cost(family.cost_usd),
+        row.session or "",
+        one_line(reason or _waits(row)),
+    ]
+
+
+def _waits(row: RunRow) -> str:
+    """What an open run waits for that is not paused."""
+    return "" if row.over or not row.waiting_for else f"waits: {row.waiting_for}"
+
+
+def cost(cost_usd: str | None) -> str:
+    """US dollars; a question mark where no price is known."""
+    return "?" if cost_usd is None else f"${cost_usd}"
+
+
+def document(line: Listed) -> dict[str, Any]:
+    """A run for programs."""
+    import msgspec
+
+    return {**msgspec.to_builtins(line.row), "family": msgspec.to_builtins(line.family)}

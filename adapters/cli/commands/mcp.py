@@ -1,0 +1,113 @@
+"""`foldlog mcp`: logins at MCP servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exits import OK
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....runtime.agents.mcp_servers import HttpServer
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="MCP servers: log in.")
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `login` a command of its own while it is the only one."""
+
+
+@app.command()
+def login(
+    context: typer.Context,
+    server: Annotated[
+        str, typer.Argument(metavar="SERVER", help="Its name in the agent or the file, or its URL.")
+    ],
+    *,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="An agent, or a registry with one, that names it."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help='A file with {"mcpServers": {...}} that names it.')
+    ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(metavar="SCOPE", help="Ask for these rights; default: what the server wants."),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of the redirect, for a registered client.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser, besides printing the address.")
+    ] = True,
+) -> int:
+    """Log in at an MCP server that asks for OAuth; the token stays on this machine, for this user."""
+    from ..loops import run_async
+
+    config = _entry(server, agents, file)
+    return run_async(_login(settings_of(context), server, config, scope, port, browser=browser))
+
+
+async def _login(
+    settings: Settings, server: str, config: HttpServer, scope: str | None, port: int, *, browser: bool
+) -> int:
+    import asyncio
+    import webbrowser
+
+    import msgspec
+
+    from ....eventlog.errors import ConfigError
+    from ....runtime.agents.mcp_servers import OAuth
+    from ...mcp.login import log_in
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    oauth = config.oauth or OAuth()
+    if oauth.grant != "authorization_code":
+        raise ConfigError(f"the server {server!r} takes the credentials of its entry: there is no login")
+    if scope is not None:
+        config = msgspec.structs.replace(config, oauth=msgspec.structs.replace(oauth, scope=scope))
+
+    async def show(address: str) -> None:
+        screen.say(f"open this address to log in:\n{address}")
+        if browser:
+            await asyncio.to_thread(webbrowser.open, address)
+
+    try:
+        asked = await log_in(config, show, port)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on port {port}, or keep the token: {error}") from None
+    screen.say(f"logged in at {server}" if asked else f"{server} asks for no login")
+    return OK
+
+
+def _entry(server: str, agents: str | None, file: str | None) -> HttpServer:
+    """The entry of the server, its variables resolved. Raises `ConfigError`."""
+    import os
+
+    from ....eventlog.errors import ConfigError
+    from ....runtime import Registry
+    from ....runtime.agents.mcp_servers import HttpServer, parse_servers, resolve
+    from ....runtime.ports.suggestions import unknown
+    from ..mcp_files import read_servers
+
+    entries: dict[str, Any] = {}
+    if "://" in server:
+        entries = {server: {"url": server, "oauth": {}}}
+    elif agents is not None:
+        for each in Registry.load(agents).agents.values():
+            entries |= getattr(each, "mcp_servers", {})
+    elif file is not None:
+        entries = read_servers(file)
+    else:
+        raise ConfigError(f"say who names the server {server!r}: --agents or --file; or give its URL")
+    if server not in entries:
+        raise ConfigError(unknown("MCP server", server, entries))
+    config = resolve(server, parse_servers({server: entries[server]})[server], os.environ)
+    if not isinstance(config, HttpServer):
+        raise ConfigError(f"the server {server!r} is a process: there is no login")
+    return config

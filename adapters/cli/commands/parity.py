@@ -1,0 +1,132 @@
+"""`foldlog parity`: the same runs on several executors, compared event for event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..settings import Settings, settings_of
+from ..traces import ignored
+
+if TYPE_CHECKING:
+    from ....replay.parity.parity import ParityReport
+
+
+def parity(  # noqa: PLR0913 - the options
+    context: typer.Context,
+    path: Annotated[
+        str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
+    ],
+    *,
+    script: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="What the model says, in JSON; may be given several times."),
+    ],
+    input: Annotated[  # noqa: A002 - the word of the field
+        str | None, typer.Option(metavar="TEXT", help="What to ask; default: the script's own `input`.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent of a registry.")] = None,
+    executors: Annotated[
+        str, typer.Option(metavar="NAMES", help="Two or more, with commas; the first is the measure.")
+    ] = "local,durable",
+    faults: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="What befalls the worker, as in crash@20,lost-ack@7,duplicate."),
+    ] = None,
+    shape: Annotated[
+        bool, typer.Option("--shape", help="Compare types and places only: tools that are not deterministic.")
+    ] = False,
+    ignore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="cached-tokens or usage: what a real provider counts anew each time."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long each run may take.")
+    ] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> int:
+    """Prove that executors agree about an agent.
+
+    Each script is run on each executor, on a log in memory that the faults may disturb. Exit code 1: they differ.
+    """
+    from ..loops import run_async
+
+    options: dict[str, Any] = {
+        "executors": tuple(filter(None, executors.split(","))),
+        "faults": faults,
+        "shape": shape,
+        "ignore": ignored(ignore),
+        "timeout_s": timeout,
+    }
+    return run_async(_parity(settings_of(context), path, agent, script, input, json=json, **options))
+
+
+async def _parity(
+    settings: Settings,
+    path: str,
+    name: str | None,
+    scripts: list[Path],
+    question: str | None,
+    *,
+    json: bool,
+    **options: Any,
+) -> int:
+    from ....replay.parity.parity import check_parity
+    from ..exits import NO, OK
+    from ..loading import load_agent
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+
+    show_logs()
+    registry, agent = load_agent(path, name)
+    screen = Screen(settings)
+    reports: list[tuple[str, ParityReport]] = []
+    for script in scripts:
+        report = await check_parity(agent, question, script=script, registry=registry, **options)
+        reports.append((str(script), report))
+        if not json:
+            _tell(screen, str(script), report)
+    if json:
+        screen.json([_document(script, report) for script, report in reports])
+    return OK if all(report.equal for _, report in reports) else NO
+
+
+def _tell(screen: Any, script: str, report: ParityReport) -> None:
+    from ..output.escaping import one_line
+
+    first, *rest = map(one_line, report.render().splitlines())
+    screen.tell((f"{script}: ", "dim"), (first, "bold green" if report.equal else "bold red"))
+    for line in rest:
+        screen.tell((f"  {line}", ""))
+
+
+def _document(script: str, report: ParityReport) -> dict[str, Any]:
+    from ....replay.parity.fault_spec import describe
+
+    equal, total = report.boundaries
+    difference = report.first_difference
+    return {
+        "script": script,
+        "equal": report.equal,
+        "boundaries_equal": equal,
+        "boundaries": total,
+        "difference": None
+        if difference is None
+        else {
+            "level": difference.level,
+            "rule": difference.rule,
+            "why": difference.why,
+            "left": [boundary.label for boundary in difference.left],
+            "right": [boundary.label for boundary in difference.right],
+        },
+        "failure": report.failure,
+        "findings": [
+            {"executor": found.executor, "rule": found.rule, "message": found.message}
+            for found in report.findings
+        ],
+        "faults": [describe(fault) for fault in report.fired],
+    }

@@ -1,0 +1,162 @@
+"""`foldlog rerun`: a stored run once more, with what its models and tools said then; nothing is called or done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exits import NO, OK
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....replay import Comparison, Trace
+    from ....runtime.ports.runnable import Runnable
+    from ..output.terminal import Screen
+
+
+def rerun(  # noqa: PLR0913 - the options
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, with its whole family, or a file.")],
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:AGENT]", help="The agent as it is now, in the place of the recorded one."
+        ),
+    ] = None,
+    *,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Which run of a file that holds several families."),
+    ] = None,
+    lenient: Annotated[
+        bool,
+        typer.Option("--lenient", help="Answer a request that differs with what was answered in its place."),
+    ] = False,
+    executor: Annotated[str, typer.Option(metavar="NAME", help="Which executor runs it.")] = "local",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Keep what came of it, as JSON Lines."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long the run may take.")
+    ] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> int:
+    """Run a stored run again with the recorded answers of its models and results of its tools, and compare.
+
+    No network, no cost, no effects. A request or call that differs from the recorded one fails, with the first field
+    that differs. A run that is still going is run as far as it is recorded. Exit code 1: it went another way.
+    """
+    from ..loading import check_executor
+    from ..loops import run_async
+
+    check_executor(executor)
+    options = {"strict": not lenient, "executor": executor, "timeout_s": timeout}
+    return run_async(_rerun(settings_of(context), what, path, run, output, json=json, **options))
+
+
+async def _rerun(
+    settings: Settings,
+    what: str,
+    path: str | None,
+    run: str | None,
+    output: Path | None,
+    *,
+    json: bool,
+    **options: Any,
+) -> int:
+    from ....replay import begins_with, compare
+    from ....replay.rerun.recorded import rerun as run_again
+    from ....replay.traces.recording import Recording
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+    from ..traces import family_named, load_traces
+
+    show_logs()
+    recording = Recording(family_named(what, await load_traces(settings, what), run))
+    again = await run_again(recording, agent=_agent(path, str(recording.root.config["name"])), **options)
+    found = compare(recording.trace, again) if recording.over else begins_with(again, recording.trace)
+    screen = Screen(settings)
+    if output is not None:
+        _keep(output, again)
+        screen.say(f"trace: {output}")
+    if json:
+        screen.json(_document(recording.trace, again, found, whole=recording.over))
+    else:
+        _tell(screen, what, recording.trace, again, found, whole=recording.over)
+    return OK if found.equal else NO
+
+
+def _agent(path: str | None, name: str) -> Runnable[Any] | None:
+    from ....eventlog.errors import ConfigError
+    from ....runtime import Registry
+
+    if path is None:
+        return None
+    registry = Registry.load(path)
+    if not registry.serves(name):
+        known = ", ".join(registry.agents) or "none"
+        raise ConfigError(f"the run is of {name!r}, which {path!r} does not hold; there are: {known}")
+    return registry.agent(name)
+
+
+def _keep(path: Path, trace: Trace) -> None:
+    from ....eventlog.errors import ConfigError
+    from ....replay import to_jsonl
+
+    try:
+        path.write_bytes(to_jsonl(trace))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def _errors(again: Trace, recorded: Trace) -> list[str]:
+    """What failed this time, and did not before."""
+    from ....eventlog.events import Error, ToolResult
+
+    def said(trace: Trace) -> list[str]:
+        return [
+            f"{event.agent_path}: {event.error}"
+            for event in trace.events
+            if isinstance(event, Error) or (isinstance(event, ToolResult) and not event.success)
+        ]
+
+    before = set(said(recorded))
+    return [line for line in said(again) if line not in before]
+
+
+def _tell(
+    screen: Screen, name: str, recorded: Trace, again: Trace, found: Comparison, *, whole: bool
+) -> None:
+    from ....replay import diff as diff_of
+    from ....replay.ordering.rule_texts import explain
+    from ..output.escaping import one_line
+    from .diff import tell
+
+    for line in _errors(again, recorded):
+        screen.tell((one_line(line), "red"))
+    if whole:
+        tell(screen, diff_of(recorded, again), (name, "again"))
+        return
+    equal, total = found.boundaries
+    if found.first_difference is not None:
+        screen.tell(one_line(found.first_difference.why))
+        screen.tell(f"  {explain(found.first_difference.rule)}")
+    word, style = ("equal so far", "green") if found.equal else ("different", "bold red")
+    screen.tell((word, style), f" ({equal} of {total} boundaries; the recording has no end)")
+
+
+def _document(recorded: Trace, again: Trace, found: Comparison, *, whole: bool) -> dict[str, Any]:
+    equal, total = found.boundaries
+    first = found.first_difference
+    return {
+        "root": recorded.root,
+        "equal": found.equal,
+        "whole": whole,
+        "boundaries_equal": equal,
+        "boundaries": total,
+        "errors": _errors(again, recorded),
+        "difference": None if first is None else {"level": first.level, "rule": first.rule, "why": first.why},
+    }

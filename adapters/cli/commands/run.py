@@ -1,0 +1,106 @@
+"""`foldlog run`: start a run of an agent and show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..json_options import json_option, messages_option
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ..output.watching import Watch
+
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")]
+
+
+def run(  # noqa: PLR0913 - the options
+    context: typer.Context,
+    path: Annotated[
+        str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
+    ],
+    input: Annotated[str, typer.Argument(metavar="INPUT", help="What to ask.")],  # noqa: A002 - the word of the field
+    *,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent of a registry.")] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="local: in this process; durable: on workers; or an installed one."
+        ),
+    ] = "local",
+    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
+    json: Json = False,
+    session: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The conversation that the run belongs to.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="An object that is stored with the run.")
+    ] = None,
+    messages: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A JSON list of messages that stand before the input.")
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The run's id; a run that has it already is watched.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The same key is the same run, from whatever process.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4); the run is left alone."),
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait for an approval: exit 5 when the run pauses.")
+    ] = False,
+) -> int:
+    """Run an agent and show what it does.
+
+    Ctrl-C cancels a local run. A durable one goes on without you; `foldlog runs stream` shows it again.
+    """
+    from ..loading import check_executor
+    from ..loops import run_async
+    from ..output.watching import Watch
+
+    check_executor(executor)
+    local = executor == "local"
+    how = Watch(
+        json=json,
+        detailed=detailed,
+        timeout_s=timeout,
+        wait=not no_wait,
+        cancels=local,
+        drives=path if local else None,
+    )
+    options = {
+        "executor": executor,
+        "session": session,
+        "metadata": json_option("--metadata", metadata, an_object=True),
+        "messages": messages_option("--messages", messages),
+        "run_id": run_id,
+        "idempotency_key": idempotency_key,
+    }
+    settings = settings_of(context)
+    if executor == "durable" and settings.in_memory:
+        raise typer.BadParameter(
+            "a log in the memory of this process has no workers: choose another --server, or --executor local"
+        )
+    return run_async(_run(settings, path, agent, input, how, **options))
+
+
+async def _run(
+    settings: Settings, path: str, name: str | None, question: str, how: Watch, **options: Any
+) -> int:
+    from ....runtime import Runtime
+    from ..loading import load_agent
+    from ..loops import interruption
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+    from ..output.watching import Watcher
+
+    show_logs()
+    registry, agent = load_agent(path, name)
+    async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
+        run = await runtime.start(agent, question, **options)
+        with interruption() as interrupted:
+            return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)

@@ -1,0 +1,540 @@
+"""`foldlog runs`: look at runs, and say something to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exits import NO, OK
+from ..settings import Settings, settings_of
+from . import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ....projections.family_totals import FamilyTotals
+    from ....projections.pending import Pending, PendingCall
+    from ....projections.run_state import RunState
+    from ....runtime import Runtime
+    from ..output.tables import Cell
+    from ..output.terminal import Screen
+    from ..output.timeline import Row
+    from ..output.watching import Watch
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Runs: list, show, stream, and steer them."
+)
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+SomeRun = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; or say by options which ones.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which runs these are.")]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or the shortest beginning or end of it.")
+]
+
+
+@app.command("list")
+@listing.filtered
+def list_(
+    context: typer.Context,
+    *,
+    filters: listing.Filters,
+    children: Annotated[
+        bool, typer.Option("--children", help="Runs below others too, each under its own root.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many families, the newest.")] = 50,
+    json: Json = False,
+) -> int:
+    """List the runs, newest first. A family is one line, that of its root, unless you ask for its children."""
+    from ..loops import run_async
+
+    return run_async(
+        _list(settings_of(context), filters, limit, children=children or filters.root is not None, json=json)
+    )
+
+
+@app.command()
+def show(context: typer.Context, run: RunId, *, json: Json = False) -> int:
+    """Show what a run did: its steps, tool calls, attempts and how long each took."""
+    from ..loops import run_async
+
+    return run_async(_show(settings_of(context), run, json=json))
+
+
+@app.command()
+def stream(
+    context: typer.Context,
+    run: RunId,
+    *,
+    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
+    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Only what follows this event.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4).")
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Exit 5 when the run is paused.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
+) -> int:
+    """Show a run from its beginning until it is over, whoever drives it. Ctrl-C leaves it alone."""
+    from ..loops import run_async
+    from ..output.watching import Watch
+
+    how = Watch(json=json, detailed=detailed, after=after, timeout_s=timeout, wait=not no_wait)
+    return run_async(_stream(settings_of(context), run, how))
+
+
+@app.command()
+def drive(
+    context: typer.Context,
+    run: RunId,
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODULE:REGISTRY]", help="Drive it in this process, with what is there."),
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
+) -> int:
+    """Get a run driven that nobody drives: in this process, or (without a registry) by a worker."""
+    from ..loops import run_async
+    from ..output.watching import Watch
+
+    how = Watch(json=json, drives=path)
+    return run_async(_drive(settings_of(context), run, path, how))
+
+
+@app.command()
+@listing.filtered
+def cancel(
+    context: typer.Context,
+    run: SomeRun = None,
+    *,
+    filters: listing.Filters,
+    dry_run: DryRun = False,
+    reason: Annotated[str, typer.Option(help="Why; the run's status says it.")] = "",
+    by: Annotated[str, typer.Option(help="Who.")] = "",
+    json: Json = False,
+) -> int:
+    """Cancel a run, or all open runs that the options mean, and all runs below them.
+
+    Exit 1 if one had ended otherwise, or there is none.
+    """
+    from ..loops import run_async
+    from .steering import cancel_runs
+
+    settings = settings_of(context)
+    return run_async(cancel_runs(settings, run, filters, reason, by, dry_run=dry_run, json=json))
+
+
+@app.command()
+def inject(
+    context: typer.Context,
+    run: RunId,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What to tell it.")],
+) -> int:
+    """Queue a message for a run's next step."""
+    from ..loops import run_async
+
+    return run_async(_tell(settings_of(context), run, "inject", "queued for the next step", message))
+
+
+@app.command()
+def pause(context: typer.Context, run: RunId, *, by: Annotated[str, typer.Option(help="Who.")] = "") -> int:
+    """Pause a run at its next step."""
+    from ..loops import run_async
+
+    return run_async(_tell(settings_of(context), run, "pause", "pauses at its next step", by=by))
+
+
+@app.command()
+@listing.filtered
+def resume(
+    context: typer.Context,
+    run: SomeRun = None,
+    *,
+    filters: listing.Filters,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Let a run go on that was paused by hand, or all paused runs that the options mean.
+
+    Exit 5: one still waits for somebody's answer. Exit 1: there is none.
+    """
+    from ..loops import run_async
+    from .steering import resume_runs
+
+    return run_async(resume_runs(settings_of(context), run, filters, dry_run=dry_run, json=json))
+
+
+@app.command()
+def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
+    """Show the messages of a run, as its next model call would be told them."""
+    from ..loops import run_async
+
+    return run_async(_history(settings_of(context), run, json=json))
+
+
+@app.command()
+def pending(context: typer.Context, run: RunId, *, json: Json = False) -> int:
+    """Show what a run waits for and what is going on in it. Exit 1 when nothing is."""
+    from ..loops import run_async
+
+    return run_async(_pending(settings_of(context), run, json=json))
+
+
+@app.command("refresh-tools")
+def refresh_tools(
+    context: typer.Context,
+    run: RunId,
+    *,
+    mcp_servers: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help='A JSON file of further servers: {"mcpServers": {...}}.'),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Who.")] = "",
+) -> int:
+    """Have a run's tools listed anew before its next step."""
+    from ..loops import run_async
+
+    return run_async(_refresh(settings_of(context), run, mcp_servers, by))
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+async def _list(
+    settings: Settings, filters: listing.Filters, limit: int, *, children: bool, json: bool
+) -> int:
+    from ..opening import opened
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        index = await runtime.index()
+        meant = await listing.listed(index, await filters.query(runtime), limit, children=children)
+        found = await listing.with_unserved(runtime, meant)
+        if json:
+            screen.json([listing.document(line) for line in found])
+        elif found:
+            await listing.tell_runs(screen, index, found)
+        else:
+            screen.say("no runs")
+    return OK
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from ....projections.family_totals import family_totals
+    from ....projections.projection import fold
+    from ....projections.run_list import RunList
+    from ....replay import load_trace
+    from ..opening import opened, run_named
+    from ..output.tables import Column
+    from ..output.terminal import Screen
+    from ..output.timeline import below, timeline
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
+        state = await runtime.get_run(run_id).state()
+        trace = await load_trace(runtime.log, run_id)
+        rows = timeline(below(run_id, trace.events))
+        children = {row.child for row in rows if row.child} if screen.live else set()
+        ends = await (await runtime.index()).ends_of_ids(children) if children else {}
+    family = family_totals(fold(RunList(), trace.commits).values())[run_id]
+    if json:
+        screen.json({**_document(state, rows), "family": msgspec.to_builtins(family)})
+        return OK
+    _tell_head(screen, state, family)
+    many = len({row.agent_path for row in rows}) > 1
+    screen.table(
+        (
+            Column("at"),
+            Column("rev"),
+            *([Column("agent", cut=True)] if many else []),
+            Column("what", cut=True, again=True),
+            Column("took"),
+            Column("detail", below=True),
+        ),
+        [_row_cells(row, ends, many=many) for row in rows],
+    )
+    return OK
+
+
+def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
+    import dataclasses
+
+    import msgspec
+
+    submitted, error = state.submitted, state.error
+    return {
+        "run_id": state.run,
+        "root_id": state.root,
+        "agent": state.agent,
+        "agent_path": state.path,
+        "status": state.status,
+        "reason": _reason(state),
+        "executor": submitted.executor if submitted is not None else "",
+        "session": submitted.session if submitted is not None else None,
+        "metadata": submitted.metadata if submitted is not None else {},
+        "fork": msgspec.to_builtins(submitted.fork) if submitted is not None else None,
+        "input": submitted.input if submitted is not None else "",
+        "output": state.output,
+        "error": {"type": error.error_type, "message": error.error} if error is not None else None,
+        "left": list(state.left),
+        "submitted_at": state.submitted_at,
+        "updated_at": state.updated_at,
+        "revision": state.head.rev,
+        "epoch": state.epoch,
+        "owner": state.owner,
+        "steps": state.steps_completed,
+        "usage": msgspec.to_builtins(state.usage),
+        "pending_approvals": [msgspec.to_builtins(a.request) for a in state.pending_approvals],
+        "timeline": [
+            {
+                name: value
+                for name, value in dataclasses.asdict(row).items()
+                if name not in {"child", "style", "value"}
+            }
+            for row in rows
+        ],
+    }
+
+
+def _reason(state: RunState) -> str:
+    """Why the run is over, paused, or driven by nobody."""
+    if state.terminal is not None:
+        return state.terminal.reason
+    return next(iter(state.left), state.paused or "")
+
+
+def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
+    from ..output.views import summary
+
+    screen.prose(*summary(state))
+    for name, value, style in _head(state, family):
+        screen.field(name, value, _LABEL, style=style)
+    screen.tell("")
+
+
+_LABEL = 7
+"""How wide the names of fields are."""
+
+
+def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str]]:
+    """What there is to say of a run as a whole: name, text, style."""
+    from ..output.escaping import clean, one_line
+
+    submitted = state.submitted
+    if submitted is not None:
+        yield "agent", f"{state.path} on the {submitted.executor} executor", ""
+        yield "input", one_line(submitted.input), ""
+    if submitted is not None and submitted.fork is not None:
+        origin = submitted.fork
+        told = (
+            f"{origin.run} at revision {origin.revision}, tools: {origin.tools}; shared up to {origin.shared}"
+        )
+        yield "fork of", told, ""
+    if family.runs > 1:
+        took = f"{family.runs} runs, {family.steps} steps, {family.usage.total_tokens:,} tokens"
+        yield "family", f"{took}, {listing.cost(family.cost_usd)}: the run with all below it", ""
+    if state.owner is not None:
+        yield "driver", f"{state.owner} (epoch {state.epoch})", ""
+    for reason in state.left:
+        yield "left", f"to another worker: {one_line(reason)}", "yellow"
+    if state.output:
+        yield "output", clean(state.output), ""
+    if state.error is not None:
+        yield "error", f"{state.error.error_type}: {one_line(state.error.error)}", "red"
+
+
+def _row_cells(row: Row, ends: Mapping[str, str], *, many: bool) -> list[Cell]:
+    from ..output.escaping import exact
+    from ..output.tables import Branch, Exact, Id
+
+    took = "" if row.took_s is None else f"{row.took_s:.3f} s"
+    detail: Cell = row.detail
+    if row.value is not None:
+        detail = Exact(row.value, row.detail.removesuffix(exact(row.value)).rstrip())
+    elif row.child in ends:
+        detail = row.detail.replace(row.child, Id(row.child, ends[row.child]).short)
+    return [
+        (f"{row.at_s:.3f} s", "dim"),
+        ("" if row.revision is None else str(row.revision), "dim"),
+        *([Branch(row.agent_path, row.depth, row.agent, "dim")] if many else []),
+        (row.what, row.style),
+        took,
+        detail,
+    ]
+
+
+# --- history, pending, refresh ---------------------------------------------------------------------------------------
+
+
+async def _history(settings: Settings, run_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from ..opening import opened, run_named
+    from ..output.conversation import tell_messages
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
+        messages = await runtime.get_run(run_id).history()
+    if json:
+        screen.json({"run_id": run_id, "messages": msgspec.to_builtins(messages)})
+    else:
+        tell_messages(screen, messages)
+    return OK
+
+
+async def _pending(settings: Settings, run_id: str, *, json: bool) -> int:
+    import msgspec
+
+    from ..opening import opened, run_named
+    from ..output.tables import Column
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
+        found = await runtime.get_run(run_id).pending()
+        children = [] if json else await _children(runtime, screen, found)
+    rows = [*_pending_rows(found), *children]
+    if json:
+        screen.json({"run_id": run_id, **msgspec.to_builtins(found)})
+    else:
+        screen.prose(f"run {run_id} is {found.status}, in step {found.step}, at revision {found.revision}")
+        if rows:
+            which = Column("which", cut=True, again=True)
+            screen.table((Column("what"), which, Column("detail", below=True)), rows)
+    return OK if rows or found.children else NO
+
+
+async def _children(runtime: Runtime, screen: Screen, found: Pending) -> list[list[Cell]]:
+    """The runs below that are open: by name, with the end of the id on a terminal."""
+    from ..output.tables import Branch, Id
+
+    if not found.children:
+        return []
+    index = await runtime.index()
+    ends = await index.ends_of_ids(found.children) if screen.live else {}
+    rows: list[list[Cell]] = []
+    for child in found.children:
+        row = await index.run(child)
+        waits = f", waits: {row.waiting_for}" if row.waiting_for else ""
+        which = Id(child, ends.get(child, child), below=True, style="")
+        rows.append([Branch("child run", 1, row.agent), which, f"{row.agent} is {row.status}{waits}"])
+    return rows
+
+
+def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case each
+    from ..output.escaping import one_line
+    from ..output.tables import Exact
+    from ..output.times import moment
+
+    def again(at: float | None) -> str:
+        return "" if at is None else f", again at {moment(at)}"
+
+    rows: list[list[Cell]] = []
+    if (slot := found.slot) is not None:
+        held = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
+        rows.append(["slot", one_line(slot.agent), held])
+    if found.behind:
+        rows.append(["turn", found.behind[0], f"{len(found.behind) + 1}. of its session"])
+    if found.unclaimed:
+        unserved = ": no worker that is there serves its agent" if found.unserved else ""
+        rows.append(["worker", "", f"nobody drives it{unserved}"])
+    rows += [["worker", "left to others", one_line(reason)] for reason in found.left]
+    if found.paused is not None:
+        rows.append(["pause", found.paused, ""])
+    if found.pause_requested:
+        rows.append(["pause", "asked for", "before the next step"])
+    if found.model is not None:
+        asked = found.model
+        detail = f"attempt {asked.attempt}{again(asked.retry_at)}"
+        rows.append(
+            ["model call", one_line(asked.model), detail + (f", {asked.phase}" if asked.phase else "")]
+        )
+    for call in found.calls:
+        attempt = f"attempt {call.attempt}{again(call.retry_at)}{_in_line(call)}"
+        rows.append(["tool call", one_line(call.tool_name), attempt])
+    for approval in found.approvals:
+        about = one_line(approval.tool_name or approval.kind)
+        rows.append(["approval", approval.approval_id, Exact(approval.arguments, about)])
+    rows += [["message", "", one_line(message)] for message in found.messages]
+    if found.refresh is not None:
+        rows.append(["tools", "listed anew", "before the next step"])
+    return rows
+
+
+def _in_line(call: PendingCall) -> str:
+    return "" if call.slot is None else f", waits for the slot {call.slot!r}"
+
+
+async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -> int:
+    from ..mcp_files import read_servers
+    from ..opening import opened, run_named
+    from ..output.terminal import Screen
+
+    servers = read_servers(path) if path is not None else {}
+    async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
+        await runtime.get_run(run_id).refresh_tools(servers, by=by)
+    Screen(settings).tell(f"run {run_id}: its tools are listed anew before its next step")
+    return OK
+
+
+# --- stream, drive ----------------------------------------------------------------------------------------------------
+
+
+async def _stream(settings: Settings, run_id: str, how: Watch) -> int:
+    from ..loops import interruption
+    from ..opening import opened, run_named
+    from ..output.terminal import Screen
+    from ..output.watching import Watcher
+
+    async with opened(settings) as runtime:
+        with interruption() as interrupted:
+            run = runtime.get_run(await run_named(runtime, run_id))
+            return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)
+
+
+async def _drive(settings: Settings, run_id: str, path: str | None, how: Watch) -> int:
+    from ..loading import load_registry
+    from ..loops import interruption
+    from ..opening import opened, run_named
+    from ..output.terminal import Screen
+    from ..output.watching import Watcher
+
+    registry, screen = load_registry(path) if path is not None else None, Screen(settings)
+    async with opened(settings, registry) as runtime:
+        run_id = await run_named(runtime, run_id)
+        run = runtime.get_run(run_id)
+        state = await run.state()
+        if state.over:
+            screen.say(f"run {run_id} is over ({state.status})")
+            return NO
+        await runtime.drive(run_id, executor="durable" if registry is None else "local")
+        if registry is None:
+            screen.say(f"a worker that serves {state.agent} drives run {run_id} on")
+            return OK
+        with interruption() as interrupted:
+            return await Watcher(runtime, run, screen, settings, how).watch(interrupted)
+
+
+# --- saying something -------------------------------------------------------------------------------------------------
+
+
+async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: str, **named: str) -> int:
+    from ..opening import opened, run_named
+    from ..output.terminal import Screen
+
+    async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
+        await getattr(runtime.get_run(run_id), word)(*values, **named)
+    Screen(settings).tell(f"run {run_id}: {told}")
+    return OK

@@ -1,0 +1,48 @@
+"""`foldlog schema`: the formats as JSON Schema, for readers and editors in any language."""
+
+from __future__ import annotations
+
+import typer
+
+from ..exits import OK
+from ..settings import settings_of
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The formats as JSON Schema (draft 2020-12)."
+)
+
+
+@app.command("json")
+def json_schema(context: typer.Context) -> int:
+    """The schema of a stored commit and of all its events."""
+    from ....eventlog.schema import commit_schema
+    from ..output.terminal import Screen
+
+    Screen(settings_of(context)).json(commit_schema())
+    return OK
+
+
+@app.command()
+def config(context: typer.Context) -> int:
+    """The schema of an agent's configuration."""
+    return _schema_of("agent", context)
+
+
+@app.command()
+def swarm(context: typer.Context) -> int:
+    """The schema of a swarm's configuration, with all that may be in it."""
+    return _schema_of("swarm", context)
+
+
+@app.command()
+def ralph(context: typer.Context) -> int:
+    """The schema of a loop's configuration, with all that may be in it."""
+    return _schema_of("ralph", context)
+
+
+def _schema_of(kind: str, context: typer.Context) -> int:
+    from ....runtime.agents.schemas import schema_of
+    from ..output.terminal import Screen
+
+    Screen(settings_of(context)).json(schema_of(kind))
+    return OK

@@ -1,0 +1,80 @@
+"""`foldlog sessions`: what was said in a conversation, and turns of it taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..exits import NO, OK
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....projections.history import PastTurn
+    from ..output.terminal import Screen
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Sessions: read a conversation, take turns back."
+)
+Session = Annotated[str, typer.Argument(metavar="SESSION", help="The conversation, as runs name it.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+@app.command()
+def show(context: typer.Context, session: Session, *, json: Json = False) -> int:
+    """Show what was said in the runs of a session that are over. Exit 1 if nothing was."""
+    from ..loops import run_async
+
+    return run_async(_show(settings_of(context), session, json=json))
+
+
+@app.command()
+def drop(
+    context: typer.Context,
+    session: Session,
+    turns: Annotated[int, typer.Argument(metavar="TURNS", min=0, help="How many, from the last one back.")],
+) -> int:
+    """Take the last turns out of a session's history. Exit 1 while a run of the session is open."""
+    from ..loops import run_async
+
+    return run_async(_drop(settings_of(context), session, turns))
+
+
+async def _show(settings: Settings, session: str, *, json: bool) -> int:
+    import msgspec
+
+    from ..opening import opened
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        history = await runtime.history(session)
+    if json:
+        tokens = history.estimate_tokens()
+        screen.json({"turns": msgspec.to_builtins(history.turns), "tokens_estimated": tokens})
+    else:
+        for turn in history.turns:
+            _tell(screen, turn)
+        if not history.turns:
+            screen.say("nothing was said")
+    return OK if history.turns else NO
+
+
+def _tell(screen: Screen, turn: PastTurn) -> None:
+    from ..output.escaping import one_line
+
+    screen.tell((turn.run, "bold"), f"  {one_line(turn.agent)}  {turn.status}")
+    for message in turn.messages:
+        calls = " ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
+        said = one_line(" ".join(filter(None, (message.content, calls))), 200)
+        screen.tell(f"  {message.role:<9} ", said)
+
+
+async def _drop(settings: Settings, session: str, turns: int) -> int:
+    from ..opening import opened
+    from ..output.terminal import Screen
+
+    async with opened(settings) as runtime:
+        count = await runtime.drop_last_user_turns(session, turns)
+    Screen(settings).say(f"{count} turn{'' if count == 1 else 's'} dropped")
+    return OK

@@ -1,0 +1,118 @@
+"""`foldlog worker`: a process that drives the durable runs of a registry's agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....runtime import Registry, Worker
+    from ..loops import Interruption
+    from ..output.terminal import Screen
+
+NAMES_MAX = 12
+"""How many agents a worker names as it starts."""
+
+
+def worker(
+    context: typer.Context,
+    path: Annotated[str, typer.Argument(metavar="MODULE:REGISTRY", help="What this worker can run.")],
+    *,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many runs at a time.")] = 100,
+    lease_s: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            envvar="FOLDLOG_LEASE_S",
+            help="How long a claim holds without a sign of life.",
+        ),
+    ] = 10.0,
+    grace_s: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long runs may go on after SIGTERM.")
+    ] = 30.0,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What this worker is called in the log; one of a kind.")
+    ] = None,
+) -> int:
+    """Drive durable runs until SIGTERM or Ctrl-C, which let runs finish; a second one ends the process at once."""
+    from ..loops import run_async
+
+    settings = settings_of(context)
+    if settings.in_memory:
+        raise typer.BadParameter(
+            "nobody reaches a log in the memory of this process: choose another --server"
+        )
+    return run_async(_work(settings, path, concurrency, lease_s, grace_s, name))
+
+
+async def _work(
+    settings: Settings,
+    path: str,
+    concurrency: int,
+    lease_s: float,
+    grace_s: float,
+    name: str | None,
+) -> int:
+    import asyncio
+    import logging
+
+    from ....eventlog.names import check_name
+    from ....runtime import Worker
+    from ....runtime.driving.host import Host
+    from ....runtime.journal.snapshots import snapshot_setting
+    from ....runtime.opening import open_log
+    from ..loading import load_registry
+    from ..loops import interruption
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+    from ..servers import address_of
+
+    show_logs(logging.WARNING if settings.quiet else logging.INFO)
+    screen, registry = Screen(settings), load_registry(path)
+    check_name("the namespace", settings.namespace)
+    called = check_name("the worker's name", name or _own_name())
+    async with open_log(
+        settings.server, settings.namespace, name=called, role="worker", lease_s=lease_s
+    ) as log:
+        host = Host(
+            log=log, registry=registry, worker=called, lease_s=lease_s, snapshot_events=snapshot_setting()
+        )
+        serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
+        with interruption() as interrupted:
+            stopping = asyncio.create_task(_stop(serving, interrupted, screen))
+            try:
+                screen.say(f"worker {called} serves {_named(registry)} on {address_of(settings)}")
+                await serving.serve()
+            finally:
+                stopping.cancel()
+                await registry.aclose()
+    screen.say(f"worker {called} has ended")
+    return 0
+
+
+async def _stop(serving: Worker, interrupted: Interruption, screen: Screen) -> None:
+    await interrupted.wait()
+    screen.say("draining: runs may finish, nothing new is taken (once more to end at once)")
+    serving.stop()
+
+
+def _named(registry: Registry) -> str:
+    """Its agents; of very many the first ones, and how many more there are."""
+    names = sorted(registry.agents)
+    more = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {more} more agents" if more > 0 else "")
+
+
+def _own_name() -> str:
+    """One of a kind: a name of an earlier worker must not be taken for it."""
+    import os
+    import re
+    import secrets
+    import socket
+
+    host = re.sub("[^A-Za-z0-9_-]", "-", socket.gethostname())
+    return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,0 +1,559 @@
+"""A run as it happens, for people or for programs: one object takes the events of a stream and shows them.
+
+For people the model's text is data and goes to stdout piece by piece, as it comes. What turns out not to hold is said
+on stderr, and the text begins anew on a line of its own; with `--quiet`, where nobody is told, a step's text is written
+once it holds. Everything else goes to stderr: also retries, takeovers and waits, each in a line with its reason.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from rich.cells import cell_len
+
+from ....eventlog.events import (
+    ENGINE,
+    QUESTION,
+    ApprovalRequested,
+    ApprovalResolved,
+    Budget,
+    ChildFinished,
+    ChildStarted,
+    Claimed,
+    Context,
+    Custom,
+    Error,
+    Evaluated,
+    Event,
+    FinishReason,
+    KnowledgeFound,
+    LeftToOthers,
+    McpProgress,
+    Memoized,
+    MemoryHydrated,
+    MessageInjected,
+    ModelFailed,
+    OutputMade,
+    OutputRejected,
+    Parked,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Released,
+    ResultRecorded,
+    Status,
+    Step,
+    SummaryMade,
+    Text,
+    TextReset,
+    TokenUsage,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolCallDelta,
+    ToolResult,
+    ToolsRefreshFailed,
+    ToolsRefreshRequested,
+    Usage,
+    is_terminal,
+    to_json,
+)
+from ....projections.run_state import RunState
+from ..settings import Settings
+from .escaping import clean, exact, one_line, shown, visible
+from .forms import answer_template
+from .terminal import Part, Screen
+from .times import moment
+
+DIM, CALL, GOOD, BAD, ASK = "dim", "cyan", "green", "red", "yellow"
+
+
+PIPED_VALUE_MAX = 2_000
+"""How many characters of a value a line shows at most, also where it goes into a file."""
+CALL_LINES_MAX = 40
+"""How many lines of a call's arguments a watcher is shown; who has to decide about them is shown all."""
+_BELOW = "    "
+
+
+class View(Protocol):
+    """What a stream is shown with."""
+
+    def begin(self, state: RunState) -> None:
+        """The run exists."""
+        ...
+
+    def show(self, event: Event) -> None:
+        """The next event of the stream."""
+        ...
+
+    def end(self, state: RunState) -> None:
+        """The stream is over; so is the run, unless nobody waits for it any longer."""
+        ...
+
+
+class JsonView:
+    """Each event as a JSON object on a line of its own."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def begin(self, state: RunState) -> None:
+        """Nothing: the events tell it."""
+
+    def show(self, event: Event) -> None:
+        """One line; the executors' bookkeeping is none of a program's business."""
+        if not isinstance(event, ENGINE):
+            self._screen.json_line(to_json(event))
+
+    def end(self, state: RunState) -> None:
+        """Nothing: the last event tells it."""
+
+
+class Labels:
+    """What runs below a run are called: by name, and copies of one agent by number: writer, writer#2."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[str, str], list[str]] = {}
+        self._labels: dict[str, str] = {}
+
+    def add(self, event: ChildStarted) -> str:
+        """A run was started; what it is called."""
+        copies = self._copies.setdefault((event.run_id, event.name), [])
+        if event.child_run not in copies:
+            copies.append(event.child_run)
+        number = copies.index(event.child_run) + 1
+        label = event.name if number == 1 else f"{event.name}#{number}"
+        self._labels[event.child_run] = label
+        return label
+
+    def of(self, run: str, otherwise: str) -> str:
+        """What a run is called."""
+        return self._labels.get(run, otherwise)
+
+
+class ReadableView:
+    """Text as it comes; calls, results and progress on lines of their own. `detailed` adds steps, usage, reasoning."""
+
+    def __init__(self, screen: Screen, settings: Settings, *, detailed: bool) -> None:
+        self._screen, self._settings, self._detailed = screen, settings, detailed
+        self._run = self._path = ""
+        self._text: dict[tuple[str, str, str], str] = {}
+        self._labels = Labels()
+        self._engine = _Engine()
+        self._answered: set[str] = set()
+        self._is_cut = False
+        """Whether the text of the run was cut at the limit of its length, and may go on in the next step."""
+
+    def begin(self, state: RunState) -> None:
+        """Say which run it is: everything else can be had by its id."""
+        self._run, self._path = state.run, state.path
+        self._answered = {id_ for id_, approval in state.approvals.items() if not approval.pending}
+        self._screen.say((f"run {state.run}  agent {state.agent}", DIM))
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, (Text, Reasoning)):
+            self._piece(event)
+        elif isinstance(event, TextReset):
+            self._reset(event)
+        else:
+            if isinstance(event, (Usage, ToolCall)) or is_terminal(event):
+                self._reply_complete(event)
+            self._line(event)
+
+    def end(self, state: RunState) -> None:
+        """The summary."""
+        self._screen.end_line()
+        if state.kind not in {"", "agent"} and state.status == "completed":  # it said nothing in its own name
+            self._screen.write(clean(state.output))
+            self._screen.end_line()
+        self._screen.say(*summary(state))
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def _is_own(self, event: Event) -> bool:
+        return event.run_id == self._run and event.agent_path in {"", self._path}
+
+    def _streams(self, event: Event, channel: str) -> bool:
+        return channel == "text" and not self._holds_back and self._is_own(event)
+
+    @property
+    def _holds_back(self) -> bool:
+        return self._screen.quiet and not self._screen.live
+
+    def _piece(self, event: Text | Reasoning) -> None:
+        channel = event.type
+        place = (event.run_id, event.agent_path, channel)
+        self._text[place] = self._text.get(place, "")[: event.offset] + event.text
+        if self._streams(event, channel):
+            self._begin_text()
+            self._screen.write(clean(event.text))
+        if event.step is None:
+            self._reply_complete(event)
+
+    def _reset(self, event: TextReset) -> None:
+        place = (event.run_id, event.agent_path, event.channel)
+        kept = self._text.get(place, "")[: event.offset]
+        self._text[place] = kept
+        if self._streams(event, event.channel):
+            what = "this text was never stored" if event.cause == "discarded" else "the model begins again"
+            self._screen.end_line()
+            self._screen.say((f"({what})", DIM))
+            self._screen.write(clean(kept))
+
+    def _reply_complete(self, event: Event) -> None:
+        """What the model said in this step holds from now on."""
+        for channel in ("reasoning", "text"):
+            text = self._text.pop((event.run_id, event.agent_path, channel), "")
+            if not text:
+                continue
+            if channel == "reasoning":
+                if self._detailed:
+                    self._screen.say(*self._prefix(event), (clean(text), f"{DIM} italic"))
+            elif self._is_own(event):
+                if self._holds_back:
+                    self._begin_text()
+                    self._screen.write(clean(text))
+                self._end_text(event)
+            else:
+                self._screen.say(*self._prefix(event), (clean(text), DIM))
+
+    def _begin_text(self) -> None:
+        if self._is_cut:  # and it did not go on
+            self._screen.end_line()
+            self._is_cut = False
+
+    def _end_text(self, event: Event) -> None:
+        """End its line, unless the model may be asked to go on with it."""
+        self._is_cut = isinstance(event, Usage) and event.finish_reason == "length"
+        if not self._is_cut:
+            self._screen.end_line()
+
+    # --- lines ------------------------------------------------------------------------------------------------------
+
+    def _prefix(self, event: Event) -> list[Part]:
+        if self._is_own(event):
+            return []
+        above, slash, name = event.agent_path.rpartition("/")
+        label = self._labels.of(event.run_id, name) if event.agent == name else name
+        return [(f"[{one_line(f'{above}{slash}{label}')}] ", DIM)]
+
+    def _child(self, event: ChildStarted | ChildFinished) -> list[Part]:
+        if isinstance(event, ChildFinished):
+            label = self._labels.of(event.child_run, "child")
+            return [(f"↳ {one_line(label)} {event.status}  {event.child_run}", DIM)]
+        label = self._labels.add(event)
+        return [(f"↳ {one_line(label)} started  {event.child_run}", DIM)]
+
+    def _line(self, event: Event) -> None:
+        if isinstance(event, ChildStarted | ChildFinished):
+            parts = self._child(event)
+        elif isinstance(event, ENGINE):
+            if isinstance(event, OutputRejected) and event.reason == "length" and self._is_own(event):
+                self._is_cut = False
+            parts = self._engine.parts(event, detailed=self._detailed)
+        else:
+            self._engine.see(event)
+            parts = self._parts(event)
+        if parts:
+            asks = isinstance(event, ApprovalRequested) and event.approval_id not in self._answered
+            self._screen.say(*self._prefix(event), *parts, important=asks)
+
+    def _parts(self, event: Event) -> list[Part]:
+        match event:
+            case ToolCall():
+                return self._call(event)
+            case McpProgress():
+                total = "" if event.total is None else f"/{event.total:g}"
+                return [(f"  · {event.progress:g}{total} {one_line(event.message)}", DIM)]
+            case ToolResult():
+                return self._result(event)
+            case ApprovalRequested():
+                return self._approval(event)
+            case ApprovalResolved():
+                by = f" by {one_line(event.by)}" if event.by else ""
+                note = f": {one_line(event.note)}" if event.note else ""
+                edited = self._below({"with": event.arguments}) if event.arguments is not None else []
+                return [(f"{event.decision}{by}{note}", ASK), (f"  {event.approval_id}", DIM), *edited]
+            case Status():
+                return self._status(event)
+            case _ if self._detailed:
+                return detail_parts(event)
+            case Context() | Budget() | MessageInjected() | Custom():
+                return detail_parts(event)
+            case RalphIteration() | RalphStop():
+                return detail_parts(event)
+            case _:
+                return []
+
+    def _call(self, event: ToolCall) -> list[Part]:
+        """The call with its arguments, exactly: on its line if they have one and it fits, else below it."""
+        arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
+        head: list[Part] = [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}")]
+        if (line := self._beside(arguments)) is not None:
+            return [*head, " ", line]
+        lines = self._screen.lines(arguments, len(_BELOW), data=False)
+        more = len(lines) - CALL_LINES_MAX
+        show = self._settings.command("runs", "show", names=[event.run_id])
+        rest: list[Part] = [(f"\n{_BELOW}… {more} more lines: {show}", DIM)] if more > 0 else []
+        return [*head, *(f"\n{_BELOW}{line}" for line in lines[:CALL_LINES_MAX]), *rest]
+
+    def _beside(self, value: Any, taken: int = 24) -> str | None:
+        """The value exactly, if it has one line that fits beside `taken` characters of others."""
+        lines = self._screen.lines(value, data=False)
+        return lines[0] if len(lines) == 1 and cell_len(lines[0]) <= self._screen.width - taken else None
+
+    def _below(self, named: Mapping[str, Any]) -> list[Part]:
+        """Values exactly, each below its name."""
+        shown_: list[Part] = []
+        for name, value in named.items():
+            if value:
+                lines = self._screen.lines(value, len(_BELOW) + 2, data=False)
+                shown_ += [(f"\n{_BELOW}{name}", DIM), *(f"\n{_BELOW}  {line}" for line in lines)]
+        return shown_
+
+    def _cut(self, value: Any, taken: int = 24) -> str:
+        return shown(value, max(40, min(self._screen.width, PIPED_VALUE_MAX) - taken))
+
+    def _result(self, event: ToolResult) -> list[Part]:
+        name = f"{one_line(event.tool_name)} "
+        took = (f"{event.duration_ms / 1000:.1f} s  ", DIM)
+        if event.success:
+            return [("← ", GOOD), (name, GOOD), took, (self._cut(event.result, len(name) + 16), DIM)]
+        return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]
+
+    def _approval(self, event: ApprovalRequested) -> list[Part]:
+        if event.approval_id in self._answered:
+            return [(f"? {one_line(event.tool_name or event.kind)} waited for an answer", ASK)]
+        lost = event.kind == "unverifiable"
+        what = "was started, and nobody knows what became of it" if lost else "waits for an approval"
+        if event.kind == QUESTION:
+            what = "waits for an answer"
+        answers = answers_to(self._settings, event.approval_id, event.kind, event.arguments)
+        asked: Any = event.arguments
+        if event.kind == QUESTION:
+            asked = str(event.arguments.get("message"))
+            beside = visible(asked) if "\n" not in asked else None
+        else:
+            beside = self._beside(asked, len(event.tool_name) + len(what) + 24)
+        whole = beside is not None and not event.injected_args
+        return [
+            ("? ", ASK),
+            (one_line(event.tool_name or event.kind), f"bold {ASK}"),
+            *([f" {beside}"] if whole else []),
+            *([f" ({one_line(event.reason)})"] if event.reason else []),
+            *([] if whole else self._below({"arguments": asked, "besides": event.injected_args})),
+            *([] if whole else ["\n "]),
+            *_how_to_answer(self._settings, what, answers),
+        ]
+
+    def _status(self, event: Status) -> list[Part]:
+        if event.status == "paused" and event.reason in {"manual", "policy", "takeover"}:
+            resume = self._settings.command("runs", "resume", names=[event.run_id])
+            return [(f"paused ({event.reason}); it goes on with ", ASK), resume]
+        if event.status == "resumed" and self._detailed:
+            return [("resumed", DIM)]
+        return []
+
+
+class _Engine:
+    """What a watcher is told of the executors' bookkeeping: why nothing happens, or happens again."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        self._tools: dict[tuple[str, str | None], str] = {}
+
+    def see(self, event: Event) -> None:
+        """Remember the names of calls."""
+        if isinstance(event, ToolCall):
+            self._tools[event.run_id, event.tool_call_id] = event.tool_name
+
+    def parts(self, event: Event, *, detailed: bool) -> list[Part]:
+        """The line for an event, if it has one: retries, takeovers and waits always, the rest with details."""
+        match event:
+            case ModelFailed() if event.retry_at is not None or event.next_model:
+                what = f"{event.phase or 'model'} attempt {event.attempt} failed"
+                then = f"{one_line(event.next_model)} is asked instead" if event.next_model else _again(event)
+                return [(f"↻ {what}: {event.error_type}: {one_line(event.error)}; {then}", ASK)]
+            case ToolAttemptFailed():
+                name = one_line(self._tools.get((event.run_id, event.tool_call_id), "tool"))
+                return [
+                    (
+                        f"↻ {name} attempt {event.attempt} failed: {one_line(event.error)}; {_again(event)}",
+                        ASK,
+                    )
+                ]
+            case OutputRejected(reason="length"):  # the text that goes on stays one
+                told = "↻ the answer was cut at the limit of its length, and goes on"
+                return [(told, ASK)] if detailed else []
+            case OutputRejected():
+                return [
+                    (f"↻ the answer is refused, and the model asked again: {one_line(event.message)}", ASK)
+                ]
+            case Claimed():
+                return self._claimed(event, detailed=detailed)
+            case LeftToOthers():
+                return [(f"waits for another worker than {event.worker}: {one_line(event.reason)}", ASK)]
+            case Released():
+                owner = self._owners.pop(event.run_id, "its worker")
+                return [(f"given back by {owner} ({one_line(event.reason)}); waits for a worker", ASK)]
+            case Parked(reason="timer", due_at=float() as due_at):
+                self._owners.pop(event.run_id, None)
+                return [(f"waits until {moment(due_at)}", ASK)]
+            case Parked():
+                self._owners.pop(event.run_id, None)
+                return [(f"waits: {event.reason}", DIM)] if detailed else []
+            case _:
+                row = engine_row(event) if detailed else None
+                return [(f"{row[0]}  {row[1]}", DIM)] if row is not None else []
+
+    def _claimed(self, event: Claimed, *, detailed: bool) -> list[Part]:
+        before = self._owners.get(event.run_id)
+        self._owners[event.run_id] = event.worker
+        epoch = f"(epoch {event.epoch})"
+        if before is not None:
+            return [(f"taken over by {event.worker} from {before} {epoch}", ASK)]
+        return [(f"driven by {event.worker} {epoch}", DIM)] if detailed else []
+
+
+def _again(event: ModelFailed | ToolAttemptFailed) -> str:
+    return f"again in {max(0.0, (event.retry_at or event.at) - event.at):.1f} s"
+
+
+def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 - one case for each event
+    """What an event of the executors' bookkeeping says, in a word and a line; None for what people need not see.
+
+    Claims, attempts and waits are told by those who know what was before them.
+    """
+    match event:
+        case SummaryMade():
+            return "summary", f"{one_line(event.model)}: {tokens(event.usage)}: {one_line(event.text)}"
+        case PlannerReplied():
+            calls = ", ".join(one_line(call.tool_name) for call in event.calls)
+            asked = f", calls {calls}" if calls else ""
+            return "planner", f"round {event.round}, {one_line(event.model)}: {tokens(event.usage)}{asked}"
+        case PlannerToolReturned():
+            told = shown(event.result) if event.success else one_line(event.error or "failed")
+            return "planner tool", f"{one_line(event.tool_name)}: {told}"
+        case PlanMade():
+            return "plan", one_line(event.plan) or "none is needed"
+        case MemoryHydrated():
+            count = len(event.messages) if isinstance(event.messages, list) else 0
+            return "memory", f"{count} messages of earlier runs ({event.scope})"
+        case KnowledgeFound():
+            count = len(event.items) if isinstance(event.items, list) else 0
+            return "knowledge", f"{count} pieces fit the input"
+        case Memoized():
+            return "memo", f"{one_line(event.name)} is done"
+        case Evaluated():
+            told = shown(event.value) if event.error is None else one_line(event.error)
+            return "evaluated", f"{one_line(event.name)}: {told}"
+        case OutputMade():
+            return "output", one_line(event.output)
+        case OutputRejected():
+            return "refused", one_line(event.message)
+        case ToolsRefreshRequested():
+            return "tools", "are to be listed anew"
+        case ToolsRefreshFailed():
+            return "tools", f"could not be listed anew: {event.error_type}: {one_line(event.error)}"
+        case LeftToOthers():
+            return "left", f"to another worker than {event.worker}: {one_line(event.reason)}"
+        case _:
+            return None
+
+
+def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case for each event
+    """The line for an event that is told in few words."""
+    match event:
+        case Step():
+            return [(f"— step {event.step} {event.status}", DIM)]
+        case Usage():
+            cost = f", {event.cost_usd} USD" if event.cost_usd else ""
+            told = f"  {tokens(event.usage)}{cost}  {one_line(event.model)}"
+            return [(told, DIM), (told_cut(event.finish_reason), BAD)]
+        case ResultRecorded():
+            return [(f"{one_line(event.tool_name)} {exact(event.arguments)}", DIM)]
+        case ChildStarted():
+            return [(f"↳ {one_line(event.name)} started  {event.child_run}", DIM)]
+        case ChildFinished():
+            return [(f"↳ {event.status}  {event.child_run}", DIM)]
+        case Error():
+            return [(f"{event.error_type}: {one_line(event.error)}", BAD)]
+        case MessageInjected():
+            return [("message: ", DIM), one_line(event.content)]
+        case Context():
+            return [(f"context {event.action}: {event.before_count} → {event.after_count} messages", DIM)]
+        case Budget():
+            return [(f"budget {event.kind} ({event.scope}): {event.used:g} of {event.limit:g}", ASK)]
+        case Custom():
+            return [(f"{one_line(event.name)} ", DIM), (shown(event.data, 200), DIM)]
+        case RalphIteration():
+            scores = ", ".join(f"{one_line(name)} {score:g}" for name, score in event.scores.items())
+            return [(f"iteration {event.iteration} {event.status}  {scores}".rstrip(), DIM)]
+        case RalphStop():
+            return [(f"stopped: {event.stop_type} {one_line(event.reason)}", DIM)]
+        case Status():
+            return [(f"{event.status} {one_line(event.reason)}", DIM)]
+        case ToolCallDelta():
+            return []
+        case _:
+            return [(event.type, DIM)]
+
+
+def told_cut(reason: FinishReason) -> str:
+    """Why an answer is not whole, as the end of a line; empty for one that is."""
+    return {
+        "length": ", cut at the limit of its length",
+        "content_filter": ", stopped by the content filter",
+        "malformed_call": ", wrote a tool call that the provider could not read",
+    }.get(reason, "")
+
+
+def tokens(usage: TokenUsage) -> str:
+    """The tokens in words."""
+    return f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
+
+
+def answers_to(
+    settings: Settings, approval_id: str, kind: str, arguments: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """The commands that answer an approval of this kind, about these arguments."""
+    approve_it = settings.command("approvals", "approve", approval_id)
+    if kind == "unverifiable":
+        return [f"{approve_it} --outcome {outcome}" for outcome in ("retry", "succeeded", "failed")]
+    form = arguments.get("schema") if kind == QUESTION else None
+    if kind == "budget":  # by what is used: then there is as much left as the ceiling was
+        amount = next((str(arguments[key]) for key in ("used", "limit") if arguments.get(key)), "")
+        amount = amount if amount.strip("0.") else "1"
+        approve_it += f""" --arguments '{{"raise": {amount}}}'"""
+    if isinstance(form, Mapping):
+        approve_it = f"{approve_it} --arguments {shlex.quote(answer_template(form))}"
+    return [approve_it, settings.command("approvals", "reject", approval_id)]
+
+
+def _how_to_answer(settings: Settings, what: str, answers: list[str]) -> list[Part]:
+    if settings.in_memory:
+        why = "nobody can give it, for the log is in the memory of this process: choose another --server"
+        return [(f" {what}; {why}", ASK)]
+    return [(f" {what}; answer it with", ASK), *(f"\n    {answer}" for answer in answers)]
+
+
+def summary(state: RunState) -> list[Part]:
+    """How the run stands, in a line."""
+    style = {"completed": GOOD, "error": BAD, "cancelled": BAD}.get(state.status, ASK)
+    reason = state.terminal.reason if state.terminal is not None else state.paused or ""
+    count, unit = state.steps_completed, "step"
+    if state.kind not in {"", "agent"}:
+        count, unit = len(state.nodes), "iteration" if state.kind == "ralph" else "node"
+    done = f"{count} {unit}{'' if count == 1 else 's'}"
+    took_s = max(0.0, state.updated_at - state.submitted_at)
+    return [
+        (state.status, f"bold {style}"),
+        (f" ({one_line(reason)})" if reason else "", style),
+        (f"  run {state.run}  {done}  {tokens(state.usage + state.inner_usage)}  {took_s:.1f} s", DIM),
+    ]
