@@ -86,7 +86,7 @@ class Root(TyperGroup):
             show = getattr(error, "show", None)
             code = error.exit_code
             if getattr(error, "option_name", None) and "No such option" in getattr(error, "message", ""):
-                error.message += " (a name that begins with - stands behind --)"
+                error.message += " (a name that begins with - goes after --)"
             if show is not None:
                 show()
         except typer.Abort:

@@ -92,7 +92,7 @@ def _files_read() -> list[str]:
 def _told(error: BaseException) -> str:
     """Where the traceback was written."""
     if os.environ.get(DEBUG):
-        return "the traceback stands above"
+        return "the traceback is above"
     import tempfile
 
     text = "".join(traceback.format_exception(error))

@@ -99,8 +99,8 @@ STOP_GRACE_S = 10.0
 UNBOUNDED_CALL_S = 60.0
 """How long a process that leaves waits for an unsafe call that has no time-out."""
 PROOF_S = 0.25
-"""How long the log's word holds that a run is ours: who is cut off may lose the run before the lease ends. With each
-look twice as long, for a log may be slow to answer."""
+"""How long a proof of ownership holds: a disconnected worker can lose the run before its lease expires. It holds twice
+as long with each look, for a log may be slow to answer."""
 LOOK_AGAIN_S = 5.0
 """How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
 

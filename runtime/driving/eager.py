@@ -1,4 +1,4 @@
-"""A coroutine that was run up to its first wait: what never waits needs nothing of what waiting takes."""
+"""Runs a coroutine eagerly up to its first suspension; one that never suspends needs no task."""
 
 from __future__ import annotations
 

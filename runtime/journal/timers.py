@@ -1,4 +1,4 @@
-"""What a parked or ended run owes before its wake-up may be acknowledged (W8, W12). Idempotent."""
+"""Timers that must be set before a parked run's wake-up is acknowledged (W8, W12). Setting them is idempotent."""
 
 from __future__ import annotations
 

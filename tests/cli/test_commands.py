@@ -219,7 +219,7 @@ def test_the_commands_that_mean_many_runs_say_which_by_the_same_options() -> Non
 def test_a_name_that_begins_with_a_dash_stands_behind_two(alone: Project) -> None:
     begun = alone.run("run", "project_agents:failing", "x", "--run-id", "-x", "--namespace", "-n")
     assert (begun.code, "run -x  agent failing" in begun.err) == (1, True)
-    assert "a name that begins with - stands behind --" in alone.run("runs", "show", "-x").err
+    assert "a name that begins with - goes after --" in alone.run("runs", "show", "-x").err
     unknown = alone.run("runs", "show", "--", "-x")
     assert (unknown.code, "there is no run '-x'" in unknown.error) == (1, True)
     assert Settings().command("runs", "show", names=["-x"]) == "foldlog runs show -- -x"

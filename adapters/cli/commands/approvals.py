@@ -208,7 +208,7 @@ async def _issue(settings: Settings, approval_id: str, expires_s: float, by: str
     screen = Screen(settings)
     screen.write(f"{token}\n")
     answer = settings.command("approvals", "approve", "--token", "-")
-    screen.say((f"shown this once; whoever has it answers {approval_id} with: {answer}", "dim"))
+    screen.say((f"shown this once; its holder answers {approval_id} with: {answer}", "dim"))
     return OK
 
 

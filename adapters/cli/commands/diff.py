@@ -34,12 +34,12 @@ def diff(
     ignore: Annotated[
         str | None,
         typer.Option(
-            metavar="WHAT", help="cached-tokens or usage: what a real provider counts anew each time."
+            metavar="WHAT", help="cached-tokens or usage: what a real provider counts differently each time."
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> int:
-    """Compare two runs as their contract has it: by their canonical forms. Exit 0: equal, 1: they differ.
+    """Compare what two runs did, ignoring ids, times and retries. Exit 0: equal, 1: they differ.
 
     They may be of different lengths, of different agents, or still going on.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OPTIONS: dict[str, Any] = {
     "status": Annotated[
         Literal["queued", "running", "paused", "completed", "error", "cancelled"] | None,
-        typer.Option(help="Only runs that stand so."),
+        typer.Option(help="Only runs with this status."),
     ],
     "agent": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")],
     "since": Annotated[
@@ -138,7 +138,7 @@ class Listed(NamedTuple):
 async def listed(index: RunIndex, query: Mapping[str, Any], limit: int, *, children: bool) -> list[Listed]:
     """The families of the runs that are meant, at most `limit`, the newest first, each led by its root.
 
-    Other runs of a family stand below their root with `children`, or if they are meant and their root is not.
+    Other runs of a family are listed below their root with `children`, or if they match and their root does not.
     """
     return await _families(index, await _matches(index, query, limit), children=children)
 

@@ -41,7 +41,7 @@ def parity(  # noqa: PLR0913 - the options
     ignore: Annotated[
         str | None,
         typer.Option(
-            metavar="WHAT", help="cached-tokens or usage: what a real provider counts anew each time."
+            metavar="WHAT", help="cached-tokens or usage: what a real provider counts differently each time."
         ),
     ] = None,
     timeout: Annotated[

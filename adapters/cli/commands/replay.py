@@ -45,9 +45,9 @@ def replay(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> int:
-    """Ask the core again at every point of a stored run, and compare with what was recorded, requests among it.
+    """Re-run the decision logic over a stored run and report the first decision that differs, requests included.
 
-    Exit 1 names the first decision that the code takes otherwise. Nothing is called and nothing is written.
+    Exit 1 names that decision. Nothing is called and nothing is written.
     """
     from ..loops import run_async
 

@@ -191,7 +191,7 @@ def refresh_tools(
     ] = None,
     by: Annotated[str, typer.Option(help="Who.")] = "",
 ) -> int:
-    """Have a run's tools listed anew before its next step."""
+    """Have a run's tools listed again before its next step."""
     from ..loops import run_async
 
     return run_async(_refresh(settings_of(context), run, mcp_servers, by))
@@ -467,7 +467,7 @@ def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case 
         rows.append(["approval", approval.approval_id, Exact(approval.arguments, about)])
     rows += [["message", "", one_line(message)] for message in found.messages]
     if found.refresh is not None:
-        rows.append(["tools", "listed anew", "before the next step"])
+        rows.append(["tools", "listed again", "before the next step"])
     return rows
 
 
@@ -484,7 +484,7 @@ async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
         await runtime.get_run(run_id).refresh_tools(servers, by=by)
-    Screen(settings).tell(f"run {run_id}: its tools are listed anew before its next step")
+    Screen(settings).tell(f"run {run_id}: its tools are listed again before its next step")
     return OK
 
 

@@ -35,7 +35,7 @@ def worker(
         float, typer.Option(metavar="SECONDS", min=0, help="How long runs may go on after SIGTERM.")
     ] = 30.0,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What this worker is called in the log; one of a kind.")
+        str | None, typer.Option(metavar="NAME", help="The name of this worker in the log; unique.")
     ] = None,
 ) -> int:
     """Drive durable runs until SIGTERM or Ctrl-C, which let runs finish; a second one ends the process at once."""

@@ -1,8 +1,8 @@
 """A run as it happens, for people or for programs: one object takes the events of a stream and shows them.
 
 For people the model's text is data and goes to stdout piece by piece, as it comes. What turns out not to hold is said
-on stderr, and the text begins anew on a line of its own; with `--quiet`, where nobody is told, a step's text is written
-once it holds. Everything else goes to stderr: also retries, takeovers and waits, each in a line with its reason.
+on stderr, and the text begins again on a line of its own; with `--quiet`, where nothing is said, a step's text is
+written once it holds. All else goes to stderr: also retries, takeovers and waits, each in a line with its reason.
 """
 
 from __future__ import annotations
@@ -458,9 +458,9 @@ def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 -
         case OutputRejected():
             return "refused", one_line(event.message)
         case ToolsRefreshRequested():
-            return "tools", "are to be listed anew"
+            return "tools", "are to be listed again"
         case ToolsRefreshFailed():
-            return "tools", f"could not be listed anew: {event.error_type}: {one_line(event.error)}"
+            return "tools", f"could not be listed again: {event.error_type}: {one_line(event.error)}"
         case LeftToOthers():
             return "left", f"to another worker than {event.worker}: {one_line(event.reason)}"
         case _:
