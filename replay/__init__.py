@@ -29,7 +29,7 @@ if typing.TYPE_CHECKING:
     from .parity.inputs import Answer, Cancel
     from .parity.parity import ParityReport, ParityViolation, assert_parity, check_parity
     from .replaying.replaying import Divergence, Point, Replay, replay, state_at
-    from .rerun.recorded import rerun
+    from .rerunning.recorded import rerun
     from .simulation import SimulationReport, simulate
 
 __all__ = [
@@ -92,7 +92,7 @@ _LOADED_LATER = {
     "assert_parity": "parity.parity",
     "check_parity": "parity.parity",
     "replay": "replaying.replaying",
-    "rerun": "rerun.recorded",
+    "rerun": "rerunning.recorded",
     "simulate": "simulation",
     "state_at": "replaying.replaying",
 }

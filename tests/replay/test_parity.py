@@ -18,7 +18,7 @@ from foldlog.replay.parity.inputs import Answer, Cancel, Input, Message, Pause, 
 from foldlog.replay.parity.live import told
 from foldlog.replay.parity.parity import ParityViolation, assert_parity, check_parity
 from foldlog.replay.parity.stage import ForkOf
-from foldlog.replay.rerun.recorded import rerun
+from foldlog.replay.rerunning.recorded import rerun
 from foldlog.runtime import CAPABILITIES, Agent, Registry, ToolContext, tool
 from foldlog.runtime.stream import Joiner
 

@@ -15,7 +15,7 @@ from foldlog.projections.messages import Message
 from foldlog.replay import Trace, begins_with, canonical, check_trace, compare, load_trace, replay, to_jsonl
 from foldlog.replay.parity.inputs import Answer
 from foldlog.replay.parity.parity import check_parity
-from foldlog.replay.rerun.recorded import RecordedProvider, Recording, rerun
+from foldlog.replay.rerunning.recorded import RecordedProvider, Recording, rerun
 from foldlog.replay.strategies.runs import traces
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, ToolContext, tool
 from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta

@@ -12,7 +12,7 @@ from foldlog.adapters.openai import Api, OpenAIProvider
 from foldlog.eventlog import RunFailed
 from foldlog.eventlog.events import Usage
 from foldlog.replay import canonical, load_trace
-from foldlog.replay.rerun.recorded import rerun
+from foldlog.replay.rerunning.recorded import rerun
 from foldlog.runtime import Agent, tool
 
 from ..fakes.openai_server import Call, Reply, serve

@@ -11,7 +11,7 @@ import pytest
 from foldlog.adapters.openai import OpenAIProvider
 from foldlog.eventlog.events import Context
 from foldlog.replay import canonical, load_trace
-from foldlog.replay.rerun.recorded import rerun
+from foldlog.replay.rerunning.recorded import rerun
 from foldlog.runtime import Agent, tool
 
 from ..fakes.openai_server import Call, OpenAIServer, Reply, Request, Usage, serve

@@ -18,7 +18,7 @@ from foldlog.eventlog.files import read_bounded
 from foldlog.replay import from_jsonl
 from foldlog.replay.ordering.golden import hold_golden
 from foldlog.replay.parity.scripts import read_script
-from foldlog.replay.rerun.recorded import RecordedProvider
+from foldlog.replay.rerunning.recorded import RecordedProvider
 from foldlog.runtime import ToolFailed
 from typer.testing import CliRunner
 

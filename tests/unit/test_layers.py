@@ -36,7 +36,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "ordering": {"canonical", "traces"},
         "replaying": {"canonical", "ordering", "traces"},
         "parity": {"canonical", "ordering", "traces"},
-        "rerun": {"parity", "replaying", "traces"},
+        "rerunning": {"parity", "replaying", "traces"},
         "simulation": {"canonical", "ordering", "parity", "traces"},
         "strategies": {"parity", "simulation", "traces"},
     },

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.metadata
+import pkgutil
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_every_public_name_exists_once_and_is_not_private(folder: str) -> None:
 def test_whatever_a_package_re_exports_is_declared_public(folder: str) -> None:
     package = importlib.import_module(f"foldlog.{folder}")
     assert {name for name in imported_names(folder) if not name.startswith("_")} <= set(package.__all__)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_name_that_is_loaded_later_is_that_of_a_module(folder: str) -> None:
+    """Importing the module would put it in the place of the name."""
+    package = importlib.import_module(f"foldlog.{folder}")
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert modules.isdisjoint(getattr(package, "_LOADED_LATER", ()))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -68,7 +68,7 @@ async def _rerun(
     **options: Any,
 ) -> int:
     from ....replay import begins_with, compare
-    from ....replay.rerun.recorded import rerun as run_again
+    from ....replay.rerunning.recorded import rerun as run_again
     from ....replay.traces.recording import Recording
     from ..output.records import show_logs
     from ..output.terminal import Screen

@@ -1,1 +1,0 @@
-"""Rerun: a stored run again, with the recorded answers of models, tools and functions."""
