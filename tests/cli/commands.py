@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDLOG = "foldlog"
-WAIT_S = 55.0
+WAIT_S = 100.0
 # What the surroundings of the test run may not decide.
 _FOREIGN = ("NATS_", "OPENAI_", "FOLDLOG_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
 
