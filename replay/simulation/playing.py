@@ -31,8 +31,8 @@ QUIET_S = 12 * LEASE_S
 SETTLED_AFTER_S = 1200.0
 """When every run is over, or lost."""
 RELEASE_AFTER_S = 3.0
-STEPS_MAX = 60_000
-"""Several times what the longest schedules take."""
+STEPS_MAX = 150_000
+"""Twice what the longest schedules take: some of `chorus` take more than 60,000."""
 INTERRUPTION = "by the way"
 
 Forms = Mapping[str, Canonical]
