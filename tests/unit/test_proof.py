@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from foldlog.eventlog.events import CancelRequested, Claimed, Released, Status, StoredEvent, ToolStarted
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.eventlog.ports import Subject
+from foldlog.eventlog.ports import Stored, Subject
 from foldlog.runtime.core.turn import Turn
 from foldlog.runtime.driving.driver import Driver
 from foldlog.runtime.journal.journal import Journal
@@ -174,6 +176,47 @@ async def test_a_run_is_a_drivers_until_the_log_says_anything_else(what: str) ->
     assert await Driver.is_in_force(driver) is (what == "nothing")
     assert heard == [driver._proven_position]
     assert heard[0] == (known if what == "nothing" else known + 1)
+
+
+class Behind:
+    """The events of a log as a replica shows them that is behind."""
+
+    def __init__(self, events: Any, position: float) -> None:
+        self._events, self.position = events, position
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._events, name)
+
+    async def read(self, selector: Subject, after: int = 0) -> AsyncIterator[Stored]:
+        async for each in self._events.read(selector, after):
+            if each.position <= self.position:
+                yield each
+
+
+async def test_a_replica_that_is_behind_proves_nothing_until_it_shows_what_is_known() -> None:
+    log, subject = MemoryLog(), Subject(0, "run", "r", "r")
+    await stored(log, subject, SUBMITTED, epoch=0)
+    journal = await stored(log, subject, Claimed(worker="w", epoch=1, lease_s=10.0), epoch=1)
+    known = journal.state.head.position
+    await stored(log, subject, Claimed(worker="v", epoch=2, lease_s=10.0), epoch=2)
+    behind: Any = Behind(log.events, known - 1)
+    log.events = behind
+
+    async def sleep(_delay_s: float) -> None:
+        behind.position = math.inf
+
+    heard: list[int] = []
+    driver: Any = SimpleNamespace(
+        host=SimpleNamespace(log=log, worker="w"),
+        clock=SimpleNamespace(sleep=sleep),
+        journal=journal,
+        state=journal.state,
+        epoch=1,
+        notify=heard.append,
+        _news_position=known,
+    )
+    assert not await Driver.is_in_force(driver)
+    assert heard == [known + 1]
 
 
 async def stored(log: MemoryLog, subject: Subject, *events: StoredEvent, epoch: int) -> Journal:
