@@ -128,6 +128,7 @@ from .events import (
     is_terminal,
     to_json,
 )
+from .lazy_names import lazy_names as _lazy_names
 from .names import (
     SHARDS_MAX,
     check_name,
@@ -348,12 +349,6 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> typing.Any:
-    """Load the log in memory when it is first asked for: programs that only read events do without."""
-    if name != "MemoryLog":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .memory import MemoryLog
-
-    globals()[name] = MemoryLog
-    return MemoryLog
+# Whoever only reads events does without the log in memory.
+_LOADED_LATER = {"MemoryLog": "memory"}
+__getattr__ = _lazy_names(__name__, _LOADED_LATER)

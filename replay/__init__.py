@@ -3,9 +3,9 @@
 What stands on the runtime is loaded when it is asked for, so that the pytest plugin, which lives here, costs nothing.
 """
 
-import importlib
 import typing
 
+from ..eventlog.lazy_names import lazy_names as _lazy_names
 from .canonical.canonical import Boundary, Canonical, canonical
 from .ordering.alignment import Diff, Row, align, diff
 from .ordering.comparison import Comparison, Difference, begins_with, compare, differing_fields, is_prefix
@@ -97,11 +97,4 @@ _LOADED_LATER = {
     "state_at": "replaying.replaying",
 }
 
-
-def __getattr__(name: str) -> typing.Any:
-    """A public name whose module is not loaded yet."""
-    if name not in _LOADED_LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
-    globals()[name] = found
-    return found
+__getattr__ = _lazy_names(__name__, _LOADED_LATER)

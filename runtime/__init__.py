@@ -3,10 +3,10 @@
 A public name is loaded when it is first used, so that the core can be imported without all that stands on it.
 """
 
-import importlib
 import typing
 
 from ..eventlog.events import Custom
+from ..eventlog.lazy_names import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
     from .agents import Agent, RalphLoop, Swarm
@@ -95,14 +95,7 @@ _LOADED_LATER = {
     "tool": "tools.decorator",
 }
 
-
-def __getattr__(name: str) -> typing.Any:
-    """Load a public name when it is first asked for."""
-    if name not in _LOADED_LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f".{_LOADED_LATER[name]}", __name__), name)
-    globals()[name] = found
-    return found
+__getattr__ = _lazy_names(__name__, _LOADED_LATER)
 
 
 def __dir__() -> list[str]:

@@ -38,7 +38,7 @@ from ..tools.decorator import PythonTool
 from ..tools.functions import THREADS, Threads
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
-from .children import CallChildren, ChildRuns
+from .children import CallChildren, ParentDriver
 from .late_calls import Late
 from .repeated_events import count_others
 from .verify_call import ToolDriver, doubted, verified
@@ -46,13 +46,8 @@ from .verify_call import ToolDriver, doubted, verified
 logger = logging.getLogger("foldlog.tool")
 
 
-class CallingDriver(ToolDriver, Protocol):
+class CallingDriver(ToolDriver, ParentDriver, Protocol):
     """The driver of a run whose tools are called. `Driver` is one."""
-
-    @property
-    def children(self) -> ChildRuns:
-        """The children of the run."""
-        ...
 
     @property
     def late(self) -> Late:

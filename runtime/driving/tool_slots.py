@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
 
 from ...eventlog.errors import FoldlogError
 from ...projections.run_state import CallState, RunState
@@ -17,26 +16,16 @@ from ..core.planning import STEP as PLANNER_STEP
 from ..journal.outages import through_outages
 from ..shared.deadlocks import call_slots_name
 from ..shared.slots import Slots, WaitsForItself
-from .children import ChildRuns
-from .host import Outbox
+from .children import ParentDriver
 
 GIVE_BACK_S = 5.0
 """How long leaving waits for slots to be given back; who waits for one looks after what was not."""
 
 
-class SlotDriver(Outbox, Protocol):
-    """The driver of a run whose calls need slots. `Driver` is one."""
-
-    @property
-    def children(self) -> ChildRuns:
-        """The children of the run."""
-        ...
-
-
 class CallSlots:
     """The slots that the calls of one driver's run hold, or wait for."""
 
-    def __init__(self, driver: SlotDriver) -> None:
+    def __init__(self, driver: ParentDriver) -> None:
         self._driver = driver
         self._asked: dict[str, Slots] = {}
         self._asking: dict[str, asyncio.Task[bool]] = {}
