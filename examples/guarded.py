@@ -4,7 +4,7 @@ foldlog run examples.guarded:registry "A van is late"
 """
 
 from foldlog import Agent, Registry, tool
-from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.adapters.models import ScriptedProvider
 
 
 @tool(effect="pure")

@@ -115,7 +115,7 @@ def _keys() -> Iterator[Check]:
             told="OPENAI_API_KEY is not set",
             remedy="agents with the model openai:... cannot run until it is",
         )
-    from ..providers import load_providers
+    from ..models.configured import load_providers
 
     try:
         providers = load_providers()

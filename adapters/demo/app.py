@@ -9,7 +9,7 @@ import os
 import sys
 
 from ...runtime import Agent, Registry
-from ..openai import OpenAIProvider
+from ..models.openai import OpenAIProvider
 from .settings import MODEL_URL, SEARCH_S
 
 agent = Agent(

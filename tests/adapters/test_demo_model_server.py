@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from foldlog.adapters.demo import model_server
-from foldlog.adapters.openai import OpenAIProvider
+from foldlog.adapters.models import OpenAIProvider
 from foldlog.eventlog.events import TokenUsage, ToolSchema
 from foldlog.projections.messages import CallRequest, Message
 from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta

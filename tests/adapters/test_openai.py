@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
-from foldlog.adapters.openai import Api, HttpOptions, OpenAIProvider, responses_provider
+from foldlog.adapters.models import Api, HttpOptions, OpenAIProvider, responses_provider
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import TokenUsage, ToolSchema
 from foldlog.projections.messages import CallRequest, Message

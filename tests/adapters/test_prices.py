@@ -6,8 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from foldlog.adapters.prices import ModelPrices
-from foldlog.adapters.providers import load_providers
+from foldlog.adapters.models import ModelPrices, load_providers
 from foldlog.eventlog import TokenUsage
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Usage

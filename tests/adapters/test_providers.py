@@ -4,7 +4,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from foldlog.adapters.providers import load_providers
+from foldlog.adapters.models import load_providers
 from foldlog.eventlog.errors import ConfigError
 from foldlog.projections.messages import Message
 from foldlog.runtime.ports.models import Finished, ModelRequest, TextDelta

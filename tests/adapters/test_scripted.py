@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.adapters.models import ScriptedProvider
 from foldlog.eventlog.clock import SystemClock
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import TokenUsage

@@ -6,7 +6,7 @@ import types
 from pathlib import Path
 
 import pytest
-from foldlog.adapters import tokenizer
+from foldlog.adapters.models import tokenizer
 from foldlog.runtime import Registry
 from foldlog.runtime.ports.tokens import Estimate
 

@@ -13,9 +13,9 @@ import pytest
 import typer.main
 from foldlog.adapters.cli import exits
 from foldlog.adapters.cli.app import app
-from foldlog.adapters.prices import PriceTable
-from foldlog.adapters.providers import ProviderTable
-from foldlog.adapters.scripted import Turn
+from foldlog.adapters.models.configured import ProviderTable
+from foldlog.adapters.models.prices import PriceTable
+from foldlog.adapters.models.scripted import Turn
 from foldlog.eventlog import commits, errors, events
 from foldlog.eventlog.embedded import errors as embedded_errors
 from foldlog.eventlog.jetstream.layout import Layout

@@ -31,9 +31,9 @@ from foldlog.adapters.cli import app as root
 MODULES = (
     "foldlog.adapters.demo.show",
     "foldlog.adapters.mcp",
-    "foldlog.adapters.openai",
-    "foldlog.adapters.prices",
-    "foldlog.adapters.scripted",
+    "foldlog.adapters.models.openai",
+    "foldlog.adapters.models.prices",
+    "foldlog.adapters.models.scripted",
     "foldlog.eventlog.embedded",
     "foldlog.eventlog.jetstream",
     "foldlog.replay",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.adapters.models import ScriptedProvider
 from foldlog.runtime import Agent, Evidence, Registry, ToolContext, postcondition, tool
 from foldlog.runtime.agents.loop import RalphLoop
 from foldlog.runtime.agents.loop_config import Stop

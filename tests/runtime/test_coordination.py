@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.adapters.models import ScriptedProvider
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, tool

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.adapters.openai import Api, OpenAIProvider
+from foldlog.adapters.models import Api, OpenAIProvider
 from foldlog.eventlog import RunFailed
 from foldlog.eventlog.events import Usage
 from foldlog.replay import canonical, load_trace

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from foldlog.adapters.openai import OpenAIProvider
+from foldlog.adapters.models import OpenAIProvider
 from foldlog.eventlog.events import Context
 from foldlog.replay import canonical, load_trace
 from foldlog.replay.rerunning.recorded import rerun

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.adapters.openai import OpenAIProvider
-from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.adapters.models import OpenAIProvider, ScriptedProvider
 from foldlog.eventlog import MemoryLog, RunFailed
 from foldlog.replay import check_parity, load_trace, replay, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from anyio import wait_all_tasks_blocked
-from foldlog.adapters.scripted import ScriptedProvider
+from foldlog.adapters.models import ScriptedProvider
 from foldlog.eventlog import (
     Log,
     RunCancelled,

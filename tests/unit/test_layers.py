@@ -260,7 +260,7 @@ def test_every_port_still_exists() -> None:
         ("runtime/core.py", "from ..adapters import cli"),
         ("runtime/core.py", "from ..replay.monitor import check"),
         ("replay/diff.py", "from ..adapters.cli import main"),
-        ("adapters/openai.py", "from ..replay import diff"),
+        ("adapters/runners.py", "from ..replay import diff"),
     ],
 )
 def test_an_arrow_that_points_the_wrong_way_is_found(path: str, line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from foldlog.adapters.openai.failures import Callee, reported
+from foldlog.adapters.models.failures import Callee, reported
 from foldlog.runtime.ports.models import ContextOverflow
 
 CALLEE = Callee("here:m", "http://127.0.0.1/v1", 600.0)

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ...eventlog.events import TokenUsage
-from ...projections.messages import Message
-from ...runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ....eventlog.events import TokenUsage
+from ....projections.messages import Message
+from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ..endpoint import Endpoint
+from ..failures import MalformedStream
 from .calls import CallAssembly
-from .endpoint import Endpoint
-from .failures import MalformedStream
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 

@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from ...runtime.ports.models import CallDelta
+from ....runtime.ports.models import CallDelta
 
 
 class _Call(msgspec.Struct):

@@ -19,10 +19,10 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from ..eventlog.errors import ConfigError
-from ..eventlog.events import TokenUsage
-from .project_file import project_tables
-from .strict_tables import StrictTable
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import TokenUsage
+from ..project_file import project_tables
+from ..strict_tables import StrictTable
 
 _MILLION = 1_000_000
 _OPENAI = "https://api.openai.com/v1"

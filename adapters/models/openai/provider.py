@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.to_thread
 
-from ...eventlog.errors import ConfigError
-from ...runtime.ports.models import (
+from ....eventlog.errors import ConfigError
+from ....runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
     Delta,
@@ -25,9 +25,9 @@ from ...runtime.ports.models import (
     TransientModelError,
 )
 from .. import prices
+from ..endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
+from ..failures import Callee, malformed_call, translated
 from . import chat, responses
-from .endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
-from .failures import Callee, malformed_call, translated
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
@@ -154,7 +154,7 @@ def responses_provider() -> OpenAIProvider:
 
 def _listen(response: Any) -> None:
     """From here on, each piece of the response is heard of."""
-    from .hearing import Heard
+    from ..activity import Heard
 
     response.stream = Heard(response.stream, HEARD.get())
 

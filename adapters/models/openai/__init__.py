@@ -7,7 +7,7 @@
 The official SDK is imported with the first call, so that importing this package stays cheap.
 """
 
-from .endpoint import Api, HttpOptions
+from ..endpoint import Api, HttpOptions
 from .provider import OpenAIProvider, responses_provider
 
 __all__ = ["Api", "HttpOptions", "OpenAIProvider", "responses_provider"]

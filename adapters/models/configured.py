@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..eventlog.errors import ConfigError
+from ...eventlog.errors import ConfigError
+from ..project_file import project_tables
+from ..strict_tables import StrictTable
+from .endpoint import OPENAI_KEY, MaxTokensParameter
 from .openai import Api, HttpOptions, OpenAIProvider
-from .openai.endpoint import OPENAI_KEY, MaxTokensParameter
-from .project_file import project_tables
-from .strict_tables import StrictTable
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DEFAULTS = HttpOptions()

@@ -23,11 +23,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from ..eventlog.clock import Clock, SystemClock
-from ..eventlog.errors import ConfigError
-from ..eventlog.events import TokenUsage
-from ..eventlog.files import read_bounded
-from ..runtime.ports.models import (
+from ...eventlog.clock import Clock, SystemClock
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import TokenUsage
+from ...eventlog.files import read_bounded
+from ...runtime.ports.models import (
     CallDelta,
     Delta,
     Finished,
@@ -38,7 +38,7 @@ from ..runtime.ports.models import (
     TextDelta,
     model_error,
 )
-from .strict_tables import StrictTable
+from ..strict_tables import StrictTable
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

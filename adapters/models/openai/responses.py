@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...projections.messages import Message
-from ...runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ....projections.messages import Message
+from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ..failures import Callee, reported
 from .calls import CallAssembly
 from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
-from .failures import Callee, reported
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..projections.tokens import TokenSource
+from ...projections.tokens import TokenSource
 
 _URL = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 # SHA-256 of each encoding's file, as tiktoken checks it.
