@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...eventlog.errors import ConfigError
-from ..project_file import project_tables
-from ..strict_tables import StrictTable
+from ..configuration.project_file import project_tables
+from ..configuration.strict_tables import StrictTable
 from .endpoint import OPENAI_KEY, MaxTokensParameter
 from .openai import Api, HttpOptions, OpenAIProvider
 

@@ -21,8 +21,8 @@ from pydantic import Field
 
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import TokenUsage
-from ..project_file import project_tables
-from ..strict_tables import StrictTable
+from ..configuration.project_file import project_tables
+from ..configuration.strict_tables import StrictTable
 
 _MILLION = 1_000_000
 _OPENAI = "https://api.openai.com/v1"

@@ -38,7 +38,7 @@ from ...runtime.ports.models import (
     TextDelta,
     model_error,
 )
-from ..strict_tables import StrictTable
+from ..configuration.strict_tables import StrictTable
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -40,6 +40,16 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "simulation": {"canonical", "ordering", "parity", "traces"},
         "strategies": {"parity", "simulation", "traces"},
     },
+    "adapters": {
+        "configuration": set(),
+        "builtin": set(),
+        "knowledge": set(),
+        "mcp": set(),
+        "models": {"configuration"},
+        "runners": {"builtin"},
+        "cli": {"builtin", "configuration", "demo", "knowledge", "mcp", "models", "runners"},
+        "demo": {"cli", "models"},
+    },
 }
 # The composition roots: the commands of `replay` and the demo, which shows the proof, are put together here.
 COMPOSITION_ROOTS = ("adapters/cli", "adapters/demo")

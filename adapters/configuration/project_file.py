@@ -11,9 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..eventlog.embedded import project_directory
-from ..eventlog.errors import ConfigError
-from ..eventlog.files import read_bounded
+from ...eventlog.embedded import project_directory
+from ...eventlog.errors import ConfigError
+from ...eventlog.files import read_bounded
 
 
 class Tables(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..eventlog.errors import ConfigError
+from ...eventlog.errors import ConfigError
 
 
 class StrictTable(BaseModel):
