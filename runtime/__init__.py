@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
     from .executors.worker import Worker
     from .forks.plan import ForkPlan, PlannedCall, PlannedNode
     from .handle import RunHandle, RunResult
+    from .options import RunOptions
     from .ports.evidence import Evidence
     from .ports.executor import CAPABILITIES, Executor
     from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
@@ -48,6 +49,7 @@ __all__ = [
     "Registry",
     "Retryable",
     "RunHandle",
+    "RunOptions",
     "RunResult",
     "Runtime",
     "Scored",
@@ -81,6 +83,7 @@ _LOADED_LATER = {
     "Registry": "agents.registry",
     "Retryable": "ports.tools",
     "RunHandle": "handle",
+    "RunOptions": "options",
     "RunResult": "handle",
     "Runtime": "runtime",
     "Scored": "core.loop.config",

@@ -7,8 +7,8 @@ import contextlib
 import os
 import socket
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..eventlog.clock import SystemClock
 from ..eventlog.errors import (
@@ -58,6 +58,7 @@ from .journal.journal import Journal
 from .journal.keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
 from .journal.snapshots import snapshot_setting
 from .opening import open_log
+from .options import RunOptions, check_options
 from .ports.executor import Executor, require
 from .ports.memory import memory_use
 from .ports.runnable import Runnable, all_members, is_runnable
@@ -160,7 +161,7 @@ class Runtime:
         input: str,  # noqa: A002 - the word of the field
         *,
         timeout_s: float | None = None,
-        **options: Any,
+        **options: Unpack[RunOptions],
     ) -> RunResult[OutputT]:
         """Start a run and wait for its result; options as for `start`. Raises what `start` and `result` raise."""
         handle = await self.start(agent, input, **options)
@@ -172,7 +173,7 @@ class Runtime:
         input: str,  # noqa: A002 - the word of the field
         *,
         detailed: bool = False,
-        **options: Any,
+        **options: Unpack[RunOptions],
     ) -> AsyncGenerator[Event]:
         """Start a run and yield its events until it is over; options as for `start`."""
         handle = await self.start(agent, input, **options)
@@ -184,35 +185,30 @@ class Runtime:
         self,
         agent: Runnable[OutputT],
         input: str,  # noqa: A002 - the word of the field
-        *,
-        executor: str = "local",
-        messages: Sequence[Mapping[str, Any]] = (),
-        session: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        run_id: str | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[OutputT]:
-        """Store the run's first commit and get it driven; returns once it is stored.
+        """Store the run's first commit and get it driven; returns once it is stored. `RunOptions` says the options.
 
         The same `run_id` or `idempotency_key` with the same agent and input returns the same run, whatever the agent's
         configuration is by now; it is not driven twice, but driven on if its first submitter is gone. Raises
         `RunConflict` for another agent or input, `RunPurged` for a key whose run is not in the log any more,
         `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
         """
+        check_options(options)
+        executor = options.get("executor", "local")
         chosen = self.executor(executor)
-        asked = {"messages"} if messages else set[str]()
-        self._check(agent, chosen, frozenset(asked))
+        self._check(agent, chosen, frozenset({"messages"} if options.get("messages") else ()))
         submitted = submitted_event(
             agent,
             input,
             executor=executor,
-            messages=messages,
-            session=session,
-            metadata=metadata,
-            idempotency_key=idempotency_key,
+            messages=options.get("messages", ()),
+            session=options.get("session"),
+            metadata=options.get("metadata"),
+            idempotency_key=options.get("idempotency_key"),
         )
         self._check_memory(submitted, chosen)
-        place = await self._place(submitted, run_id)
+        place = await self._place(submitted, options.get("run_id"))
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)

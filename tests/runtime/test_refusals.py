@@ -389,6 +389,13 @@ async def test_a_wrong_argument_is_named(script: Script, options: dict[str, Any]
             await runtime.start(agent, "question", **options)
 
 
+async def test_an_unknown_option_names_the_nearest(script: Script) -> None:
+    agent = Agent("helper", model=script(says("x")))
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
+        with pytest.raises(ConfigError, match=r"a run has no option 'sesion'; did you mean 'session'\?"):
+            await runtime.start(agent, "question", sesion="tour")  # type: ignore[call-arg]
+
+
 async def test_an_unknown_configuration_key_names_the_nearest(script: Script) -> None:
     with pytest.raises(AgentConfigError, match="max_steps"):
         Agent("helper", max_stepps=3)  # type: ignore[call-arg]

@@ -1,0 +1,34 @@
+"""The options that start a run, named once for `start`, `run` and `stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ..eventlog.errors import ConfigError
+from .ports.suggestions import nearest
+
+
+class RunOptions(TypedDict, total=False):
+    """What `start`, `run` and `stream` take besides an agent and its input; every key may be left out.
+
+    `executor` is the name of the executor (default `local`). `messages` come before the input. `session` names the
+    conversation that the run belongs to. `metadata` is a JSON object that is stored with the run and that the model
+    never sees. `run_id` chooses the run's id. `idempotency_key` names the submission: submitted again, it is the same
+    run.
+    """
+
+    executor: str
+    messages: Sequence[Mapping[str, Any]]
+    session: str | None
+    metadata: Mapping[str, Any] | None
+    run_id: str | None
+    idempotency_key: str | None
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for an option that does not exist."""
+    known = RunOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"a run has no option {name!r}{nearest(name, known)}")
