@@ -26,7 +26,6 @@ from .core.answers import check_answer, check_answered, check_pending, given_arg
 from .core.commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
 from .core.decide import take
 from .core.turn import Turn
-from .executors.durable import DurableExecutor
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
 from .journal.journal import DECISIONS_MAX, Journal, following
@@ -78,8 +77,8 @@ class Namespace(Protocol):
         """By run: callers of this process take turns, since all but one would only conflict."""
         ...
 
-    def executor(self, name: str) -> Executor:
-        """Return the executor of this name. Raises `ConfigError`."""
+    def known_executor(self, name: str) -> Executor | None:
+        """Return the executor of this name; None if this process does not have it."""
         ...
 
     async def locate(self, run_id: str) -> Subject:
@@ -212,7 +211,7 @@ class RunHandle(Generic[OutputT]):
         )
         slot, behind = await waiting_for(log, state), await runs_before(log, state)
         unclaimed = state.runnable and state.owner is None and slot is None and not behind
-        unserved = unclaimed and await _unserved(log, state)
+        unserved = unclaimed and await self._unserved(state)
         return msgspec.structs.replace(
             found, calls=calls, slot=slot, behind=behind, unclaimed=unclaimed, unserved=unserved
         )
@@ -329,11 +328,20 @@ class RunHandle(Generic[OutputT]):
 
     def _require(self, feature: str, state: RunState) -> None:
         """Raise `UnsupportedByExecutor` if the run's executor is known here and lacks the feature."""
-        try:
-            executor = self._runtime.executor(state.submitted.executor if state.submitted else "")
-        except ConfigError:
-            return  # the process that drives it knows
-        require(executor, frozenset({feature}))
+        executor = self._executor_of(state)
+        if executor is not None:  # else the process that drives it knows
+            require(executor, frozenset({feature}))
+
+    def _executor_of(self, state: RunState) -> Executor | None:
+        """The executor of the run, if it is known here."""
+        return None if state.submitted is None else self._runtime.known_executor(state.submitted.executor)
+
+    async def _unserved(self, state: RunState) -> bool:
+        """Return whether the run waits for workers, and none that is there serves its agent."""
+        executor = self._executor_of(state)
+        if executor is None or executor.runs_in != "workers":
+            return False
+        return state.agent not in await self._runtime.log.leases.served()
 
     async def _tell(
         self,
@@ -388,12 +396,6 @@ class RunHandle(Generic[OutputT]):
     def _finished(self, state: RunState) -> RunFinished:
         how = f"over ({state.status})" if state.over else "being cancelled"
         return RunFinished(f"run {self.run_id} is {how}: start a new one")
-
-
-async def _unserved(log: Log, state: RunState) -> bool:
-    """Return whether the run waits for workers, and none that is there serves its agent."""
-    durable = state.submitted is not None and state.submitted.executor == DurableExecutor.name
-    return durable and state.agent not in await log.leases.served()
 
 
 async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..eventlog.clock import SystemClock
 from ..eventlog.errors import (
     ConfigError,
+    FoldlogError,
     RunConflict,
     RunNotFound,
 )
@@ -36,9 +37,7 @@ from .core.commands import Resolve
 from .core.rules import rules_of
 from .core.submission import submitted_event
 from .driving.host import Host
-from .executors.durable import DurableExecutor
 from .executors.installed import executor_factory
-from .executors.local import LocalExecutor
 from .follow import follow_runs
 from .forks.check import ForkCheck
 from .forks.fork import (
@@ -77,11 +76,9 @@ class Runtime:
 
     def __init__(self, log: Log, registry: Registry, host: Host) -> None:
         self.log, self.registry, self._host = log, registry, host
-        self._local = LocalExecutor(host)
-        self._executors: dict[str, Executor] = {"local": self._local}
+        self._executors: dict[str, Executor] = {}
         self._closing = contextlib.AsyncExitStack()
         """Closes the executors that were made here, the last one first."""
-        self._closing.push_async_callback(self._local.aclose)
         self._index: RunIndex | None = None
         self._presence, self._appearing, self._present = contextlib.AsyncExitStack(), asyncio.Lock(), False
         self.telling = weakref.WeakValueDictionary[str, asyncio.Lock]()
@@ -141,15 +138,20 @@ class Runtime:
         """The executor of this name, given or installed (`foldlog.executors`). Raises `ConfigError`."""
         if name not in self._executors:
             made = self._executors[name] = executor_factory(name)(self._host)
-            close = getattr(made, "aclose", None)
-            if close is not None:
-                self._closing.push_async_callback(close)
+            self._closing.push_async_callback(made.aclose)
         return self._executors[name]
+
+    def known_executor(self, name: str) -> Executor | None:
+        """The executor of this name; None if this process does not have it, as others may."""
+        try:
+            return self.executor(name)
+        except ConfigError:
+            return None
 
     async def _be_present(self, executor: Executor) -> None:
         """Let others notice if this process dies, before it drives a run; one that only reads or submits need not."""
         async with self._appearing:
-            if not self._present and not isinstance(executor, DurableExecutor):
+            if not self._present and executor.runs_in == "process":
                 await self._presence.enter_async_context(self.log.leases.presence(self._host.worker))
                 self._present = True
 
@@ -304,7 +306,7 @@ class Runtime:
     def _check(self, agent: Runnable[Any], executor: Executor, asked: frozenset[str]) -> None:
         if not is_runnable(agent):
             raise ConfigError(f"only agents, swarms and loops can be started, not a {type(agent).__name__}")
-        if executor.name == "local" or self.registry.serves(agent.name):
+        if executor.runs_in == "process" or self.registry.serves(agent.name):
             self.registry.check(agent)
         for each in self.registry.reachable(agent):
             require(executor, self.registry.capabilities(each) | asked)
@@ -445,16 +447,23 @@ class Runtime:
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
         """Wait for news of a run; raise what stopped this process from driving it, if that comes first."""
-        waiting = asyncio.ensure_future(news)
+        waiting, failing = asyncio.ensure_future(news), asyncio.ensure_future(self._failure(run_id))
         try:
-            driving = self._local.task(run_id)
-            if driving is not None:
-                await asyncio.wait({waiting, driving}, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() and run_id in self._local.failures:
-                raise self._local.failures[run_id]
+            await asyncio.wait({waiting, failing}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and (error := await failing) is not None:
+                raise error
             await waiting
         finally:
             waiting.cancel()
+            failing.cancel()
+
+    async def _failure(self, run_id: str) -> FoldlogError | None:
+        """Wait until no executor of this process drives the run; return the error that stopped one."""
+        for executor in tuple(self._executors.values()):
+            error = await executor.failure(run_id)
+            if error is not None:
+                return error
+        return None
 
 
 class RunListing:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...runtime import Registry
+    from ...runtime import Registry, Runtime
+    from ...runtime.ports.executor import RunsIn
     from ...runtime.ports.runnable import Runnable
 
 
@@ -40,8 +41,10 @@ def load_registry(path: str) -> Registry:
     return registry
 
 
-def check_executor(name: str) -> None:
+def check_executor(name: str | None) -> None:
     """Refuse an executor that is not installed, before anything else is done. Raises `typer.BadParameter`."""
+    if name is None:
+        return
     import typer
 
     from ...eventlog.errors import ConfigError
@@ -51,3 +54,19 @@ def check_executor(name: str) -> None:
         executor_factory(name)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--executor") from None
+
+
+def executor_for(runtime: Runtime, named: str | None, path: str | None) -> tuple[str, RunsIn]:
+    """The executor that drives an existing run on, and where: the named one, else here with what is at `path`.
+
+    Without either it is `durable`. Raises `typer.BadParameter` for one that lacks the path.
+    """
+    import typer
+
+    name = named or ("durable" if path is None else "local")
+    runs_in = runtime.executor(name).runs_in
+    if runs_in == "process" and path is None:
+        raise typer.BadParameter(
+            f"{name!r} drives it in this process: give MODULE:REGISTRY, too", param_hint="--executor"
+        )
+    return name, runs_in

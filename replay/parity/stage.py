@@ -143,7 +143,7 @@ class _Stage:
                 Runtime.open(log=self._log, registry=self.cast, lease_s=LEASE_S, executors=executors)
             )
             await stack.enter_async_context(self._log.leases.presence(host.worker))
-            stack.push_async_callback(_close, executor)
+            stack.push_async_callback(executor.aclose)
             await self._submit(executor)
             audience = await stack.enter_async_context(self._audience(patient=not faults))
             serving = [] if workers is None else [await stack.enter_async_context(workers.serving())]
@@ -174,7 +174,7 @@ class _Stage:
     async def wake(self) -> None:
         """Somebody has to go on with the run of a worker that is gone."""
         with contextlib.suppress(LogUnavailable):
-            await self._runtime.drive(self._run_id, "durable")
+            await self._runtime.drive(self._run_id, self._name)
 
     async def located(self) -> Subject:
         """The subject of the run."""
@@ -194,7 +194,7 @@ class _Stage:
         if case.begin is not None:
             await self._begin_stored(case.begin, first)
             return
-        submit_to = "durable" if early else self._name
+        submit_to = DurableExecutor.name if early else self._name
         run = await self._runtime.start(
             case.agent,
             case.input,
@@ -411,13 +411,7 @@ def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
 
 def hands_to_workers(executor: Executor) -> bool:
     """Return whether its runs are driven by workers, which the stage then provides."""
-    return isinstance(executor, DurableExecutor)
-
-
-async def _close(executor: Executor) -> None:
-    close = getattr(executor, "aclose", None)
-    if close is not None:
-        await close()
+    return executor.runs_in == "workers"
 
 
 @contextlib.asynccontextmanager

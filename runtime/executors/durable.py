@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...eventlog.errors import LogUnavailable
+from ...eventlog.errors import FoldlogError, LogUnavailable
 from ...eventlog.events import LaneEntry, StoredEvent, Submitted
 from ...eventlog.ports import Subject, Wakeup, WakeWrite, Write
 from ..driving.host import Host
@@ -16,7 +16,7 @@ from ..journal.journal import Journal
 from ..journal.lanes import join_lane
 from ..journal.open_run import open_turn
 from ..journal.timers import wakeup_for
-from ..ports.executor import CAPABILITIES
+from ..ports.executor import CAPABILITIES, RunsIn
 
 if TYPE_CHECKING:
     from ..ports.runnable import Runnable
@@ -29,6 +29,7 @@ class DurableExecutor:
 
     name = "durable"
     capabilities = CAPABILITIES
+    runs_in: RunsIn = "workers"
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -90,6 +91,10 @@ class DurableExecutor:
         await journal.follow_until(lambda state: state.exists)  # the read may have been stale
         if not journal.state.over:
             await self._host.log.wakeups.send(wakeup_for(journal))
+
+    async def failure(self, run_id: str) -> FoldlogError | None:
+        """Return None: workers drive."""
+        return None
 
     async def aclose(self) -> None:
         """Nothing to give back: workers drive."""

@@ -26,7 +26,7 @@ from ..journal.open_run import open_turn
 from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
 from ..journal.redelivery import redeliver
 from ..journal.timers import set_timers, watch_timer
-from ..ports.executor import CAPABILITIES
+from ..ports.executor import CAPABILITIES, RunsIn
 from ..shared.slots import give_up, slots_of
 from .lacking import lacking
 
@@ -46,14 +46,15 @@ class LocalExecutor:
 
     name = "local"
     capabilities = CAPABILITIES
+    runs_in: RunsIn = "process"
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._heart = LeaseKeeper(host)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving = False
-        self.failures: dict[str, FoldlogError] = {}
-        """Why this process stopped driving a run, where that was an error: for callers that wait for its result."""
+        self._failures: dict[str, FoldlogError] = {}
+        """Why this process stopped driving a run, where that was an error."""
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
@@ -93,9 +94,12 @@ class LocalExecutor:
             host.agent(journal.state.agent)
             self._spawn(journal, host, None, take_over=True)
 
-    def task(self, run_id: str) -> asyncio.Task[None] | None:
-        """The task that drives the run in this process, if there is one."""
-        return self._tasks.get(run_id)
+    async def failure(self, run_id: str) -> FoldlogError | None:
+        """Wait until this process stops driving the run, and return the error that stopped it, if any."""
+        driving = self._tasks.get(run_id)
+        if driving is not None:
+            await asyncio.wait({driving})
+        return self._failures.get(run_id)
 
     async def aclose(self) -> None:
         """Stop driving and release the claims; nothing is cancelled.
@@ -153,10 +157,10 @@ class LocalExecutor:
                     await journal.load()
         except FoldlogError as error:
             logger.warning("run %s: this process stopped driving it: %s", journal.subject.id, error)
-            self.failures[journal.subject.id] = error
+            self._failures[journal.subject.id] = error
         except Exception as error:
             logger.exception("run %s: a bug stopped its driver", journal.subject.id)
-            self.failures[journal.subject.id] = FoldlogError(
+            self._failures[journal.subject.id] = FoldlogError(
                 f"a bug stopped the driver of run {journal.subject.id}: {error}"
             )
 

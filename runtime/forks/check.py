@@ -31,7 +31,7 @@ class ForkCheck:
 
     def __init__(self, registry: Registry, log: Log, executor: Executor, given: Runnable[Any] | None) -> None:
         self._registry, self._log, self._executor, self._given = registry, log, executor, given
-        self._here = executor.name == "local"
+        self._here = executor.runs_in == "process"
         self._found: dict[str, tuple[ConfigError, list[str]]] = {}
         """What lacks, in words, and whom it concerns."""
         self._seen: list[Runnable[Any]] = []

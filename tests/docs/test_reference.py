@@ -305,7 +305,7 @@ def test_every_stream_and_subject_prefix_is_described() -> None:
         assert all(f"`{subject.replace('.00.', '.SS.')}`" in text for subject in config["subjects"])
 
 
-PLUMBING = {"aclose", "executor", "failure", "index", "locate", "watch"}
+PLUMBING = {"aclose", "executor", "known_executor", "failure", "index", "locate", "watch"}
 
 
 def public_methods(kind: type) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
+from foldlog.eventlog import FoldlogError
 from foldlog.eventlog.events import McpProgress, Step, StoredEvent, Submitted, Text, Usage
 from foldlog.eventlog.ports import Subject
 from foldlog.projections.run_state import RunState
@@ -23,6 +24,7 @@ from foldlog.runtime.driving.heartbeat import LeaseKeeper
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.journal.journal import Journal
 from foldlog.runtime.journal.open_run import open_turn
+from foldlog.runtime.ports.executor import RunsIn
 
 
 class OwnExecutor:
@@ -30,6 +32,7 @@ class OwnExecutor:
 
     name = "own"
     capabilities = CAPABILITIES
+    runs_in: RunsIn = "process"
     driver: type[Driver] = Driver
 
     def __init__(self, host: Host) -> None:
@@ -64,6 +67,9 @@ class OwnExecutor:
 
     async def ended(self, journal: Journal) -> None:
         """The run is over."""
+
+    async def failure(self, run_id: str) -> FoldlogError | None:
+        return None
 
     async def aclose(self) -> None:
         if self._tasks:

@@ -13,6 +13,7 @@ from foldlog.eventlog import (
     AgentConfigError,
     ApprovalError,
     ConfigError,
+    FoldlogError,
     Log,
     LogUnavailable,
     NotRegistered,
@@ -24,8 +25,18 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import COMMIT_BYTES_MAX
-from foldlog.runtime import CAPABILITIES, Agent, RalphLoop, Registry, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime import (
+    CAPABILITIES,
+    Agent,
+    RalphLoop,
+    Registry,
+    Runtime,
+    Swarm,
+    ToolContext,
+    tool,
+)
 from foldlog.runtime.executors import worker as worker_module
+from foldlog.runtime.ports.executor import RunsIn
 from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 
 from .conftest import Place, call, calls, says
@@ -44,6 +55,7 @@ class Lacking:
     """An executor that lacks one capability."""
 
     name = "lacking"
+    runs_in: RunsIn = "elsewhere"
 
     def __init__(self, missing: str) -> None:
         self.capabilities = CAPABILITIES - {missing}
@@ -53,6 +65,12 @@ class Lacking:
 
     async def drive(self, subject: Subject, agent: Agent[Any] | None = None) -> None:
         raise AssertionError("nothing may be driven")
+
+    async def failure(self, run_id: str) -> FoldlogError | None:
+        return None
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
 
 
 @pytest.mark.parametrize(

@@ -175,12 +175,12 @@ async def _answer(
             approval_id, run = row.approval_id, runtime.get_run(row.run_id)
             await run.resolve(approval_id, **answer)
         state = await run.state()
+        executor = runtime.known_executor(state.submitted.executor) if state.submitted is not None else None
     screen = Screen(settings)
     stands = state.approvals[approval_id].resolution
     first = f", by {stands.by} already" if stands is not None and stands.by != answer["by"] else ""
     screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}{first}")
-    submitted = state.submitted
-    if submitted is not None and submitted.executor == "local" and not state.over:
+    if executor is not None and executor.runs_in == "process" and not state.over:
         drive = settings.command("runs", "drive", names=(run.run_id, "MODULE:REGISTRY"))
         screen.say((f"if the process that drove it is gone: {drive}", "dim"))
     return OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -69,6 +70,10 @@ def fork(  # noqa: PLR0913 - the options
             help="Calls: take recorded results, ask before unsafe and idempotent ones, or just run."
         ),
     ] = "ask",
+    executor: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Default: local with a registry, else durable: on workers."),
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The fork's id; a fork that has it already is watched.")
     ] = None,
@@ -92,13 +97,16 @@ def fork(  # noqa: PLR0913 - the options
     First it is shown what the fork shares, what happens first, and what becomes of tool calls; then you are asked.
     With --json and without --yes the plan is all there is.
     """
+    from ..loading import check_executor
     from ..loops import run_async
     from ..output.watching import Watch
 
+    check_executor(executor)
     wish = {"at": at, "model": model, "input": input, "tools": tools}
     origin = _origin(what, run)
-    how = Watch(json=json, detailed=detailed, wait=not no_wait, cancels=path is not None, drives=path)
-    return run_async(_fork(settings_of(context), origin, wish, run_id, how, yes=yes, compare=compare))
+    how = Watch(json=json, detailed=detailed, wait=not no_wait)
+    target = _Target(path, executor, run_id)
+    return run_async(_fork(settings_of(context), origin, wish, target, how, yes=yes, compare=compare))
 
 
 class _Origin(NamedTuple):
@@ -107,6 +115,14 @@ class _Origin(NamedTuple):
     run: str
     name: str
     archive: Archive | None = None
+
+
+class _Target(NamedTuple):
+    """Where the fork goes on: what this process registers, the executor that was named, and the id it gets."""
+
+    path: str | None
+    executor: str | None
+    run_id: str | None
 
 
 def _origin(what: str, run: str | None) -> _Origin:
@@ -131,19 +147,20 @@ async def _fork(
     settings: Settings,
     origin: _Origin,
     wish: dict[str, Any],
-    fork_id: str | None,
+    target: _Target,
     how: Watch,
     *,
     yes: bool,
     compare: bool,
 ) -> int:
-    from ..loading import load_registry
+    from ..loading import executor_for, load_registry
     from ..opening import opened, run_named
     from ..output.terminal import Screen
 
-    registry = load_registry(how.drives) if how.drives is not None else None
+    registry = load_registry(target.path) if target.path is not None else None
     screen = Screen(settings)
     async with opened(settings) as runtime:
+        executor_for(runtime, target.executor, target.path)
         if origin.archive is None:
             run = await run_named(runtime, origin.run)
             origin = _Origin(run, run)
@@ -158,13 +175,12 @@ async def _fork(
     if not yes and not _agreed(screen):
         return NO
     async with opened(settings, registry) as runtime:
+        executor, runs_in = executor_for(runtime, target.executor, target.path)
         started = await runtime.fork(
-            origin.run,
-            **wish,
-            fork_id=fork_id,
-            executor="durable" if registry is None else "local",
-            archive=origin.archive,
+            origin.run, **wish, fork_id=target.run_id, executor=executor, archive=origin.archive
         )
+        if runs_in == "process":
+            how = dataclasses.replace(how, cancels=True, drives=target.path)
         code = await _watch(runtime, started.run_id, settings, screen, how)
         await _offer_diff(runtime, origin, started.run_id, screen, settings, show=compare, json=how.json)
         return code

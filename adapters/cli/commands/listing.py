@@ -210,20 +210,20 @@ def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: 
 
 async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
     """The same; runs that wait for a worker, and for nothing else, say so where none that is there serves them."""
-    if not any(_wants_worker(line.row) for line in lines):
+    idle = [line.row for line in lines if _is_idle(line.row)]
+    known = {name: runtime.known_executor(name) for name in {row.executor for row in idle}}
+    on_workers = {name for name, executor in known.items() if executor and executor.runs_in == "workers"}
+    waiting = [row for row in idle if row.executor in on_workers]
+    if not waiting:
         return list(lines)
     served = await runtime.log.leases.served()
-    return [
-        line._replace(row=_unserved(line.row))
-        if _wants_worker(line.row) and line.row.agent not in served
-        else line
-        for line in lines
-    ]
+    unserved = {row.run_id for row in waiting if row.agent not in served}
+    return [line._replace(row=_unserved(line.row)) if line.row.run_id in unserved else line for line in lines]
 
 
-def _wants_worker(row: RunRow) -> bool:
-    """Return whether the log says of no other reason why nothing happens."""
-    return row.executor == "durable" and row.status in {"queued", "running"} and row.waiting_for is None
+def _is_idle(row: RunRow) -> bool:
+    """Return whether the run is open, and the log gives no other reason why nothing happens."""
+    return row.status in {"queued", "running"} and row.waiting_for is None
 
 
 def _unserved(row: RunRow) -> RunRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,15 +64,7 @@ def run(  # noqa: PLR0913 - the options
     from ..output.watching import Watch
 
     check_executor(executor)
-    local = executor == "local"
-    how = Watch(
-        json=json,
-        detailed=detailed,
-        timeout_s=timeout,
-        wait=not no_wait,
-        cancels=local,
-        drives=path if local else None,
-    )
+    how = Watch(json=json, detailed=detailed, timeout_s=timeout, wait=not no_wait)
     options = {
         "executor": executor,
         "session": session,
@@ -80,12 +73,7 @@ def run(  # noqa: PLR0913 - the options
         "run_id": run_id,
         "idempotency_key": idempotency_key,
     }
-    settings = settings_of(context)
-    if executor == "durable" and settings.in_memory:
-        raise typer.BadParameter(
-            "a log in the memory of this process has no workers: choose another --server, or --executor local"
-        )
-    return run_async(_run(settings, path, agent, input, how, **options))
+    return run_async(_run(settings_of(context), path, agent, input, how, **options))
 
 
 async def _run(
@@ -101,6 +89,13 @@ async def _run(
     show_logs()
     registry, agent = load_agent(path, name)
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
+        runs_in = runtime.executor(options["executor"]).runs_in
+        if runs_in == "workers" and settings.in_memory:
+            raise typer.BadParameter(
+                "a log in the memory of this process has no workers: choose another --server, or --executor local"
+            )
         run = await runtime.start(agent, question, **options)
+        if runs_in == "process":
+            how = dataclasses.replace(how, cancels=True, drives=path)
         with interruption() as interrupted:
             return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)

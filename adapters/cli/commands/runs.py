@@ -91,14 +91,18 @@ def drive(
         typer.Argument(metavar="[MODULE:REGISTRY]", help="Drive it in this process, with what is there."),
     ] = None,
     *,
+    executor: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Default: local with a registry, else durable: on workers."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
 ) -> int:
     """Get a run driven that nobody drives: in this process, or (without a registry) by a worker."""
+    from ..loading import check_executor
     from ..loops import run_async
-    from ..output.watching import Watch
 
-    how = Watch(json=json, drives=path)
-    return run_async(_drive(settings_of(context), run, path, how))
+    check_executor(executor)
+    return run_async(_drive(settings_of(context), run, path, executor, json=json))
 
 
 @app.command()
@@ -503,26 +507,29 @@ async def _stream(settings: Settings, run_id: str, how: Watch) -> int:
             return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)
 
 
-async def _drive(settings: Settings, run_id: str, path: str | None, how: Watch) -> int:
-    from ..loading import load_registry
+async def _drive(settings: Settings, run_id: str, path: str | None, named: str | None, *, json: bool) -> int:
+    from ..loading import executor_for, load_registry
     from ..loops import interruption
     from ..opening import opened, run_named
     from ..output.terminal import Screen
-    from ..output.watching import Watcher
+    from ..output.watching import Watch, Watcher
 
     registry, screen = load_registry(path) if path is not None else None, Screen(settings)
     async with opened(settings, registry) as runtime:
+        executor, runs_in = executor_for(runtime, named, path)
         run_id = await run_named(runtime, run_id)
         run = runtime.get_run(run_id)
         state = await run.state()
         if state.over:
             screen.say(f"run {run_id} is over ({state.status})")
             return NO
-        await runtime.drive(run_id, executor="durable" if registry is None else "local")
-        if registry is None:
-            screen.say(f"a worker that serves {state.agent} drives run {run_id} on")
+        await runtime.drive(run_id, executor)
+        if runs_in != "process":
+            driver = f"a worker that serves {state.agent}" if runs_in == "workers" else f"{executor!r}"
+            screen.say(f"{driver} drives run {run_id} on")
             return OK
         with interruption() as interrupted:
+            how = Watch(json=json, drives=path)
             return await Watcher(runtime, run, screen, settings, how).watch(interrupted)
 
 

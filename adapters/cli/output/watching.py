@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from ....eventlog.errors import ConfigError, RunCancelled, RunFailed
+from ....eventlog.errors import RunCancelled, RunFailed
 from ....eventlog.events import Claimed, Event, LeftToOthers, Parked, Released, Status
 from ....projections.run_state import RunState
 from ....runtime.stream import stream_run
@@ -118,11 +118,8 @@ class Watcher:
     async def _has_details(self) -> bool:
         """People are shown what becomes of tool calls, if the run's executor tells."""
         submitted = (await self._run.state()).submitted
-        try:
-            executor = self._runtime.executor(submitted.executor if submitted is not None else "")
-        except ConfigError:
-            return True  # an executor that this process does not know
-        return "detailed_events" in executor.capabilities
+        executor = self._runtime.known_executor(submitted.executor) if submitted is not None else None
+        return executor is None or "detailed_events" in executor.capabilities
 
     async def _ended(self, left_with: int | None, interrupted: Interruption) -> int:
         state = await self._run.state()
