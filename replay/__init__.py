@@ -1,6 +1,6 @@
 """The proof: traces and archives, their canonical form, comparison, monitor, replay, and parity between executors.
 
-What stands on the runtime is loaded when it is asked for, so that the pytest plugin, which lives here, costs nothing.
+Names that need the runtime are loaded lazily, so that the pytest plugin, which is in this package, costs nothing.
 """
 
 import typing

@@ -1,1 +1,1 @@
-"""The canonical form: the events of a trace in their order, with places in the stead of ids and times."""
+"""The canonical form: the events of a trace in causal order, with places instead of ids and times."""

@@ -1,12 +1,16 @@
 """The canonical form of a family's trace: the Foata normal form of its events (R23).
 
-Two events of one run are dependent unless both belong to calls of one step and the calls differ, or to nodes that the
-flow of a swarm runs in parallel; events of two runs only if one of them starts or ends the other's run. Level n holds
-the events whose longest chain of dependent predecessors has n - 1 links. Two traces are equal when their forms are; in
-which order the log happened to hold independent events is gone.
+A log stores the events of a run in one order, but only part of that order has a meaning: the results of two parallel
+calls may come in either order. Two events of one run are dependent unless they belong to different calls of one step,
+or to nodes that the flow of a swarm runs in parallel; events of two runs are dependent only if one of them starts or
+ends the other's run. Level n holds the events whose longest chain of dependent predecessors has n - 1 links, sorted.
+So two traces that differ only in the order of independent events have the same form, and equal forms mean equal runs.
 
-Beside its place each event has a `cause`: a hash over itself and all that must stand before it. A set of events is a
-prefix of a trace, closed downwards, exactly if its causes are among those of the trace.
+The form is built in one pass. For each run, a front holds the last events on which a new one may depend: that of the
+run as a whole, and since then one for each strand (a call, a node). An event's level is one more than the highest of
+those it depends on. Its `cause` is a hash over itself and their causes, and so over everything that must precede it.
+That makes prefixes easy to recognise: a set of events is one, closed under predecessors, exactly if its causes are all
+among those of the trace.
 """
 
 from __future__ import annotations
@@ -43,9 +47,9 @@ class Boundary(msgspec.Struct, frozen=True, kw_only=True):
     """One event of the canonical form.
 
     Compared are `type`, `agent_path`, `run` (its place in the family), `step`, `call` (`step.index` of the call it
-    tells of), `digest` (of the payload, SHA-256) and `request` (the R12 digest of the step that it starts, where a
-    reply was stored). `label` is for people, `payload` the canonical JSON behind `digest`; `run_id`, `revisions` and
-    `cursor` say where the log holds it.
+    belongs to), `digest` (of the payload, SHA-256) and `request` (the R12 digest of the step that it starts, if a reply
+    was stored). The rest is not compared: `label` is for display, `payload` is the canonical JSON of which `digest` is
+    the hash, and `run_id`, `revisions` and `cursor` locate the event in the log.
     """
 
     type: str
@@ -64,12 +68,12 @@ class Boundary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[str, str, str, int, str]:
-        """What the boundary is about, whatever it says: (run, agent path, type, step, call); -1 and "" for none."""
+        """The place regardless of the content: (run, agent path, type, step, call); -1 and "" for none."""
         return self.run, self.agent_path, self.type, -1 if self.step is None else self.step, self.call or ""
 
     @property
     def key(self) -> tuple[str, str, str, int, str, str, str]:
-        """All that is compared."""
+        """Everything that is compared."""
         return (*self.place, self.digest, self.request)
 
 
@@ -77,7 +81,7 @@ Level = tuple[Boundary, ...]
 
 
 class Canonical(msgspec.Struct, frozen=True):
-    """The normal form: levels in order, the boundaries of each sorted; a digest (hex) for each level and for all."""
+    """The normal form: levels in order, each with its boundaries sorted; a digest (hex) of each level and of all."""
 
     levels: tuple[Level, ...]
     level_digests: tuple[str, ...]
@@ -90,7 +94,7 @@ class Canonical(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many boundaries there are."""
+        """The number of boundaries."""
         return sum(map(len, self.levels))
 
     @property
@@ -103,13 +107,13 @@ _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
 def canonical(trace: Trace | Iterable[Event], *, ignore: Collection[Ignored] = ()) -> Canonical:
-    """The canonical form of a family, from its trace or from its events as read, in log order. Linear in its length.
+    """Compute the canonical form of a family from its trace, or from its events as read in log order, in linear time.
 
-    `ignore` leaves out what a provider may count differently each time. Raises `ConfigError` for another word there.
+    `ignore` leaves out counts in which a provider may differ each time. Raises `ConfigError` for an unknown name in it.
     """
     unknown = sorted(set(ignore) - set(IGNORABLE))
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} cannot be ignored; what can: {', '.join(IGNORABLE)}")
+        raise ConfigError(f"{unknown[0]!r} cannot be ignored; choose from {', '.join(IGNORABLE)}")
     events = trace.events if isinstance(trace, Trace) else trace
     levels: list[list[Boundary]] = []
     fronts = _Fronts()
@@ -133,37 +137,37 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-Standing = tuple[int, str]
+Rank = tuple[int, str]
 """The level of an event (0, 1, ...; -1 for none) and its cause."""
 
-_NOTHING: Standing = (-1, "")
+_NOTHING: Rank = (-1, "")
 
 
 class _Front:
-    """The last events of a run that another may depend on: of the run as a whole, and of each strand since then."""
+    """The last events of a run that a new one may depend on: that of the whole run, and since then one per strand."""
 
     def __init__(self) -> None:
-        self.run: Standing = _NOTHING
-        self.strands: dict[int | None, dict[Strand, Standing]] = {}
+        self.run: Rank = _NOTHING
+        self.strands: dict[int | None, dict[Strand, Rank]] = {}
 
-    def all(self) -> list[Standing]:
+    def all(self) -> list[Rank]:
         return [self.run, *(last for strands in self.strands.values() for last in strands.values())]
 
-    def before(self, step: int | None, strand: Strand) -> list[Standing]:
+    def before(self, step: int | None, strand: Strand) -> list[Rank]:
         others = (strands.values() for other, strands in self.strands.items() if other != step)
         own = [
             last for other, last in self.strands.get(step, {}).items() if not are_concurrent(other, strand)
         ]
         return [self.run, *own, *(last for strands in others for last in strands)]
 
-    def settle(self, standing: Standing) -> None:
-        """Everything that follows depends on this one, which depends on everything so far."""
-        self.run = standing
+    def settle(self, rank: Rank) -> None:
+        """Make this the only front: it depends on everything so far, and everything later depends on it."""
+        self.run = rank
         self.strands.clear()
 
 
 class _Fronts:
-    """The fronts of a family's runs, by the runs' places."""
+    """The fronts of a family's runs, by the places of the runs."""
 
     def __init__(self) -> None:
         self._fronts: dict[str, _Front] = {}
@@ -174,24 +178,24 @@ class _Fronts:
             front = self._fronts[run] = _Front()
         return front
 
-    def put(self, item: Placed, key: bytes) -> Standing:
-        """Put the next event behind all it depends on; its level and its cause."""
+    def put(self, item: Placed, key: bytes) -> Rank:
+        """Place the next event after everything it depends on, and return its level and cause."""
         front = self._of(item.run)
         step, strand = item.call[0] if item.call is not None else None, item.strand
         before = front.all() if strand is None else front.before(step, strand)
         if item.names_run is not None:
             before += self._of(item.names_run).all()
-        standing = 1 + max(level for level, _ in before), _cause(key, before)
+        rank = 1 + max(level for level, _ in before), _cause(key, before)
         if strand is None:
-            front.settle(standing)
+            front.settle(rank)
         else:
-            front.strands.setdefault(step, {})[strand] = standing
+            front.strands.setdefault(step, {})[strand] = rank
         if item.names_run is not None:
-            self._of(item.names_run).settle(standing)
-        return standing
+            self._of(item.names_run).settle(rank)
+        return rank
 
 
-def _cause(key: bytes, before: list[Standing]) -> str:
+def _cause(key: bytes, before: list[Rank]) -> str:
     causes = sorted({cause for _, cause in before if cause})
     return _sha256(b"\n".join((key, *(cause.encode() for cause in causes))))
 
@@ -216,7 +220,7 @@ def _boundary(item: Placed, payload: bytes) -> Boundary:
 
 
 def label_of(event: Event) -> str:
-    """The event in a few words, as the contract writes the canonical trace: `step(1, started)`."""
+    """Return the event in a few words, in the notation of the contract: `step(1, started)`."""
     words = _words(event)
     return f"{event.type}({words})" if words else event.type
 
@@ -250,7 +254,7 @@ def _words(event: Event) -> str:  # noqa: C901 - one line for each family
 
 
 def label_text(text: str) -> str:
-    """A text as labels have it: quoted, and cut if it is long."""
+    """Return a text as labels show it: quoted, and cut if it is long."""
     short = text if len(text) <= LABEL_TEXT_MAX else text[: LABEL_TEXT_MAX - 1] + "…"
     return _ENCODER.encode(short).decode()
 
@@ -264,6 +268,6 @@ def _other_words(event: Event) -> str:
 
 
 def payload_of(boundary: Boundary) -> dict[str, Any]:
-    """The fields behind the payload digest."""
+    """Return the payload fields of which `digest` is the hash."""
     fields: dict[str, Any] = msgspec.json.decode(boundary.payload)
     return fields

@@ -1,8 +1,8 @@
-"""What a subscriber in any language has to make of a run: the observable state as plain JSON, with its digest.
+"""The observable state of a run as plain JSON, with its digest: the expected result of a subscriber in any language.
 
-It is the smallest state that a console or a caller needs, told in integers, booleans and text alone, so that its
-canonical JSON (sorted keys, no white space, UTF-8) has the same bytes from every language. `examples/consumer` folds it
-from the stored commits without any code of this project; the golden histories hold what it must come to.
+It is the smallest state that a console or a caller needs, and uses only integers, booleans and text, so that its
+canonical JSON (sorted keys, no white space, UTF-8) has the same bytes in every language. `examples/consumer` folds it
+from the stored commits without any code of this project; the golden histories contain the expected states.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ JsonObject = dict[str, Any]
 
 
 def expectation(archive: Archive) -> JsonObject:
-    """What a reader of this archive must find, as it stands in the file beside a golden history.
+    """Return what a reader of this archive must compute, in the form of the file beside a golden history.
 
-    `checked` counts what verifying it comes to; `families` have the canonical form's digest and boundaries, `runs` the
-    observable state, its digest, and the row of the run list.
+    `checked` has the counts of a verification, `families` the digest and boundaries of each canonical form, and `runs`
+    the observable state of each run, its digest, and its row in the run list.
     """
     traces = archive.traces
     families: JsonObject = {}
@@ -59,7 +59,7 @@ def _runs(trace: Trace) -> JsonObject:
 
 
 def observed(trace: Trace) -> dict[str, JsonObject]:
-    """The observable state of each run of a family, by its id, with what lies beside the log as far as it is there."""
+    """Return the observable state of each run of a family by its id, with offloaded values if they are there."""
     states: dict[str, RunState] = {}
     newer: dict[str, int] = {}
     for recorded in _whole(trace):
@@ -70,7 +70,7 @@ def observed(trace: Trace) -> dict[str, JsonObject]:
 
 
 def _whole(trace: Trace) -> Iterator[Recorded]:
-    """The commits with their events as the trace has them, restored from the artifacts."""
+    """Yield the commits with the events of the trace, which are restored from the artifacts."""
     restored = iter(trace.events)
     for recorded in trace.commits:
         stored = recorded.commit.events
@@ -80,7 +80,7 @@ def _whole(trace: Trace) -> Iterator[Recorded]:
 
 
 def digest_of_state(state: JsonObject) -> str:
-    """SHA-256 (hex) of the state's canonical JSON."""
+    """Return the SHA-256 (hex) of the state's canonical JSON."""
     return sha256_hex(canonical_json(state))
 
 
@@ -125,8 +125,8 @@ def _approval(name: str, approval: ApprovalState) -> JsonObject:
 
 
 def _message(message: Message) -> JsonObject:
-    """A message; what a tool answered is told by its call alone, because results may be any JSON."""
+    """Return a message as JSON; that of a tool has only its call id, because results may be any JSON."""
     if message.role == "tool":
         return {"role": "tool", "call": message.tool_call_id}
-    told: JsonObject = {"role": message.role, "content": message.content}
-    return told | {"calls": [call.id for call in message.tool_calls]} if message.tool_calls else told
+    shown: JsonObject = {"role": message.role, "content": message.content}
+    return shown | {"calls": [call.id for call in message.tool_calls]} if message.tool_calls else shown

@@ -1,9 +1,12 @@
-"""Places instead of ids: what each event of a trace is about, told by structure, so that two traces can be compared.
+"""Places instead of ids: the events of a trace named by structure, so that two traces can be compared.
 
-A run is named by the path of its root, and a child by its parent's name, the call or node that started it and its
-ordinal there; a call by (step, index in the reply); an approval by (its call, kind, ordinal). Dropped are engine
-events, the pauses that approvals imply, recovery (approvals of kind unverifiable with their pauses), and every
-volatile field; a step's text is joined (R23).
+A root run is named by its path; a child by its parent's name, the call or node that started it and its ordinal there; a
+call by (step, index in the reply); an approval by (its call, kind, ordinal). Engine events are dropped, and so are the
+pauses that approvals imply, recovery (approvals of kind unverifiable, with their pauses) and volatile fields. The
+pieces of a step's text are joined (R23).
+
+There are two passes, because names can depend on later events: the place of a swarm's node is known only when its flow
+has run. The first pass collects calls, children and approvals; the second places each event.
 """
 
 from __future__ import annotations
@@ -44,34 +47,34 @@ from ...runtime.agents.subagents import PARALLEL
 from ...runtime.core.swarm.coordinator import node_places
 
 ENVELOPE = frozenset(Event.__struct_fields__)
-"""What only says where an event stands; its place replaces it."""
+"""Fields that only locate an event; its place replaces them."""
 
 JOINED = frozenset({"offset"})
-"""What the joined text has no more."""
+"""Fields that have no meaning for joined text."""
 
 IMPLIED_PAUSES = frozenset({"approval", "unverifiable"})
 """Pauses that the canonical form leaves out: approvals imply them, or they are recovery."""
 
 CallPlace = tuple[int | None, str]
-"""A call within its run: the step, and the index in its reply; or the name of a node that counts as a call.
+"""A call within its run: its step and its index in the reply. A node counts as a call, with its name as the index.
 
 The children of a call that runs several at once count as calls within it: `0/2` is the third child of call 0.
 """
 
 Ignored = Literal["cached-tokens", "usage"]
-"""What a provider may count differently each time: how much of a prompt it had cached, or all tokens. What follows from
-it goes with it: costs, and in budgets the amounts used."""
+"""Counts in which a provider may differ each time: the cached part of a prompt, or all tokens. Values that follow from
+them are ignored too: costs, and the amounts used in budgets."""
 
 IGNORABLE: tuple[Ignored, ...] = ("cached-tokens", "usage")
 
 Strand = tuple[tuple[str, int | str], ...]
-"""What an event belongs to within its run, outermost part first: members ("|") of what runs at once, as the calls of a
-step do, and stages (">") of what runs one after the other. Two events may change places if their strands part at two
+"""The position of an event within its run, outermost part first: members ("|") of something that runs in parallel, such
+as the calls of a step, and stages (">") of a sequence. Two events are concurrent if their strands first differ at two
 members.
 """
 
 _ENGINE = (ChildReturned, Evaluated, ModelRequested, OutputMade, Submitted)
-"""Engine events that the canonical form learns from, and holds none of."""
+"""Engine events that are read for the canonical form, but are not part of it."""
 _OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
 
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
@@ -83,12 +86,11 @@ _KEPT = {
 
 
 class Placed(msgspec.Struct):
-    """An observable event at its place. `call` is the one it tells of, null for events of the run as a whole.
+    """An observable event at its place. `call` is the call it belongs to, None for events of the run as a whole.
 
-    `strand`: with what it may change places (R23): among the calls of its step, or the nodes
-    of its swarm; null for what depends on everything in its run.
-    `names_run` is the child run that the event starts or ends (as a place), `request` the R12 digest of the step that
-    it starts, `revisions` are those of the events that were joined into it.
+    `strand` is its strand among the calls of its step or the nodes of its swarm (R23); None if it depends on everything
+    in its run. `names_run` is the place of the child run that the event starts or ends, `request` the R12 digest of the
+    step that it starts, and `revisions` are those of the events joined into it.
     """
 
     event: Event
@@ -112,7 +114,7 @@ def _label(call: CallPlace) -> str:
 
 
 class _Run:
-    """What is known of one run: how its calls, children and approvals are named."""
+    """The names of one run's calls, children and approvals."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -122,7 +124,7 @@ class _Run:
         self.approvals: dict[str, tuple[str, str]] = {}
         self.ordinals: Counter[tuple[str, str]] = Counter()
         self.forks: set[CallPlace] = set()
-        """Calls that run their children at once."""
+        """Calls that run their children in parallel."""
         self.pauses: list[str] = []
         self.texts: dict[str, Placed] = {}
         self.requested: dict[int | None, str] = {}
@@ -130,22 +132,22 @@ class _Run:
         self.output: str | None = None
         self.swarm: RunState | None = None
         self.nodes: dict[str, Strand] = {}
-        """Where the flow of a swarm has its child runs."""
+        """The strands of a swarm's child runs within its flow."""
         self.after: dict[str, list[str]] = {}
-        """Which nodes each of them directly follows. The levels alone don't tell `(a | b)*2` from `((a*2) | (b*2))`."""
+        """The nodes that each of them directly follows; levels alone do not tell `(a | b)*2` from `((a*2) | (b*2))`."""
 
     def forwarded(self, event: Event) -> bool:
         return len(event.agent_path) > len(self.path)
 
     def call_of(self, event: Event) -> CallPlace | None:
-        """The call that an event tells of, None for one of the run as a whole."""
+        """Return the call that an event belongs to, None for an event of the run as a whole."""
         if event.tool_call_id is None:
             return (event.step, event.name) if isinstance(event, ChildStarted) else None
         exact = self.calls.get((event.step, event.tool_call_id))
         return exact or self.latest.get(event.tool_call_id) or (event.step, "?")
 
     def strand_of(self, event: Event) -> Strand | None:
-        """Which calls, or nodes, the event may change places with the events of."""
+        """Return the strand of the event, None if it depends on everything in the run."""
         if isinstance(event, _CHILD_FAMILIES) and event.tool_call_id is None:
             return self.nodes.get(event.child_run)
         call = self.call_of(event)
@@ -156,14 +158,14 @@ class _Run:
         return _strand(call)
 
     def coordinate(self, event: Event) -> None:
-        """Take in what tells how far a swarm is."""
+        """Fold an event that shows the progress of a swarm."""
         if isinstance(event, Submitted) and event.kind == "swarm":
             self.swarm = RunState(path=self.path)
         if self.swarm is not None:
             apply(self.swarm, msgspec.structs.replace(event, agent_path=""), 0.0)  # type: ignore[arg-type] # stored
 
     def place_nodes(self) -> None:
-        """Find out where the flow has the nodes, once all is known of them."""
+        """Locate the nodes within the flow, after all events were seen."""
         if self.swarm is None:
             return
         places = node_places(self.swarm)
@@ -182,15 +184,15 @@ class _Run:
 
 
 def are_concurrent(one: Strand, other: Strand) -> bool:
-    """Return whether they part at two members of what runs at once; a call and a child within it do not."""
+    """Return whether two strands first differ at two parallel members; a call and a child within it do not."""
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:
             return mine[0] == theirs[0] == "|"
     return False
 
 
-class _Places:
-    """Names of all runs of a family."""
+class _Names:
+    """The names of all runs of a family."""
 
     def __init__(self) -> None:
         self.runs: dict[str, _Run] = {}
@@ -204,7 +206,7 @@ class _Places:
         return run
 
     def learn(self, event: Event) -> None:
-        """First pass: give calls, children and approvals their ordinals."""
+        """Assign ordinals to calls, children and approvals (first pass)."""
         run = self.run_of(event)
         if run.forwarded(event):
             return
@@ -230,7 +232,7 @@ class _Places:
                 pass
 
     def name(self, run_id: str) -> str:
-        """The structural name of a run."""
+        """Return the structural name of a run."""
         known = self._names.get(run_id)
         if known is None:
             known = self._names[run_id] = self._make_name(run_id)
@@ -257,9 +259,9 @@ def _next(run: _Run, call: CallPlace, kind: str) -> int:
 
 
 def place(events: Iterable[Event], ignore: Collection[Ignored] = ()) -> list[Placed]:
-    """The events of a family (as read, in log order, engine events among them) at their places, in the same order."""
+    """Place the events of a family, given as read in log order with the engine events. Keeps their order."""
     kept = [event for event in events if isinstance(event, (*OBSERVABLE, *_ENGINE))]
-    places = _Places()
+    places = _Names()
     for event in kept:
         places.learn(event)
     for run in places.runs.values():
@@ -272,8 +274,8 @@ def place(events: Iterable[Event], ignore: Collection[Ignored] = ()) -> list[Pla
     return placed
 
 
-def _place(places: _Places, run: _Run, event: Event, ignore: Collection[Ignored]) -> Placed | None:
-    """Second pass: the event at its place; None for one that is dropped or was joined to an earlier one."""
+def _place(places: _Names, run: _Run, event: Event, ignore: Collection[Ignored]) -> Placed | None:
+    """Place one event (second pass); None if it is dropped or was joined to an earlier one."""
     forwarded = run.forwarded(event)
     if isinstance(event, _ENGINE):
         _learn_late(run, event)
@@ -314,7 +316,7 @@ def _payload(event: Event) -> dict[str, Any]:
 
 
 _COUNTED = {"cached-tokens": frozenset({"cost"}), "usage": frozenset({"context", "tokens", "cost"})}
-"""The scopes of the budgets that tell what was used."""
+"""The scopes of the budgets whose amounts depend on these counts."""
 
 
 def _without(ignore: Collection[Ignored], event: Event, payload: dict[str, Any]) -> dict[str, Any]:
@@ -346,7 +348,7 @@ def _is_implied(run: _Run, event: Event) -> bool:
 
 
 def _joined(run: _Run, event: Event) -> bool:
-    """Append a further piece of a step's text to the first; they may stand among each other but for nothing else."""
+    """Join a piece of text to the first of its step if only text and reasoning came between; return whether it was."""
     if not isinstance(event, Text | Reasoning):
         run.texts.clear()
         return False
@@ -358,7 +360,7 @@ def _joined(run: _Run, event: Event) -> bool:
     return True
 
 
-def _replace_ids(places: _Places, run: _Run, item: Placed) -> None:
+def _replace_ids(places: _Names, run: _Run, item: Placed) -> None:
     event, payload = item.event, item.payload
     match event:
         case ApprovalRequested() | ApprovalResolved():
@@ -381,7 +383,7 @@ def _replace_ids(places: _Places, run: _Run, item: Placed) -> None:
 
 
 def _forget_ids(payload: dict[str, Any]) -> None:
-    """A forwarded event keeps its agent's own ids, which mean nothing here."""
+    """Remove the ids of a forwarded event, which have a meaning only within its own agent."""
     for name in ("approval_id", "child_run"):
         payload.pop(name, None)
     if "metadata" in payload:

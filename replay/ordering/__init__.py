@@ -1,1 +1,1 @@
-"""Rules of order and comparisons: two traces side by side, and one under the monitor."""
+"""The ordering rules: the monitor checks one trace, the comparison two."""

@@ -1,8 +1,11 @@
-"""Two canonical forms side by side: which boundary of one stands for which of the other, also of different lengths.
+"""Align two canonical forms: pair the boundaries that correspond, even if the forms differ in length.
 
-Patience: what is found once on both sides is an anchor, the longest ascending chain of anchors holds, and what lies
-between two anchors is aligned by itself; first by what is said (at whatever step), then by all that is compared, then
-by the place (whatever is said). Paths count from the root, so that two agents can be compared. About n log n.
+This is a patience diff. A key that occurs exactly once on both sides is an anchor; the longest chain of anchors that
+ascends on both sides is kept, and each gap between two anchors is aligned on its own. A gap without anchors is tried
+again with the next key. The first key is the content regardless of the step, so that an inserted step does not make all
+later ones differ; the second is everything that a comparison compares, which tells repeated contents apart; the third
+is the place regardless of the content, so that a changed boundary is paired with its counterpart. Paths are relative to
+the root, so that runs of two different agents can be aligned. Takes about n log n.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ RowKind = Literal["same", "changed", "left", "right"]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A boundary of each side, or of one. `fields` are those that differ; `place` names (run, step, ...) among them."""
+    """One boundary of each side, or of one side only. `fields` names what differs, including parts of the place."""
 
     kind: RowKind
     left: Boundary | None
@@ -36,7 +39,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """Two forms aligned, and what comparing them came to."""
+    """Two aligned forms, and the result of comparing them."""
 
     left: Canonical
     right: Canonical
@@ -50,12 +53,12 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def boundaries(self) -> tuple[int, int]:
-        """How many boundaries stand equal side by side, and how many there are at most."""
+        """The number of rows with equal boundaries, and the number of boundaries on the longer side."""
         same = sum(row.kind == "same" for row in self.rows)
         return same, max(self.left.size, self.right.size)
 
     def excerpt(self, around: int = 3) -> list[Row | int]:
-        """Return the rows up to `around` before and after each difference; a number counts equal rows left out."""
+        """Return each difference with up to `around` rows before and after; an int counts the equal rows left out."""
         near = set[int]()
         for number, row in enumerate(self.rows):
             if row.kind != "same":
@@ -79,7 +82,7 @@ def diff(left: Side, right: Side, *, ignore: Collection[Ignored] = ()) -> Diff:
 
 
 def align(left: Canonical, right: Canonical) -> list[Row]:
-    """The rows of a table that shows both, each boundary once and each side in its order."""
+    """Return the rows of a table of both sides; each boundary appears once, and each side keeps its order."""
     a, b = left.boundaries, right.boundaries
     rows: list[Row] = []
     at_a = at_b = 0
@@ -113,7 +116,7 @@ _Segment = tuple[int, int, int, int, int]
 
 
 def _matches(a: Sequence[Boundary], b: Sequence[Boundary]) -> list[tuple[int, int]]:
-    """Index pairs, ascending on both sides."""
+    """Return index pairs, ascending on both sides."""
     keys = [([key(x) for x in a], [key(x) for x in b]) for key in _TIERS]
     found: list[tuple[int, int]] = []
     todo: list[_Segment] = [(0, len(a), 0, len(b), 0)]
@@ -137,7 +140,7 @@ def _matches(a: Sequence[Boundary], b: Sequence[Boundary]) -> list[tuple[int, in
 
 
 def _relative(boundary: Boundary) -> tuple[str, str]:
-    """Run and agent path, counted from the root."""
+    """Return the run and the agent path, relative to the root."""
     return boundary.run.partition("/")[2], boundary.agent_path.partition("/")[2]
 
 
@@ -161,7 +164,7 @@ _TIERS: tuple[Key, ...] = (_content, _everything, _place)
 def _anchors(
     own: Sequence[Hashable], other: Sequence[Hashable], segment: tuple[int, int, int, int]
 ) -> list[tuple[int, int]]:
-    """Of the keys that stand once on both sides, the longest chain that ascends on both."""
+    """Return the longest ascending chain of keys that occur exactly once on each side."""
     a0, a1, b0, b1 = segment
     ours, theirs = Counter(own[a0:a1]), Counter(other[b0:b1])
     places = {other[j]: j for j in range(b0, b1) if theirs[other[j]] == 1}
@@ -170,7 +173,7 @@ def _anchors(
 
 
 def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence whose second numbers ascend."""
+    """Return the longest subsequence whose second numbers ascend."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = []

@@ -1,4 +1,4 @@
-"""Two traces side by side: are their canonical forms equal, and if not, where do they part first, and by which rule."""
+"""Compare two traces by their canonical forms, and report the first difference with the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..traces.requests import Request, RequestPart, differing_parts, in_words
 from ..traces.trace import Trace
 
 Side = Trace | Canonical | Sequence[Event]
-"""What is compared: a trace, its events as read, or its form. A form alone cannot tell in what two requests differ."""
+"""One side of a comparison: a trace, its events as read, or its form. Forms do not show how two requests differ."""
 Compared = Literal["content", "shape"]
-"""All that `Boundary.key` holds; or type, path, step and call only, for models and tools that are not deterministic."""
+"""Compare all of `Boundary.key`; or only type, path, step and call, for models and tools that are not deterministic."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Where two forms part first: the level (from 0), what only the left and only the right side holds there, and why.
+    """The first difference of two forms: the level (from 0), the boundaries that only one side has there, and why.
 
-    `rule` is the ordering rule that places or demands the event (R1 to R13, `rule_texts`). Where a model was asked
-    something else (R12), `request` has all parts of the request that differ.
+    `rule` is the ordering rule that requires the event or its place (R1 to R13, `rule_texts`). If a model was sent a
+    different request (R12), `request` has all parts that differ.
     """
 
     level: int
@@ -37,12 +37,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def revisions(self) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
-        """The (run, revision) pairs in the logs behind the left and the right side."""
+        """The (run, revision) pairs in the logs of the left and the right side."""
         return _revisions(self.left), _revisions(self.right)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What comparing two traces came to. `boundaries`: how many stand equal in both, and how many there are at most."""
+    """The result of comparing two traces. `boundaries`: how many are equal, and how many the longer side has."""
 
     equal: bool
     boundaries: tuple[int, int]
@@ -56,9 +56,9 @@ def compare(
     by: Compared = "content",
     ignore: Collection[Ignored] = (),
 ) -> Comparison:
-    """Compare two traces level by level, and with each step the digest of its request (R12).
+    """Compare two traces level by level, including the digest of each step's request (R12).
 
-    `ignore` is that of `canonical`, for the sides that are traces: a form is compared as it was made.
+    `ignore` is passed to `canonical`; it does not apply to a side that already is a form.
     """
     a, b = form_of(left, ignore), form_of(right, ignore)
     equal = sum((_keys(x, by) & _keys(y, by)).total() for x, y in zip(a.levels, b.levels, strict=False))
@@ -69,9 +69,10 @@ def compare(
 
 
 def is_prefix(cancelled: Side, whole: Side, *, ignore: Collection[Ignored] = ()) -> Comparison:
-    """Whether a cancelled trace is a prefix of a whole one, closed downwards, and then one cancel for each open run.
+    """Check that a cancelled trace is a prefix of a complete one, followed by exactly one cancel for each open run.
 
-    `boundaries` counts those of the prefix, and the runs that had to be cancelled. `ignore` as in `compare`.
+    A prefix includes all predecessors of each of its boundaries. `boundaries` counts those of the prefix plus the runs
+    that had to be cancelled. `ignore` as in `compare`.
     """
     a, b = form_of(cancelled, ignore), form_of(whole, ignore)
     body = [x for x in a.boundaries if not _is_cancel(x)]
@@ -91,9 +92,9 @@ def is_prefix(cancelled: Side, whole: Side, *, ignore: Collection[Ignored] = ())
 
 
 def begins_with(whole: Side, recorded: Side) -> Comparison:
-    """Return whether a trace holds all that another one of a run that is still going, or was cancelled, has come to.
+    """Check that `whole` contains everything in `recorded`, the trace of a run that is unfinished or was cancelled.
 
-    `boundaries` counts those of the one that is going; its cancels are none of them.
+    `boundaries` counts those of `recorded`, without its cancels.
     """
     a, b = form_of(recorded), form_of(whole)
     body = [x for x in a.boundaries if not _is_cancel(x)]
@@ -109,14 +110,14 @@ def begins_with(whole: Side, recorded: Side) -> Comparison:
 
 
 def differing_fields(left: Boundary, right: Boundary) -> tuple[str, ...]:
-    """The names of the payload fields that two boundaries do not agree on, `request` for the R12 digest."""
+    """Return the names of the payload fields in which two boundaries differ; `request` stands for the R12 digest."""
     a, b = payload_of(left), payload_of(right)
     names = [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
     return (*names, "request") if left.request != right.request else tuple(names)
 
 
 def explained(comparison: Comparison, left: Side, right: Side) -> Comparison:
-    """The same, with the parts of the request that differ (R12), where both sides have their events."""
+    """Add the parts of the request that differ to an R12 difference, if both sides have their events."""
     found = comparison.first_difference
     if found is None or found.rule != "R12" or isinstance(left, Canonical) or isinstance(right, Canonical):
         return comparison
@@ -131,7 +132,7 @@ def explained(comparison: Comparison, left: Side, right: Side) -> Comparison:
 
 
 def form_of(trace: Side, ignore: Collection[Ignored] = ()) -> Canonical:
-    """The canonical form of a side."""
+    """Return the canonical form of a side."""
     return trace if isinstance(trace, Canonical) else canonical(trace, ignore=ignore)
 
 
@@ -150,7 +151,7 @@ def _first_difference(a: Canonical, b: Canonical, by: Compared) -> Difference:
         if only_left or only_right:
             rule, why = _explain(a, b, only_left, only_right, by)
             return Difference(level=number, left=only_left, right=only_right, rule=rule, why=why)
-    raise AssertionError("forms of unequal boundaries have a level that differs")
+    raise AssertionError("forms with unequal boundaries must differ in some level")
 
 
 def _level(form: Canonical, number: int) -> Level:
@@ -163,7 +164,7 @@ def _without(level: Level, other: Level, by: Compared) -> Level:
 
 
 def _explain(a: Canonical, b: Canonical, left: Level, right: Level, by: Compared) -> tuple[str, str]:
-    """The rule, and a sentence, for a level's difference."""
+    """Return the rule and a sentence for the difference of a level."""
     for x, y in _same_place(left, right):
         fields = differing_fields(x, y)
         if fields == ("request",) and not (x.request and y.request):
@@ -173,17 +174,17 @@ def _explain(a: Canonical, b: Canonical, left: Level, right: Level, by: Compared
                 f"step {x.step} of {x.run} has no usage in the {side} trace: no reply of the model is stored",
             )
         if fields == ("request",):
-            return "R12", f"step {x.step} of {x.run} asked the model something else"
-        return rule_of(x), f"{x.label} of {x.run} says otherwise in {', '.join(fields)}"
+            return "R12", f"step {x.step} of {x.run} sent the model a different request"
+        return rule_of(x), f"{x.label} of {x.run} differs in {', '.join(fields)}"
     if left and right and left[0].label == right[0].label and left[0].run != right[0].run:
         return rule_of(
             left[0]
-        ), f"{left[0].label} is of {left[0].run}, and of {right[0].run} in the other trace"
+        ), f"{left[0].label} belongs to {left[0].run} on the left, and to {right[0].run} on the right"
     if left and right:
         return _explain_place(left[0], right[0], b, by)
     (only, other, side) = (left[0], b, "left") if left else (right[0], a, "right")
     if any(_key(boundary, by) == _key(only, by) for boundary in other.boundaries):
-        return rule_of(only), f"{only.label} of {only.run} stands at another place in the order"
+        return rule_of(only), f"{only.label} of {only.run} is at another place in the order"
     return rule_of(only), f"{only.label} of {only.run} is only in the {side} trace"
 
 
@@ -194,8 +195,8 @@ def _request_at(side: Trace | Sequence[Event], boundary: Boundary) -> Request | 
 
 def _explain_place(x: Boundary, y: Boundary, other: Canonical, by: Compared) -> tuple[str, str]:
     if any(_key(boundary, by) == _key(x, by) for boundary in other.boundaries):
-        return rule_of(x), f"{x.label} stands where {y.label} does in the other trace"
-    return rule_of(x), f"{x.label} of {x.run} is only in the left trace; in the other {y.label} stands there"
+        return rule_of(x), f"{x.label} is where {y.label} is in the right trace"
+    return rule_of(x), f"{x.label} of {x.run} is only in the left trace; the right one has {y.label} there"
 
 
 def _same_place(left: Level, right: Level) -> Iterator[tuple[Boundary, Boundary]]:
@@ -222,7 +223,7 @@ _RULES = {
 
 
 def rule_of(boundary: Boundary) -> str:
-    """The ordering rule that gives an event of this family its place."""
+    """Return the ordering rule that determines the place of an event of this family."""
     if boundary.call is not None and boundary.agent_path.count("/") > boundary.run.count("/"):
         return "R7"
     if boundary.type == "status":
@@ -262,7 +263,7 @@ def _prefix_difference(
         wanted = 1 if run in open_runs else 0
         if cancels[run] != wanted:
             ends = tuple(x for x in a.boundaries if x.run == run and x.type == "status" and x.call is None)
-            why = f"{run} has {cancels[run]} times status(cancelled), and should have it {wanted} times"
+            why = f"{run} has status(cancelled) {cancels[run]} times instead of {wanted}"
             return Difference(level=len(a.levels) - 1, left=ends, right=(), rule="R6", why=why)
     return None
 

@@ -1,8 +1,8 @@
-"""Golden traces: files that the traces of tests have to equal.
+"""Golden traces: files that the traces of tests must equal.
 
-The files are `*.jsonl` as `foldlog events export` writes them, so that `foldlog replay --golden DIR` and
-`foldlog diff golden:NAME RUN` read them too. A file is written only with `update`: a trace without one is not checked,
-and must not look as if it were.
+The files are `*.jsonl` as written by `foldlog events export`, so `foldlog replay --golden DIR` and
+`foldlog diff golden:NAME RUN` can read them too. A file is written only with `update`: otherwise a test without a
+golden trace would pass although nothing was checked.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class GoldenMismatch(AssertionError):
-    """A trace is not the golden one. `comparison` says where they part."""
+    """A trace differs from the golden one. `comparison` has the first difference."""
 
     def __init__(self, path: Path, comparison: Comparison) -> None:
         found = comparison.first_difference
         where = f"level {found.level}: {found.why}; {explain(found.rule)}" if found is not None else ""
         super().__init__(
-            f"the trace (right) is not that of {path} (left): {where}; "
-            "if the new one is right, update the golden trace"
+            f"the trace (right) differs from {path} (left): {where}; "
+            "if the new trace is correct, update the golden one"
         )
         self.comparison = comparison
 
 
 class GoldenMissing(AssertionError):
-    """There is no golden trace to compare with. Attribute: `path`."""
+    """The golden trace is missing. Attribute: `path`."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"there is no golden trace {path}: the trace was compared with nothing")
+        super().__init__(f"there is no golden trace {path}: the trace was not compared")
         self.path = path
 
 
 def hold_golden(trace: Trace, directory: Path, name: str, *, update: bool = False) -> Path:
-    """Compare the trace with the golden one of this name (left: the golden one), and return the file.
+    """Compare the trace with the golden one of this name (on the left), and return the path of its file.
 
-    With `update` a trace that is missing or differs is written; one that is equal is left as it is. Without it they
-    raise `GoldenMissing` and `GoldenMismatch`. A damaged file raises `LogCorrupted` or `ConfigError`.
+    With `update`, a golden trace that is missing or differs is written; an equal one is left alone. Without it, raises
+    `GoldenMissing` or `GoldenMismatch`. A damaged file raises `LogCorrupted` or `ConfigError`.
     """
     path = directory / f"{_FOREIGN.sub('-', name).strip('-')}.jsonl"
     if path.exists():

@@ -1,8 +1,10 @@
-"""The ordering rules R1 to R11 and R13, and P20 about unsafe calls, over single events, live or stored.
+"""The monitor: checks the ordering rules R1 to R11 and R13, and P20 on unsafe calls, event by event, live or stored.
 
-Each rule is a function over the facts before an event and the event itself, and yields what is wrong with it. Events
-are fed as read and in log order, engine events among them; several families may be mixed. R12 is a matter of two traces
-and belongs to the comparison. Events that a run only forwards are judged by R7 (and their revisions by R11) alone.
+Each rule is a function of the facts before an event and the event itself, and yields the problems it finds. A rule
+never changes the facts: the event is folded into them afterwards, whether it broke a rule or not, so that one defect is
+reported once instead of at every later event. Feed events as read and in log order, including engine events; families
+may be interleaved. R12 needs two traces and is checked by the comparison. Forwarded events are checked by R7 only, and
+their revisions by R11. `rule_texts.py` has a sentence for each rule and a link to its text in `docs/maintainers`.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ from ...eventlog.events import (
 )
 from ..canonical.canonical import label_of
 from ..traces.trace import Trace
-from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, TEXT, Call, Child, RunFacts
+from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, TEXT, CallFacts, ChildFacts, RunFacts
 
 RESULT_ORDER_SLACK_S = 1.0
-"""How much later a call may have ended than one whose result is stored behind its own (R5): reports have jitter."""
+"""Tolerance for results stored out of the order in which their calls ended (R5); the reported times have jitter."""
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A rule that an event breaks. `revisions`: of the earlier event that it clashes with (0: none), and its own."""
+    """A rule that an event breaks. `revisions`: that of the earlier event it contradicts (0: none), and its own."""
 
     rule: str
     message: str
@@ -62,28 +64,28 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 Finding = tuple[str, int]
-"""What is wrong, and the revision of the earlier event that says so (0 for none)."""
+"""A problem in words, and the revision of the earlier event that the new one contradicts (0 for none)."""
 
 
 class Monitor:
-    """Watches any number of families.
+    """Checks the events of any number of families.
 
-    With `finished_max` it forgets all but the last so many families of which every run is over, so that its memory
-    stays bounded; what is stored of a forgotten family later (late outcomes) is then not judged any more.
+    With `finished_max`, only that many finished families (those whose runs have all ended) are kept, the newest, so
+    that memory stays bounded. Later events of a forgotten family (late outcomes) are not checked.
     """
 
     def __init__(
         self, finished_max: int | None = None, on_forget: Callable[[str], object] | None = None
     ) -> None:
         self._runs: dict[str, RunFacts] = {}
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, ChildFacts] = {}
         self._finished_max, self._on_forget = finished_max, on_forget
         self._families: dict[str, set[str]] = {}
         self._open: dict[str, int] = {}
         self._finished: dict[str, None] = {}
 
     def feed(self, event: Event) -> list[Violation]:
-        """The rules that the next event breaks. Drafts break none."""
+        """Return the rules that the next event breaks. Drafts break none."""
         if event.revision is None:
             return []
         facts = self._runs.get(event.run_id)
@@ -109,7 +111,7 @@ class Monitor:
         return found
 
     def forget(self, root: str) -> None:
-        """Forget the family of this root, and tell `on_forget`."""
+        """Forget the family of this root, and call `on_forget` with it."""
         for run in self._families.pop(root, ()):
             for child in self._runs.pop(run).children:
                 self._children.pop(child, None)
@@ -119,7 +121,7 @@ class Monitor:
             self._on_forget(root)
 
     def _end(self, root: str) -> None:
-        """One more run of the family is over."""
+        """Count one more ended run of the family; forget the oldest finished family if there are too many."""
         self._open[root] -= 1
         if self._open[root]:
             return
@@ -128,7 +130,7 @@ class Monitor:
             self.forget(next(iter(self._finished)))
 
     def finish(self) -> list[Violation]:
-        """What is wrong if nothing follows any more: each run should have ended."""
+        """Return the violations there are if no event follows: runs without a terminal status."""
         return [
             Violation("R6", "the run has no terminal status", run, (facts.revision, facts.revision))
             for run, facts in self._runs.items()
@@ -145,7 +147,7 @@ class Monitor:
             yield Violation("R7", message, event.run_id, (0, event.revision or 0))
 
     def _check_family(self, facts: RunFacts, event: Event) -> Iterator[Violation]:
-        """R7 between the runs of a family."""
+        """Check R7 between the runs of a family."""
         if not isinstance(event, OBSERVABLE) or facts.forwarded(event):
             return
         for message, earlier in self._r7_runs(facts, event):
@@ -192,13 +194,13 @@ class Monitor:
 
 
 def check_trace(trace: Trace, *, ended: bool = True) -> list[Violation]:
-    """All violations in a trace, in its order. `ended`: its runs are over, so that each must have a terminal status."""
+    """Return all violations in a trace, in its order. With `ended`, every run must have a terminal status."""
     monitor = Monitor()
     found = [violation for event in trace.events for violation in monitor.feed(event)]
     return found + monitor.finish() if ended else found
 
 
-# --- the rules: each over the facts before the event ------------------------------------------------------------------
+# --- the rules: each a function of the facts before the event ---------------------------------------------------------
 
 
 def _r1(facts: RunFacts, event: Event) -> Iterator[Finding]:
@@ -210,29 +212,29 @@ def _r1(facts: RunFacts, event: Event) -> Iterator[Finding]:
     if facts.last is not None and starting:
         yield "a second status(starting)", facts.last.revision or 0
     if isinstance(event, Budget) and facts.step is not None:
-        yield f"{label_of(event)} stands within step {facts.step}", facts.step_revision
+        yield f"{label_of(event)} is within step {facts.step}", facts.step_revision
 
 
 def _r1_budget(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """A limit that is passed: of the window, the stop message and the end; else an approval and a pause."""
+    """After an exceeded limit: for the context window a stop message and the end; otherwise an approval and a pause."""
     limit = facts.last if isinstance(facts.last, Budget) and facts.last.kind == "limit" else None
     revision = facts.revision
     match event:
         case Text(step=None):
             if limit is None or limit.scope != "context":
-                yield "a text outside of every step without a limit of the window before it", revision
+                yield "a text outside of every step without an exceeded context limit before it", revision
         case Status(status="completed", reason="budget_limit"):
             if not isinstance(facts.last, Text) or facts.last.step is not None:
                 yield "status(completed, budget_limit) without the message that says so", revision
         case ApprovalRequested(kind="budget"):
             if limit is None or limit.scope == "context":
-                yield "an approval of kind budget without a limit that is passed", revision
+                yield "an approval of kind budget without an exceeded limit", revision
         case Status(status="paused", reason="budget"):
             asked = facts.last
             if not isinstance(asked, ApprovalRequested) or asked.kind != "budget":
                 yield "status(paused, budget) without an approval of kind budget before it", revision
         case _ if limit is not None:
-            yield f"{label_of(event)} stands behind a limit that is passed", revision
+            yield f"{label_of(event)} comes after an exceeded limit", revision
         case _:
             pass
 
@@ -242,9 +244,9 @@ def _r1_planner(facts: RunFacts, event: Event) -> Iterator[Finding]:
     if not isinstance(event, PlannerReplied | PlannerToolReturned | PlanMade):
         return
     if facts.planned is not None:
-        yield f"{event.type} stands behind the plan", facts.planned
+        yield f"{event.type} comes after the plan", facts.planned
     elif facts.step_revision:
-        yield f"{event.type} stands behind the first step", facts.step_revision
+        yield f"{event.type} comes after the first step", facts.step_revision
 
 
 def _r2(facts: RunFacts, event: Event) -> Iterator[Finding]:
@@ -254,7 +256,7 @@ def _r2(facts: RunFacts, event: Event) -> Iterator[Finding]:
             if facts.step is not None:
                 yield f"step {event.step} starts while step {facts.step} is open", facts.step_revision
             elif event.step != facts.steps + 1:
-                yield f"step {event.step} starts behind step {facts.steps}", facts.step_revision
+                yield f"step {event.step} starts after step {facts.steps}", facts.step_revision
         case Step():
             if event.step != facts.step:
                 yield f"step {event.step} completes, but is not open", facts.step_revision
@@ -262,7 +264,7 @@ def _r2(facts: RunFacts, event: Event) -> Iterator[Finding]:
             yield f"the run completes and leaves step {facts.step} open", facts.step_revision
         case _:
             if event.step is not None and event.step != facts.step:
-                yield f"{label_of(event)} of step {event.step} stands outside of it", facts.step_revision
+                yield f"{label_of(event)} of step {event.step} is outside of it", facts.step_revision
 
 
 def _r3(facts: RunFacts, event: Event) -> Iterator[Finding]:
@@ -271,9 +273,9 @@ def _r3(facts: RunFacts, event: Event) -> Iterator[Finding]:
         return
     match event:
         case Text() | Reasoning() | Usage() if facts.usage is not None:
-            yield f"{label_of(event)} stands behind the usage of step {facts.step}", facts.usage
+            yield f"{label_of(event)} comes after the usage of step {facts.step}", facts.usage
         case ToolCall() | Step(status="completed") if facts.usage is None:
-            yield f"{label_of(event)} stands before the usage of step {facts.step}", facts.step_revision
+            yield f"{label_of(event)} comes before the usage of step {facts.step}", facts.step_revision
         case _:
             pass
 
@@ -297,12 +299,12 @@ def _r4(facts: RunFacts, event: Event) -> Iterator[Finding]:
                 yield from _r4_call(facts, event, facts.calls.get(event.tool_call_id))
 
 
-def _r4_call(facts: RunFacts, event: Event, call: Call | None) -> Iterator[Finding]:
+def _r4_call(facts: RunFacts, event: Event, call: CallFacts | None) -> Iterator[Finding]:
     what = f"{label_of(event)} of call {event.tool_call_id}"
     if call is None:
         yield f"{what}, which the run has not made", 0
     elif call.result is not None:
-        yield f"{what} stands behind its result", call.result
+        yield f"{what} comes after its result", call.result
     elif isinstance(event, ApprovalRequested) and event.kind in REPLY_APPROVALS and call.begun is not None:
         yield f"{what}, which has begun already", call.begun
     elif not isinstance(event, ApprovalResolved):
@@ -312,7 +314,7 @@ def _r4_call(facts: RunFacts, event: Event, call: Call | None) -> Iterator[Findi
 
 
 def _r5(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """Results are stored as each call ends: no slow call holds back a fast one's result."""
+    """Results are stored as each call ends: a slow call does not delay the result of a fast one."""
     if not isinstance(event, ToolResult) or facts.result_at is None:
         return
     completed_at = event.metadata.get("completed_at")
@@ -323,42 +325,42 @@ def _r5(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _r6(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """One terminal status, and nothing behind it."""
+    """One terminal status, and nothing after it."""
     if facts.terminal is None or facts.ended is None:
         return
     if is_terminal(event):
         yield f"a second terminal status, {label_of(event)}", facts.ended
     elif facts.terminal.status != "cancelled":
-        yield f"{label_of(event)} stands behind {label_of(facts.terminal)}", facts.ended
+        yield f"{label_of(event)} comes after {label_of(facts.terminal)}", facts.ended
 
 
 def _r7_call(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """What inner agents and children emit stands between the call and its result."""
+    """Events of inner agents and children are between the call and its result."""
     call = facts.calls.get(event.tool_call_id or "")
     if facts.forwarded(event):
         what = f"{label_of(event)} forwarded from {event.agent_path}"
         if call is None:
             yield f"{what} names no call of the run", 0
         elif call.result is not None or facts.ended is not None:
-            yield f"{what} stands behind the end of its call", call.result or facts.ended or 0
+            yield f"{what} comes after the end of its call", call.result or facts.ended or 0
     elif isinstance(event, ChildStarted) and event.tool_call_id is not None:
         if call is None:
             yield f"{label_of(event)} names no call of the run", 0
         elif call.result is not None:
-            yield f"{label_of(event)} stands behind the result of its call", call.result
+            yield f"{label_of(event)} comes after the result of its call", call.result
     elif isinstance(event, ToolResult):
         for run, child in facts.children.items():
             if child.call == event.tool_call_id and child.finished is None:
                 yield (
-                    f"the result of call {event.tool_call_id} stands before child_finished of {run}",
+                    f"the result of call {event.tool_call_id} comes before child_finished of {run}",
                     child.revision,
                 )
 
 
 def _r8(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """Behind a cancel, nothing but its one `status(cancelled)`."""
+    """After a cancel, nothing but its one `status(cancelled)`."""
     if facts.cancelled is not None and not (facts.terminal is None and _is_cancelled(event)):
-        yield f"{label_of(event)} stands behind the cancel", facts.cancelled
+        yield f"{label_of(event)} comes after the cancel", facts.cancelled
 
 
 def _r9(facts: RunFacts, event: Event) -> Iterator[Finding]:  # noqa: C901 - one case each
@@ -366,20 +368,20 @@ def _r9(facts: RunFacts, event: Event) -> Iterator[Finding]:  # noqa: C901 - one
     earlier = facts.iteration_revision
     match event:
         case RalphIteration() if facts.stopped is not None:
-            yield f"iteration {event.iteration} stands behind ralph_stop", facts.stopped
+            yield f"iteration {event.iteration} comes after ralph_stop", facts.stopped
         case RalphIteration(status="started"):
             if facts.iteration is not None:
                 yield f"iteration {event.iteration} starts while iteration {facts.iteration} is open", earlier
             elif facts.iterations is not None and event.iteration != facts.iterations + 1:
-                yield f"iteration {event.iteration} starts behind iteration {facts.iterations}", earlier
+                yield f"iteration {event.iteration} starts after iteration {facts.iterations}", earlier
         case RalphIteration():
             if event.iteration != facts.iteration:
                 yield f"iteration {event.iteration} ends, but is not open", earlier
         case RalphStop():
             if facts.stopped is not None or facts.iteration is not None:
-                yield "ralph_stop stands within an iteration or behind another", facts.stopped or earlier
+                yield "ralph_stop is within an iteration or after another", facts.stopped or earlier
         case ChildStarted() | ChildFinished() if facts.kind == "ralph" and facts.iteration is None:
-            yield f"{label_of(event)} stands outside of every iteration", earlier
+            yield f"{label_of(event)} is outside of every iteration", earlier
         case Status(status="completed") if earlier and facts.stopped is None:
             yield "the loop completes without ralph_stop", earlier
         case _:
@@ -390,7 +392,7 @@ def _r10(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """The order of a model reply's commit; pauses for approvals, and their end."""
     if facts.owes is not None and isinstance(event, OBSERVABLE) and not _pays(facts.owes[0], event):
         what = "every approval of a reply" if facts.owes[0] == "paused" else "the last resolution"
-        yield f"{label_of(event)} stands where status({facts.owes[0]}) must follow {what}", facts.owes[1]
+        yield f"{label_of(event)} is where status({facts.owes[0]}) must follow {what}", facts.owes[1]
     yield from _r10_reply(facts, event)
     match event:
         case Status(status="paused", reason="approval"):
@@ -403,7 +405,7 @@ def _r10(facts: RunFacts, event: Event) -> Iterator[Finding]:
         case Status(status="resumed"):
             yield from _r10_resumed(facts, event)
         case Step() | ModelRequested() if facts.pauses:
-            yield f"{label_of(event)} stands between paused and resumed", facts.pauses[-1][1]
+            yield f"{label_of(event)} is between paused and resumed", facts.pauses[-1][1]
         case _:
             pass
 
@@ -421,15 +423,15 @@ def _r10_reply(facts: RunFacts, event: Event) -> Iterator[Finding]:
         return
     match event:
         case Reasoning() if facts.stage == TEXT:
-            yield "reasoning stands behind the text of its reply", facts.stage_revision
+            yield "reasoning comes after the text of its reply", facts.stage_revision
         case ToolCall() if facts.stage >= APPROVALS:
-            yield f"{label_of(event)} stands behind the end of its reply", facts.stage_revision
+            yield f"{label_of(event)} comes after the end of its reply", facts.stage_revision
         case ApprovalRequested() if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:
             call = facts.calls.get(event.tool_call_id)
             if facts.stage == CLOSED:
-                yield f"{label_of(event)} stands behind the end of its reply", facts.stage_revision
+                yield f"{label_of(event)} comes after the end of its reply", facts.stage_revision
             elif call is not None and call.index <= facts.approval_index:
-                yield f"{label_of(event)} stands out of the order of the calls", facts.stage_revision
+                yield f"{label_of(event)} is out of the order of the calls", facts.stage_revision
         case _:
             pass
 
@@ -462,20 +464,23 @@ def _r11(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _p20(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """An unsafe call that started and whose outcome is not known starts again by a decision alone."""
+    """An unsafe call with an unknown outcome is started again only after a decision."""
     if isinstance(event, ToolStarted):
         call = facts.calls.get(event.tool_call_id or "")
         if call is not None and call.started is not None:
-            yield f"{event.tool_call_id} starts again, and nobody has said what became of it", call.started
+            yield (
+                f"{event.tool_call_id} starts again while the outcome of its last attempt is unknown",
+                call.started,
+            )
 
 
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """Messages in queue order, right before the step that carries them; none is left behind."""
+    """Messages are injected in queue order, directly before the step that carries them, and none is lost."""
     match event:
         case MessageQueued() if facts.ended is not None:
             yield "a message is queued for a run that is over", facts.ended
         case MessageInjected() if facts.step is not None:
-            yield f"message_injected stands within step {facts.step}", facts.step_revision
+            yield f"message_injected is within step {facts.step}", facts.step_revision
         case MessageInjected() if not facts.queue:
             yield "message_injected without a queued message", 0
         case MessageInjected() if event.content != facts.queue[0][0]:
@@ -497,7 +502,7 @@ Check = Callable[[RunFacts, Event], Iterator[Finding]]
 
 
 def _own(check: Check) -> Check:
-    """The rule for the observable events that the run itself caused."""
+    """Apply the rule only to observable events that the run itself caused."""
 
     def checked(facts: RunFacts, event: Event) -> Iterator[Finding]:
         own = isinstance(event, OBSERVABLE) and not facts.forwarded(event)
@@ -507,7 +512,7 @@ def _own(check: Check) -> Check:
 
 
 def _not_forwarded(check: Check) -> Check:
-    """The rule for all events but those that the run only passed on."""
+    """Apply the rule to all events except forwarded ones."""
 
     def checked(facts: RunFacts, event: Event) -> Iterator[Finding]:
         return iter(()) if facts.forwarded(event) else check(facts, event)

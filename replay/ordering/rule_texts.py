@@ -1,4 +1,4 @@
-"""The rules that comparisons, monitors and proofs name, each in a sentence and with the page that explains it."""
+"""The rules that comparisons, the monitor and simulations report: a sentence and a link for each."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ RULES = {
     "R16": "no tool is started more often than its trace accounts for",
     "P20": "an unsafe call is never started twice without a decision",
 }
-"""What each rule demands, as its page says it."""
+"""The sentence at the head of each rule, as on its page."""
 
 
 def link(rule: str) -> str:
-    """The page and the heading that explain a rule; the page alone for one that has no sentence here."""
+    """Return the page and heading that explain a rule; only the page for a rule that has no sentence here."""
     page = CONTRACT if rule.startswith("R") else PROTOCOL
     return f"{page}#{rule.lower()}" if rule in RULES else page
 
 
 def explain(rule: str) -> str:
-    """The rule in words, with the link."""
+    """Return the rule's sentence with its link."""
     return f"rule {rule}: {RULES[rule]} ({link(rule)})" if rule in RULES else f"rule {rule} ({link(rule)})"

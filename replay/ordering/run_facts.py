@@ -1,7 +1,7 @@
-"""What the monitor remembers of a run: a tolerant fold over events as read, so that one defect is told once.
+"""The facts that the monitor keeps of a run: a tolerant fold over events as read, so that a defect is reported once.
 
-It folds what happened, not what should have: judging is left to the rules in `monitor.py`, which look at the facts
-before the event is folded in. Each fact keeps the revision that it comes from.
+It folds what happened, right or wrong. The rules in `monitor.py` look at the facts before an event is folded in. Each
+fact has the revision it comes from, so that a violation can name the earlier event.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from ...eventlog.events import (
 from ...runtime.core.rules import Rules
 
 CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
-"""Events that belong to a tool call when they name one; forwarded and child events do so too."""
+"""Events that belong to the tool call that they name, if any; so do forwarded and child events."""
 
-# The order of a model reply's commit (R10). What follows the reply closes it.
+# The stages of a model reply's commit, in order (R10). The first event after the reply closes it.
 REASONING, TEXT, USAGE, CALLS, APPROVALS, CLOSED = range(6)
 
 
-class Call:
-    """A tool call: the revisions of its events. `index` counts within its step."""
+class CallFacts:
+    """A tool call: its index within its step, and the revisions of its events."""
 
     def __init__(self, index: int, step: int | None, revision: int) -> None:
         self.index, self.step, self.revision = index, step, revision
         self.begun: int | None = None
         self.started: int | None = None
-        """Of an unsafe attempt of which nobody has said yet what became of it."""
+        """The start of an unsafe attempt whose outcome is still unknown."""
         self.result: int | None = None
 
 
-class Approval(NamedTuple):
+class ApprovalFacts(NamedTuple):
     """A pending approval."""
 
     kind: str
@@ -65,8 +65,8 @@ class Approval(NamedTuple):
     revision: int
 
 
-class Child:
-    """A child run as its parent tells of it."""
+class ChildFacts:
+    """A child run, as seen in its parent's events."""
 
     def __init__(self, parent: str, call: str | None, revision: int) -> None:
         self.parent, self.call, self.revision = parent, call, revision
@@ -74,7 +74,7 @@ class Child:
 
 
 class RunFacts:
-    """The facts of one run. A revision that is None stands for what has not happened."""
+    """The facts of one run. A revision of None means that it has not happened."""
 
     def __init__(self, event: Event) -> None:
         self.run, self.root, self.path = event.run_id, event.root_id, event.agent_path
@@ -91,11 +91,11 @@ class RunFacts:
         self.stage = REASONING
         self.stage_revision = 0
         self.usage: int | None = None
-        self.calls: dict[str, Call] = {}
-        self.step_calls: dict[str, Call] = {}
+        self.calls: dict[str, CallFacts] = {}
+        self.step_calls: dict[str, CallFacts] = {}
         self.approval_index = -1
         self.result_at: tuple[float, int] | None = None
-        self.approvals: dict[str, Approval] = {}
+        self.approvals: dict[str, ApprovalFacts] = {}
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
         self.owes: tuple[str, int] | None = None
@@ -107,18 +107,18 @@ class RunFacts:
         self.iterations: int | None = None
         self.stopped: int | None = None
         self.planned: int | None = None
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, ChildFacts] = {}
 
     def forwarded(self, event: Event) -> bool:
-        """Return whether an inner agent caused the event, and the run only passed it on."""
+        """Return whether the event comes from an inner agent and was only forwarded by this run."""
         return len(event.agent_path) > len(self.path)
 
     def pause(self, *reasons: str) -> int | None:
-        """The revision of an open pause of one of these reasons (any, if none is named)."""
+        """Return the revision of an open pause with one of these reasons (with any, if none is given)."""
         return next((revision for why, revision in self.pauses if not reasons or why in reasons), None)
 
     def fold(self, event: Event) -> None:
-        """Take the event in."""
+        """Fold the event in."""
         revision = self.revision = event.revision or self.revision
         if not self.forwarded(event):
             self._fold_start(event, revision)
@@ -166,7 +166,7 @@ class RunFacts:
             case MessageInjected():
                 self._fold_injected(event, revision)
             case ChildStarted():
-                self.children[event.child_run] = Child(self.run, event.tool_call_id, revision)
+                self.children[event.child_run] = ChildFacts(self.run, event.tool_call_id, revision)
             case ChildFinished():
                 if event.child_run in self.children:
                     self.children[event.child_run].finished = revision
@@ -176,7 +176,7 @@ class RunFacts:
                 pass
 
     def _begin_call(self, event: Event, revision: int) -> None:
-        """Whatever a call does closes the reply that asked for it, but for the approvals that are part of it."""
+        """Close the reply that made the call, unless the event is an approval that belongs to the reply."""
         if isinstance(event, ApprovalRequested) and event.kind in REPLY_APPROVALS:
             return
         if self.stage < CLOSED:
@@ -186,7 +186,7 @@ class RunFacts:
             call.begun = revision
 
     def _fold_start(self, event: Event, revision: int) -> None:
-        """When an unsafe attempt starts, and when it is clear that another may."""
+        """Note the start of an unsafe attempt, and clear it once another attempt is permitted."""
         call = self.calls.get(event.tool_call_id or "")
         if call is None:
             return
@@ -239,7 +239,7 @@ class RunFacts:
         if isinstance(event, Usage):
             self.usage = revision
         if isinstance(event, ToolCall) and (event.tool_call_id or "") not in self.step_calls:
-            call = Call(len(self.step_calls), event.step, revision)
+            call = CallFacts(len(self.step_calls), event.step, revision)
             self.calls[event.tool_call_id or ""] = self.step_calls[event.tool_call_id or ""] = call
 
     def _fold_approval(self, event: ApprovalRequested | ApprovalResolved, revision: int) -> None:
@@ -248,7 +248,7 @@ class RunFacts:
             if not self.approvals and self.pause("approval", "unverifiable") is not None:
                 self.owes = "resumed", revision
             return
-        self.approvals[event.approval_id] = Approval(event.kind, event.tool_call_id, revision)
+        self.approvals[event.approval_id] = ApprovalFacts(event.kind, event.tool_call_id, revision)
         if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:
             self.owes = "paused", revision
             self.stage, self.stage_revision = max(self.stage, APPROVALS), revision

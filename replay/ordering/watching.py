@@ -1,4 +1,4 @@
-"""Watching a log: its commits are verified and judged by the rules as they come, within bounded memory."""
+"""Watch a log: verify each commit and check its events against the rules as they arrive, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...eventlog.ports import Stored, Subject
 from .monitor import Monitor, Violation
 
 FINISHED_MAX = 1000
-"""How many families that are over are still remembered."""
+"""The number of finished families that are still remembered."""
 
 
 class Watch:
-    """One shard's commits, fed in its order, from its beginning (or a family's).
+    """Checks the commits of one shard (or one family), fed in log order from the beginning.
 
-    A run whose chain is broken is told once, as a violation of R11, and not judged any further.
+    A broken chain is reported once, as a violation of R11; the run is not checked any further.
     """
 
     def __init__(self, finished_max: int = FINISHED_MAX) -> None:
@@ -26,11 +26,11 @@ class Watch:
 
     @property
     def families(self) -> int:
-        """How many families are remembered."""
+        """The number of families that are remembered."""
         return len(self._heads)
 
     def feed(self, stored: Stored) -> list[Violation]:
-        """What is wrong with the next commit."""
+        """Return the violations of the next commit."""
         self.commits += 1
         subject = stored.subject
         if subject.kind != "run" or subject.id in self._broken or self._is_forgotten(stored):
@@ -49,7 +49,7 @@ class Watch:
         return found
 
     def _is_forgotten(self, stored: Stored) -> bool:
-        """Return whether the commit goes on with a run that is not remembered any more."""
+        """Return whether the commit continues a run that is no longer remembered."""
         if stored.subject.root in self._heads:
             return False
         try:

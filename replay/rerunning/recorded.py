@@ -66,7 +66,7 @@ from ..parity.stage import LEASE_S, Case, play
 from ..replaying.replaying import as_decided, check_artifacts
 from ..traces.archive import from_jsonl
 from ..traces.functions import recorded
-from ..traces.recording import Answered, Called, End, Places, RecordedRun, Recording
+from ..traces.recording import RecordedAnswer, RecordedCall, RecordedRun, Recording, RecordingEnd, RunMatcher
 from ..traces.requests import Request, differing_parts, in_words
 from ..traces.trace import Trace, load_trace
 
@@ -80,18 +80,18 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Again(msgspec.Struct, frozen=True):
     """A recorded family that runs again: which run stands for which, and the end of a recording that has none."""
 
-    places: Places
-    end: End | None = None
+    places: RunMatcher
+    end: RecordingEnd | None = None
 
 
 class _Answers:
     """The answers of a recording, for runs that ask."""
 
-    def __init__(self, recording: Recording, places: Places, again: Again | None = None) -> None:
+    def __init__(self, recording: Recording, places: RunMatcher, again: Again | None = None) -> None:
         self._recording, self._places = recording, places
         self._by_name, self._end = again is not None, again.end if again is not None else None
 
-    async def find(self, request: ModelRequest, *, strict: bool) -> Answered:
+    async def find(self, request: ModelRequest, *, strict: bool) -> RecordedAnswer:
         """The answer at the request's place, else one to the same request.
 
         Raises `InvalidRequest`: strict, for a request that differs; lenient, where nothing was asked in that round.
@@ -120,21 +120,21 @@ class _Answers:
             )
         return nearest
 
-    def _elsewhere(self, request: ModelRequest, run: RecordedRun | None) -> Answered | None:
+    def _elsewhere(self, request: ModelRequest, run: RecordedRun | None) -> RecordedAnswer | None:
         """The answer to the same request of another run; for one that hangs nowhere in the recording."""
         if run is not None and run.at(request.phase, request.round):
             return None
         same = [each for each in self._recording.answers if _digest(request, each.model) == each.digest]
         return _at_attempt(same, request, by_name=False)
 
-    def _nearest(self, request: ModelRequest) -> Answered | None:
+    def _nearest(self, request: ModelRequest) -> RecordedAnswer | None:
         same = [each for each in self._recording.answers if each.phase == request.phase]
         return max(same, key=lambda each: _likeness(request, each), default=None)
 
 
 def _answers_of(trace: Trace) -> _Answers:
     recording = Recording(trace)
-    return _Answers(recording, Places(recording))
+    return _Answers(recording, RunMatcher(recording))
 
 
 def _fits(run: RecordedRun, request: ModelRequest) -> bool:
@@ -143,7 +143,9 @@ def _fits(run: RecordedRun, request: ModelRequest) -> bool:
     return any(_digest(request, each.model) == each.digest for each in here)
 
 
-def _at_attempt(answers: Sequence[Answered], request: ModelRequest, *, by_name: bool) -> Answered | None:
+def _at_attempt(
+    answers: Sequence[RecordedAnswer], request: ModelRequest, *, by_name: bool
+) -> RecordedAnswer | None:
     """Of the answers to one call the one that ended this attempt: the first that came no earlier.
 
     One by which the call was handed to a fallback model was that model's only.
@@ -181,7 +183,9 @@ class RecordedProvider:
         """`again`: the recording's root is run again; then the models' names count, too."""
         self._given, self._strict = recording, strict
         self._read: dict[str, _Answers] = {}
-        places = again.places if again is not None else Places(recording) if recording is not None else None
+        places = (
+            again.places if again is not None else RunMatcher(recording) if recording is not None else None
+        )
         self._of_given = (
             _Answers(recording, places, again) if recording is not None and places is not None else None
         )
@@ -235,7 +239,7 @@ class RecordedProvider:
         return self._read[model]
 
 
-def _holds(answered: Answered, attempt: int) -> bool:
+def _holds(answered: RecordedAnswer, attempt: int) -> bool:
     """Whether it is what this attempt came to: a failure holds until the run gave up, and maybe paused and went on."""
     return answered.failure is None or attempt <= answered.failure.attempt
 
@@ -262,7 +266,7 @@ def _digest(request: ModelRequest, model: str) -> str:
     return sha256_hex(canonical_json(closing))
 
 
-def _likeness(request: ModelRequest, answered: Answered) -> tuple[bool, int]:
+def _likeness(request: ModelRequest, answered: RecordedAnswer) -> tuple[bool, int]:
     """How near a recorded request comes: the same round of a run, and how many messages are the same first."""
     prompt = answered.prompt
     pairs = zip(request.messages, prompt.messages, strict=False)
@@ -274,7 +278,7 @@ def _said(message: Message) -> tuple[Any, ...]:
     return message.role, message.content, tuple((call.name, call.arguments) for call in message.tool_calls)
 
 
-def _difference(request: ModelRequest, answered: Answered, *, by_name: bool) -> str:
+def _difference(request: ModelRequest, answered: RecordedAnswer, *, by_name: bool) -> str:
     """In what a request differs from a recorded one, in words."""
     now = Request(
         messages=tuple(request.messages),
@@ -333,13 +337,13 @@ class RecordedTool:
     def _has(self, run: RecordedRun, path: str, place: tuple[int, int], arguments: Mapping[str, Any]) -> bool:
         return run.path == path and place in run.calls and self._fits(run.calls[place], arguments)
 
-    def _fits(self, called: Called, arguments: Mapping[str, Any]) -> bool:
+    def _fits(self, called: RecordedCall, arguments: Mapping[str, Any]) -> bool:
         same = called.call.tool_name == self.spec.name
         metadata = called.result.metadata if called.result is not None else {}
         edited = metadata.get("edited_arguments", called.call.arguments)
         return same and (not self._strict or dict(arguments) == edited)
 
-    async def _show_all(self, called: Called, context: Any) -> None:
+    async def _show_all(self, called: RecordedCall, context: Any) -> None:
         """All that was seen of the call, in its order; children run as long as they did beside the rest of it."""
         running: dict[str, asyncio.Future[None]] = {}
         for event in called.shown:
@@ -377,7 +381,7 @@ class RecordedTool:
             raise ChildFailed(result.error or "", status="cancelled", run_id="")
         raise ToolFailed(result.error or "", result=result.result)
 
-    async def _show(self, called: Called, event: Event, context: Any) -> None:
+    async def _show(self, called: RecordedCall, event: Event, context: Any) -> None:
         inner = event.agent_path[len(called.call.agent_path) + 1 :]
         match event:
             case ApprovalRequested() if not inner:
@@ -396,7 +400,7 @@ class RecordedTool:
 class _RecordedMemory:
     """Remembers what the recorded runs remembered (`MemoryStore`)."""
 
-    def __init__(self, recording: Recording, places: Places) -> None:
+    def __init__(self, recording: Recording, places: RunMatcher) -> None:
         self._recording, self._places = recording, places
 
     async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
@@ -484,7 +488,7 @@ class RecordedRegistry(Registry):
             agents[agent.name] = recorded(agent, recording.values)
         super().__init__(agents=agents.values())
         self._recording, self._strict = recording, strict
-        self._again = again or Again(Places(recording))
+        self._again = again or Again(RunMatcher(recording))
         self._model: ModelProvider = RecordedProvider(recording, strict=strict, again=again)
         if called is not None:
             self._model = _Announced(self._model, called)
@@ -558,8 +562,8 @@ async def rerun(
         raise ConfigError(f"the trace is of the agent {name!r}, not of {agent.name!r}")
     runnable = recorded(agent, recording.values) if agent is not None else recording.runnable(root)
     run = new_run_id(0, log.clock)
-    places = Places(recording, run)
-    end = End(recording, places) if not recording.over else None
+    places = RunMatcher(recording, run)
+    end = RecordingEnd(recording, places) if not recording.over else None
     again = Again(places, end)
     case = Case(
         agent=runnable,

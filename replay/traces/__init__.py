@@ -1,1 +1,1 @@
-"""Traces and archives: what a log holds of a family, kept as a file, checked, and what was said in it."""
+"""Traces and archives: a family's commits, as stored in a log or a file, and the recording read from them."""

@@ -1,8 +1,8 @@
-"""Archives: families as JSON Lines that anybody can keep, check, read and bring into another log, byte for byte.
+"""Archives: families as JSON Lines that can be kept, checked, read and imported into another log, byte for byte.
 
-One object a line. A commit: `shard`, `subject`, `position` and `data`, its stored bytes as text, verbatim. So nothing
-is lost, also of events newer than this code. An artifact that a commit further down refers to: `artifact`, the SHA-256
-of its bytes (hex), and `base64`. Commits stand in log order, shard by shard.
+One object a line. A commit has `shard`, `subject`, `position` and `data`, its stored bytes as text, verbatim, so that
+nothing is lost, not even of events newer than this code. An artifact, written before the first commit that refers to
+it, has `artifact`, the SHA-256 of its bytes (hex), and `base64`. Commits are in log order, shard by shard.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ T = TypeVar("T")
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """Families as they were stored; whatever reads their events checks them. `artifacts` came along as large values."""
+    """Families as they were stored; reading their events checks them. `artifacts` are their large values by digest."""
 
     stored: tuple[Stored, ...]
     artifacts: dict[str, bytes] = {}
     lines: tuple[int, ...] = ()
-    """The line of each commit, where they were read from a file."""
+    """The line of each commit, if they were read from a file."""
 
     def vet(self) -> Self:
-        """Check that this can be what foldlog wrote. Raises `ArchiveInvalid` (line, field), `LogCorrupted`."""
-        from .vetting import vet  # it stands on the runtime
+        """Check that foldlog can have written this. Raises `ArchiveInvalid` (line, field), `LogCorrupted`."""
+        from .vetting import vet  # imported here because it needs the runtime
 
         known = len(self.lines) == len(self.stored)
         vet(zip(self.lines if known else range(1, len(self.stored) + 1), self.stored, strict=True))
@@ -64,14 +64,14 @@ class Archive(msgspec.Struct, frozen=True):
 
     @property
     def traces(self) -> dict[str, Trace]:
-        """The trace of each family by the id of its root, with the fields restored whose artifacts are there."""
+        """The trace of each family by its root's id; offloaded fields are restored if their artifacts are there."""
         families: dict[str, list[Stored]] = {}
         for stored in self.stored:
             families.setdefault(stored.subject.root, []).append(stored)
         return {root: self._restored(trace_of(commits)) for root, commits in families.items()}
 
     def events(self, root: str) -> Iterator[Event]:
-        """The events of one family as they read, one after the other. Raises `LogCorrupted`."""
+        """Yield the events of one family as read. Raises `LogCorrupted`."""
         chain = Chain()
         for stored in self.stored:
             if stored.subject.root == root:
@@ -89,7 +89,7 @@ class Archive(msgspec.Struct, frozen=True):
         return event if lacking else (await restore([event], _Held(self.artifacts)))[0]
 
     def trace(self, run: str | None = None) -> Trace:
-        """The one family of the archive, or that of `run`. Raises `ConfigError`, `RunNotFound`."""
+        """Return the trace of the only family, or of the family of `run`. Raises `ConfigError`, `RunNotFound`."""
         traces = self.traces
         if run is not None:
             for stored in self.stored:
@@ -97,15 +97,16 @@ class Archive(msgspec.Struct, frozen=True):
                     return traces[stored.subject.root]
             raise RunNotFound(f"no run {run!r} in the file")
         if len(traces) != 1:
-            found = f"holds {len(traces)} families: say which by its root" if traces else "holds no run"
+            found = f"holds {len(traces)} families: name one by its root" if traces else "holds no run"
             raise ConfigError(f"the file {found}")
         return next(iter(traces.values()))
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found to be whole. `newer` are events of a newer writer, kept as they are.
+    """The counts of a check that found no damage. `newer` counts events of a newer writer, which are kept as they are.
 
-    `missing` are artifacts that events refer to and that are not there; `open` the runs without a terminal status.
+    `missing` are digests of artifacts that events refer to and that are not there; `open` are the runs without a
+    terminal status.
     """
 
     families: int
@@ -119,7 +120,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import came to. `runs` were stored (or completed, where an import broke off), `skipped` were there."""
+    """The result of an import. `runs` were stored (or completed after an interrupted import), `skipped` existed."""
 
     runs: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -144,27 +145,28 @@ POSITIONS_MAX = 2**63
 
 
 def to_jsonl(trace: Trace | Archive) -> bytes:
-    """The trace or archive as JSON Lines; of an archive the artifacts stand first."""
+    """Return the trace or archive as JSON Lines; the artifacts of an archive come first."""
     artifacts = trace.artifacts if isinstance(trace, Archive) else {}
     lines = [_artifact_line(digest, data) for digest, data in artifacts.items()]
     return b"".join([*lines, *map(_commit_line, trace.stored)])
 
 
 async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -> AsyncIterator[bytes]:
-    """The lines of the family of a run, or of all runs of the namespace, each with its line end; checked on the way.
+    """Yield the lines of a run's family, or of all runs of the namespace, each with its line end, verified.
 
-    A run that is still going is exported up to now. With `artifacts` each one stands before the first commit that
-    refers to it: large values, and what tools stored, as far as it is there. Raises `RunNotFound`, `LogCorrupted`.
+    An unfinished run is exported as far as it has come. With `artifacts`, each artifact comes before the first commit
+    that refers to it: large values, and those that tools stored if they still exist. Raises `RunNotFound`,
+    `LogCorrupted`.
     """
-    told: set[str] = set()
+    written: set[str] = set()
     async for recorded, stored in _verified(log, run):
         for digest in references(recorded.commit.events) if artifacts else ():
-            if digest not in told:
-                told.add(digest)
+            if digest not in written:
+                written.add(digest)
                 yield _artifact_line(digest, await _artifact(log, digest, recorded))
         for digest in named(recorded.commit.events) if artifacts else ():
-            if digest not in told:
-                told.add(digest)
+            if digest not in written:
+                written.add(digest)
                 with contextlib.suppress(KeyError):
                     yield _artifact_line(digest, await log.artifacts.get(digest))
         yield _commit_line(stored)
@@ -212,17 +214,17 @@ def _artifact_line(digest: str, data: bytes) -> bytes:
 
 
 def read_archive(data: bytes) -> Archive:
-    """The archive in these bytes, checked. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
+    """Read and check an archive. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
     return parse_archive(data).vet()
 
 
 def parse_archive(data: bytes) -> Archive:
-    """As `read_archive`, but the commits are checked only when they are used, which they are once then."""
+    """Read an archive like `read_archive`, but leave checking the commits to their first use."""
     return Archive(*_parse(data))
 
 
 def from_jsonl(data: bytes) -> Trace:
-    """The trace of the one family in these bytes. Raises `ArchiveInvalid` for other text, `LogCorrupted` for damage."""
+    """Read the trace of the only family in an archive. Raises `ArchiveInvalid` for other text, `LogCorrupted`."""
     return Archive(*_parse(data)).vet().trace()
 
 
@@ -246,9 +248,9 @@ def _parse(data: bytes) -> tuple[tuple[Stored, ...], dict[str, bytes], tuple[int
         except RecursionError:
             raise ArchiveInvalid(number, "", "it is nested too deeply") from None
         if not parsed.artifact and not (0 <= parsed.shard < SHARDS_MAX):
-            raise ArchiveInvalid(number, "shard", f"{parsed.shard} is none of 0 to {SHARDS_MAX - 1}")
+            raise ArchiveInvalid(number, "shard", f"{parsed.shard} is not in 0 to {SHARDS_MAX - 1}")
         if not parsed.artifact and not (0 < parsed.position < POSITIONS_MAX):
-            raise ArchiveInvalid(number, "position", f"{parsed.position} is no position in a log")
+            raise ArchiveInvalid(number, "position", f"{parsed.position} is not a position in a log")
     return tuple(stored), artifacts, tuple(lines)
 
 
@@ -265,13 +267,13 @@ def _content(number: int, line: _Line) -> bytes:
     except ValueError as error:
         raise ArchiveInvalid(number, "base64", str(error)) from error
     if digest_of_bytes(content) != line.artifact:
-        told = f"the bytes of artifact {line.artifact} do not match its digest"
-        raise ArchiveCorrupted(number, "base64", "", 0, told)
+        reason = f"the bytes of artifact {line.artifact} do not match its digest"
+        raise ArchiveCorrupted(number, "base64", "", 0, reason)
     return content
 
 
 def named(events: Iterable[Event]) -> Iterator[str]:
-    """The digests of the artifacts that tools stored."""
+    """Yield the digests of the artifacts that tools stored."""
     for event in events:
         for reference in _evidence(event):
             if isinstance(reference, dict) and isinstance(reference.get("id"), str):
@@ -288,29 +290,29 @@ def _evidence(event: Event) -> Iterable[Any]:
 
 
 def check(archive: Archive) -> Checked:
-    """What the archive holds. Raises `LogCorrupted` for a commit that is missing, altered or unreadable."""
-    chain, told = Chain(), _Tally()
+    """Verify and count an archive. Raises `LogCorrupted` for a commit that is missing, altered or unreadable."""
+    chain, tally = Chain(), _Tally()
     for stored in archive.stored:
-        told.add(chain.verify(stored))
-    return told.checked(archive.artifacts.keys())
+        tally.add(chain.verify(stored))
+    return tally.checked(archive.artifacts.keys())
 
 
 async def check_log(log: Log, run: str | None = None) -> Checked:
-    """As `check`, of what the log holds of a run's family, or of all. Raises `RunNotFound`, `LogCorrupted`."""
-    told, there = _Tally(), set[str]()
+    """Verify and count a run's family, or all runs of the log. Raises `RunNotFound`, `LogCorrupted`."""
+    tally, there = _Tally(), set[str]()
     async for recorded, _stored in _verified(log, run):
-        told.add(recorded)
+        tally.add(recorded)
         for digest in references(recorded.commit.events):
             try:
                 await log.artifacts.get(digest)
             except KeyError:
                 continue
             there.add(digest)
-    return told.checked(there)
+    return tally.checked(there)
 
 
 class _Tally:
-    """Counts what was verified."""
+    """The counts of verified commits."""
 
     def __init__(self) -> None:
         self.roots: set[str] = set()
@@ -347,12 +349,13 @@ class _Tally:
 async def import_archive(archive: Archive, log: Log) -> Imported:
     """Store the archive's runs in a log, byte for byte.
 
-    A run that the log has with the same bytes (or with more behind them) is skipped, one of which it has the beginning
-    is completed. Idempotency keys lead to their runs again, and finished runs count among the turns of their sessions.
-    Nobody is woken: what was open when it was exported stays a record until somebody drives it; one of a session stays
-    one, since the lane's queue is not part of the archive.
-    Raises `RunConflict`, before anything is stored, for a run that exists and says otherwise, or whose key belongs to
-    another run here; `ArchiveInvalid`; `ConfigError` for artifacts that neither the archive nor the log has.
+    A run that the log has with the same bytes (or with further commits after them) is skipped; one of which the log has
+    only the beginning is completed. Idempotency keys and sessions are restored: a key finds its run, and ended runs
+    count as turns. No wake-up is published: a run that was open when it was exported stays a record until a caller
+    drives it. An open run of a session always stays a record, because the lane's queue is not part of the archive.
+
+    Raises `RunConflict`, before anything is stored, for a run that exists with other commits, or whose key belongs to
+    another run of this log; `ArchiveInvalid`; `ConfigError` for artifacts that neither the archive nor the log has.
     """
     archive.vet()
     open_runs = set(check(archive).open)
@@ -389,7 +392,7 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
 
 
 def _roots(archive: Archive) -> dict[str, Submitted]:
-    """How each run that no other run started was submitted, by its id, in the order of the archive."""
+    """Return the `submitted` of each root run by its id, in the order of the archive."""
     roots: dict[str, Submitted] = {}
     for stored in archive.stored:
         if stored.subject.id == stored.subject.root not in roots:
@@ -402,7 +405,7 @@ def _roots(archive: Archive) -> dict[str, Submitted]:
 async def _known(
     log: Log, subject: Subject, commits: tuple[Stored, ...], lane: str | None
 ) -> tuple[Subject, int, int]:
-    """Where a run goes, how many of its commits are there, and the position of the last of them."""
+    """Return the run's subject in this log, how many of its commits are there, and the position of the last of them."""
     shards = log.events.shards
     if lane is not None:  # a lane and its runs share a shard
         shard = shard_of(lane, shards)
@@ -432,7 +435,7 @@ async def _check_artifacts(archive: Archive, log: Log) -> None:
 
 
 async def _offload(archive: Archive, log: Log) -> None:
-    """Put the texts of offloaded results where models read on in them."""
+    """Store the full texts of offloaded results where the retrieval tools of models find them."""
     for stored in archive.stored:
         if OFFLOADED.encode() in stored.data:
             for event in await restore(decode(stored.data).events, log.artifacts):
@@ -440,7 +443,7 @@ async def _offload(archive: Archive, log: Log) -> None:
 
 
 async def _append(log: Log, write: CommitWrite) -> int:
-    """Store one commit, also if the answer is lost. Raises `RunConflict` if another one came first."""
+    """Store one commit, even if a reply is lost. Raises `RunConflict` if another writer was first."""
     while True:
         try:
             (position,) = await log.events.append(write)
@@ -458,7 +461,7 @@ async def _append(log: Log, write: CommitWrite) -> int:
 
 
 class _Held:
-    """Artifacts out of an archive."""
+    """The artifacts of an archive, as an artifact store that can only be read."""
 
     def __init__(self, data: dict[str, bytes]) -> None:
         self._data = data
@@ -471,10 +474,10 @@ class _Held:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The value of a coroutine that waits for nothing."""
+    """Return the value of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as done:
         value: T = done.value
         return value
-    raise AssertionError("it waited")
+    raise AssertionError("the coroutine was suspended")

@@ -1,4 +1,4 @@
-"""The functions of a recorded family (predicates, scorers, what reflects): they say again what they said."""
+"""The functions of a recorded family (predicates, scorers, reflection): they return their recorded values again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ...runtime.core.effects import Evaluate
 from ...runtime.ports.runnable import Runnable
 
 Values = dict[tuple[str, str, str], list[Evaluated]]
-"""What functions said, by (the runnable's name, the function's, its argument), in order."""
+"""The recorded values of functions, in order, by (name of the runnable, name of the function, its argument)."""
 
 
 def values_of(run: Iterable[Event]) -> Values:
-    """What the functions of one run said, from its events in order."""
+    """Return the recorded values of one run's functions, from its events in order."""
     found: Values = {}
     state, events = RunState(), list(run)
     if not any(isinstance(event, Evaluated) for event in events):
@@ -40,7 +40,7 @@ def values_of(run: Iterable[Event]) -> Values:
 
 
 class RecordedRunnable:
-    """A swarm or loop whose functions are recorded; all else is its own."""
+    """A swarm or loop whose functions return recorded values; everything else is delegated to it."""
 
     def __init__(self, runnable: Runnable[Any], values: Values) -> None:
         self._runnable, self._values = runnable, values
@@ -51,33 +51,35 @@ class RecordedRunnable:
 
     @property
     def functions(self) -> frozenset[str]:
-        """All that its configuration asks for: what is not recorded is named when it is asked."""
+        """All functions that the configuration names; one that is not recorded fails when it is called."""
         return functions_asked(self._runnable)
 
     def parse_output(self, value: Any) -> Any:
-        """As the runnable does."""
+        """Delegate to the runnable."""
         return self._runnable.parse_output(value)
 
     def to_config(self) -> dict[str, Any]:
-        """That of the runnable."""
+        """Return the configuration of the runnable."""
         return self._runnable.to_config()
 
     def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """That of the runnable."""
+        """Return the submission configuration of the runnable."""
         return self._runnable.submission_config(run)
 
     def capabilities(self) -> frozenset[str]:
-        """Those of the runnable."""
+        """Return the capabilities that the runnable needs."""
         return self._runnable.capabilities()
 
     async def evaluate(self, name: str, argument: str) -> Any:
-        """The recorded value; one that is asked for more often than recorded is the last one again.
+        """Return the next recorded value; after the last one, return that again.
 
-        Raises `ConfigError` where nothing is recorded, and for a recorded failure.
+        Raises `ConfigError` if nothing is recorded, and for a recorded failure.
         """
         values = self._values.get((self.name, name, argument))
         if not values:
-            raise ConfigError(f"{self.kind} {self.name!r}: the recording has no value of {name!r} for this")
+            raise ConfigError(
+                f"{self.kind} {self.name!r}: no value of {name!r} is recorded for this argument"
+            )
         value = values.pop(0) if len(values) > 1 else values[0]
         if value.error is not None:
             raise ConfigError(value.error)
@@ -85,5 +87,5 @@ class RecordedRunnable:
 
 
 def recorded(runnable: Runnable[Any], values: Values) -> Runnable[Any]:
-    """The runnable with recorded functions, and all that is below it."""
+    """Return the runnable with recorded functions, its members included."""
     return runnable if isinstance(runnable, Agent) else RecordedRunnable(runnable, values)

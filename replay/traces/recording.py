@@ -1,7 +1,7 @@
-"""What the models, tools and functions of a recorded family said, each at its place: the run, the step, the call.
+"""A recording: the answers of a family's models, tools and functions, each at its place (run, step, call).
 
-A run that is asked again is found by where it hangs in its family. So two agents that ask the same thing each have the
-answer that they had.
+When a family runs again, its runs have other ids. Each is matched with the recorded run at the same place in the
+family, not by its requests, so that two agents that send the same request each get their own answer.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from .requests import Request
 from .trace import Trace
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded model call: its request as R12 sees it, and the reply. `model` is that which was asked.
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded model call: its request (as in R12) and the reply. `model` is the model that was called.
 
-    `attempt` is the number of the attempt that ended it, counted as the run counts. `broken` are the failures before
-    it, from attempt `begin` + 1 on, whose answers broke off: what they took counts.
+    `attempt` is the number of the attempt that ended the call, as the run counts attempts. `broken` are the earlier
+    failures, from attempt `begin` + 1 on, whose replies broke off and whose usage counts.
     """
 
     digest: str
@@ -77,22 +77,22 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     begin: int = 0
 
     def failure_at(self, attempt: int) -> ModelFailed | None:
-        """Return the failure that this attempt, counted as the run counts, came to; null for one that was answered."""
+        """Return the failure of this attempt, as the run counts attempts; None if it was answered."""
         place = attempt - self.begin - 1
         if 0 <= place < len(self.broken):
             return self.broken[place]
-        if self.failure is not None and attempt != self.failure.attempt:  # what it took counts once
+        if self.failure is not None and attempt != self.failure.attempt:  # its usage must count only once
             return msgspec.structs.replace(self.failure, usage=None, cost_usd=None)
         return self.failure
 
     @property
     def round(self) -> int:
-        """Which model call of the run, or of its phase, it is."""
+        """The number of this model call within the run, or within its phase."""
         return self.prompt.round
 
     @property
     def request(self) -> Request:
-        """All that decided the reply."""
+        """Everything that determines the reply."""
         return Request(
             messages=tuple(self.prompt.messages),
             tools=tuple(tool.schema for tool in self.tools) if self.prompt.tools else (),
@@ -105,8 +105,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Called(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded tool call: what was seen of it (children it started among them) in order, and its result, if any."""
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded tool call: the events it caused (including started children) in order, and its result, if any."""
 
     call: ToolCall
     shown: tuple[Event, ...]
@@ -114,23 +114,23 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What the models and tools of one run said. `calls` by step (0 for the planner) and index in the reply."""
+    """The recorded answers of one run. `calls` is keyed by step (0 for the planner) and index in the reply."""
 
     run: str
     path: str
     submitted: Submitted | None
-    answers: tuple[Answered, ...]
-    calls: dict[tuple[int, int], Called]
+    answers: tuple[RecordedAnswer, ...]
+    calls: dict[tuple[int, int], RecordedCall]
     over: bool
-    """Whether it came to its end; a run that was cancelled, or is still going, did not."""
+    """True if the run completed or failed; False if it was cancelled or is unfinished."""
 
-    def at(self, phase: str, round_: int) -> list[Answered]:
-        """The answers to one call of the run, in order: more than one where it was asked again, or another model."""
+    def at(self, phase: str, round_: int) -> list[RecordedAnswer]:
+        """Return the answers to one model call, in order: several if it was repeated or a fallback was called."""
         return [each for each in self.answers if (each.phase, each.round) == (phase, round_)]
 
 
 class Recording:
-    """What a family's models and tools said."""
+    """The answers of a family's models, tools and functions."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -171,7 +171,7 @@ class Recording:
 
     @property
     def root(self) -> Submitted:
-        """How the root run was submitted. Raises `ConfigError` for a trace without one."""
+        """The `submitted` of the root run. Raises `ConfigError` for a trace without one."""
         found = self.submitted.get(self.trace.root)
         if found is None:
             raise ConfigError("the trace does not hold the first commit of its root run")
@@ -179,11 +179,11 @@ class Recording:
 
     @property
     def over(self) -> bool:
-        """Return whether the root run came to its end."""
+        """True if the root run completed or failed."""
         return self.runs[self.trace.root].over
 
     def open_ends(self) -> frozenset[str]:
-        """The runs of agents where the recording stops, and not in a run below them."""
+        """Return the unfinished runs of agents at which the recording stops: those without an unfinished run below."""
         going_on = {run for run, each in self.runs.items() if not each.over}
         above = {
             submitted.parent.run
@@ -195,12 +195,12 @@ class Recording:
         )
 
     @property
-    def answers(self) -> list[Answered]:
-        """Those of all runs."""
+    def answers(self) -> list[RecordedAnswer]:
+        """The answers of all runs."""
         return [each for run in self.runs.values() for each in run.answers]
 
     def runnable(self, submitted: Submitted) -> Runnable[Any]:
-        """What ran, with its functions as they are recorded."""
+        """Return the runnable of a submission with its recorded functions."""
         return recorded(runnable_of(submitted.kind, submitted.config), self.values)
 
 
@@ -208,11 +208,12 @@ def _ends(event: Event) -> bool:
     return isinstance(event, Status) and event.status in {"completed", "error"}
 
 
-class Places:
-    """Which recorded run a run that asks stands for.
+class RunMatcher:
+    """Matches each new run with the recorded run that it repeats.
 
-    With the id of the `root` that is run again, by where it hangs in its family; else, and where that tells nothing, it
-    is the one whose record fits what it asks first, each one's turn once before anyone's twice.
+    With the id of the new `root`, runs are matched by their place in the family, because child ids are derived from it.
+    Without it, or if the place is unknown, a run is matched with the least used recorded run that fits its first
+    request.
     """
 
     def __init__(self, recording: Recording, root: str | None = None) -> None:
@@ -234,7 +235,7 @@ class Places:
         self._uses |= {each.run: 1 for each in self._known.values() if each is not None}
 
     def of(self, run: str, fits: Callable[[RecordedRun], bool]) -> RecordedRun | None:
-        """The recorded run of `run`; null if there is none that fits."""
+        """Return the recorded run that `run` repeats; None if no recorded run fits."""
         if run not in self._known:
             fitting = [each for each in self._runs.values() if fits(each)]
             found = min(fitting, key=lambda each: self._uses[each.run], default=None)
@@ -246,16 +247,16 @@ class Places:
 
 
 def request_behind(events: Iterable[Event], run: str, digest: str) -> Request | None:
-    """The request of a run that has this digest and was answered, told from the family's events as read."""
+    """Return the answered request of a run with this digest, rebuilt from the family's events as read."""
     own = [event for event in events if event.run_id == run]
     return next((each.request for each in _answers(own) if each.digest == digest), None)
 
 
-def _answers(events: list[Event]) -> Iterator[Answered]:
-    """The model calls of one run whose replies were stored."""
+def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
+    """Yield the model calls of one run whose replies were stored."""
     path = events[0].agent_path
     state = RunState()
-    asked: Answered | None = None
+    asked: RecordedAnswer | None = None
     reply: list[Delta] = []
     broken: list[ModelFailed] = []
     begin = 0
@@ -270,7 +271,9 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
                 reply.append(ReasoningDelta(event.text))
             case Text() if event.step is not None:
                 reply.append(TextDelta(event.text))
-            case ModelFailed(retry_at=None) if asked is not None:  # given up, or a fallback was asked instead
+            case ModelFailed(retry_at=None) if (
+                asked is not None
+            ):  # no retry: given up, or a fallback comes next
                 yield msgspec.structs.replace(asked, failure=event)
                 broken, begin = [], event.attempt
             case ModelFailed() if event.usage is not None:
@@ -286,7 +289,7 @@ def _answers(events: list[Event]) -> Iterator[Answered]:
 def _reply(
     event: Usage | SummaryMade | PlannerReplied, said: list[Delta], events: list[Event]
 ) -> tuple[Delta, ...]:
-    """All that a model said in one call, in order: `said` before its calls, if the call was a step's."""
+    """Return a reply as deltas, in order. For a step, `said` (text and reasoning) comes before the tool calls."""
     match event:
         case Usage():
             path = events[0].agent_path
@@ -302,10 +305,10 @@ def _asked_in(events: list[Event], step: int | None) -> Iterator[ToolCall]:
     return (each for each in events if isinstance(each, ToolCall) and each.step == step)
 
 
-def _asked(state: RunState, rules: Rules, event: ModelRequested) -> Answered:
-    """A model call as it is decided on."""
+def _asked(state: RunState, rules: Rules, event: ModelRequested) -> RecordedAnswer:
+    """Return the model call that the state leads to, still without a reply."""
     prompt = prompt_of(state, rules, event.phase)
-    return Answered(
+    return RecordedAnswer(
         digest=event.digest,
         attempt=event.attempt,
         phase=event.phase,
@@ -327,7 +330,7 @@ def _end(event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object]) -
 
 
 def _own(event: Event) -> Event:
-    """The event as stored: without its path, by which a fold tells forwarded ones."""
+    """Return the event as stored: without the path, which only forwarded events have in the log."""
     return msgspec.structs.replace(event, agent_path="")
 
 
@@ -339,7 +342,7 @@ def _deltas(calls: Sequence[ToolCall]) -> Iterator[CallDelta]:
 
 
 def _planner_calls(event: PlannerReplied) -> list[ToolCall]:
-    """What the planner asked for, as a step would."""
+    """Return the planner's calls in the form of a step's calls."""
     return [
         ToolCall(
             step=PLANNER_STEP,
@@ -354,8 +357,8 @@ def _planner_calls(event: PlannerReplied) -> list[ToolCall]:
     ]
 
 
-def _calls(events: list[Event]) -> Iterator[tuple[tuple[int, int], Called]]:
-    """The tool calls of one run by (step, index)."""
+def _calls(events: list[Event]) -> Iterator[tuple[tuple[int, int], RecordedCall]]:
+    """Yield the tool calls of one run by (step, index)."""
     path = events[0].agent_path
     indices: dict[int | None, int] = {}
     told: dict[tuple[int, str | None], list[Event]] = {}
@@ -376,7 +379,7 @@ def _calls(events: list[Event]) -> Iterator[tuple[tuple[int, int], Called]]:
             or _is_question(e)
         )
         result = results[-1] if results else None
-        yield (event.step or 0, index), Called(call=event, shown=shown, result=result)
+        yield (event.step or 0, index), RecordedCall(call=event, shown=shown, result=result)
 
 
 def _is_question(event: Event) -> bool:
@@ -403,20 +406,20 @@ def _as_result(event: Event) -> ToolResult | None:
     return event if isinstance(event, ToolResult) else None
 
 
-class End:
-    """Where the recording of a family stops that came to no end: whoever is asked for more waits for ever.
+class RecordingEnd:
+    """The end of an unfinished recording: a model or tool that is called after it waits for ever.
 
-    `reached` is set once every run that was going on has come so far, and the others to their ends.
+    `reached` is set once every unfinished run has come to where its recording stops, and all others have ended.
     """
 
-    def __init__(self, recording: Recording, places: Places) -> None:
+    def __init__(self, recording: Recording, places: RunMatcher) -> None:
         self._places, self._runs = places, recording.runs
         self._left = set(recording.open_ends())
         self._owed = Counter(event.run_id for event in recording.trace.events if self._is_landmark(event))
         self.reached = asyncio.Event()
 
     def see(self, event: Event) -> None:
-        """The run that is run again has stored this."""
+        """Take note of an event that the new family has stored."""
         child = getattr(event, "child_run", "")
         was = self._places.of(event.run_id, lambda _: False), self._places.of(child, lambda _: False)
         run, below = (each.run if each is not None else "" for each in was)
@@ -425,7 +428,7 @@ class End:
             self._judge()
 
     def _is_landmark(self, event: Event, run: str = "", child: str = "") -> bool:
-        """Return whether it tells how far a run is that is over, or that has others below it."""
+        """Return whether the event shows the progress of a run that is over or has runs below it."""
         recorded = self._runs[run or event.run_id]
         if event.agent_path != recorded.path:
             return False
@@ -435,7 +438,7 @@ class End:
         return isinstance(event, ChildStarted | RalphIteration | RalphStop) or _ends(event)
 
     def is_open(self, run: str) -> bool:
-        """Return whether the recording of the run has no end, which it has come to now."""
+        """Return whether the run's recording is unfinished; if so, note that the run has reached the end of it."""
         recorded = self._places.of(run, lambda _: False)
         if recorded is None or recorded.over:
             return False
@@ -448,6 +451,6 @@ class End:
             self.reached.set()
 
     async def wait(self) -> NoReturn:
-        """Wait for what is not recorded."""
+        """Wait for ever, in the place of an answer that was never recorded."""
         await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("the future is never set")

@@ -1,4 +1,4 @@
-"""In what two model requests differ: which message, tool or parameter, with what each side has there."""
+"""The differences of two model requests: messages, tools and parameters, with the value of each side."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ...eventlog.events import ToolSchema
 from ...projections.messages import Message, canonical_json
 
 PARTS_MAX = 5
-"""So many parts are put into words; programs have all of them."""
+"""The most parts that a sentence lists; programs have all of them."""
 TEXT_MAX = 200
 _BEFORE = 30
 SAME = (
-    "their messages, tools, parameters and models read the same; tool calls among the messages stand at other places, "
-    "or a stored digest is not that of the stored events"
+    "their messages, tools, parameters and models are the same; tool calls in the messages are at other places, "
+    "or a stored digest does not match the stored events"
 )
 
 
 class RequestPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a model request with its value on each side; null for a side that does not have it."""
+    """A part of a model request with its value on each side; None for a side that does not have it."""
 
     name: str
     left: Any
@@ -30,7 +30,7 @@ class RequestPart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[str, str]:
-        """Both values as JSON, of long ones what stands around the first difference."""
+        """Both values as JSON; long ones are cut to the text around the first difference."""
         left, right = (_json(self.left), _json(self.right))
         same = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
         begin = max(0, same - _BEFORE) if max(len(left), len(right)) > TEXT_MAX else 0
@@ -38,7 +38,7 @@ class RequestPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked, as far as it decides the answer (R12)."""
+    """A model request, reduced to what determines the reply (R12)."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...]
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differing_parts(left: Request, right: Request) -> tuple[RequestPart, ...]:
-    """The parts that differ: messages first, then tools, then parameters."""
+    """Return the parts that differ: messages first, then tools, then parameters."""
     return (
         *_messages(left.messages, right.messages),
         *_tools(left.tools, right.tools),
@@ -56,14 +56,14 @@ def differing_parts(left: Request, right: Request) -> tuple[RequestPart, ...]:
 
 
 def in_words(parts: Sequence[RequestPart], left: str, right: str) -> str:
-    """The differing parts in one line; `left` and `right` name the sides."""
-    told = [_told(part, left, right) for part in parts[:PARTS_MAX]]
+    """Return the differing parts in one line; `left` and `right` name the sides."""
+    sentences = [_sentence(part, left, right) for part in parts[:PARTS_MAX]]
     if len(parts) > PARTS_MAX:
-        told.append(f"and {len(parts) - PARTS_MAX} more")
-    return "; ".join(told) or SAME
+        sentences.append(f"and {len(parts) - PARTS_MAX} more")
+    return "; ".join(sentences) or SAME
 
 
-def _told(part: RequestPart, left: str, right: str) -> str:
+def _sentence(part: RequestPart, left: str, right: str) -> str:
     a, b = part.shown
     if part.left is None:
         return f"{part.name} is {b} {right} and missing {left}"
@@ -73,7 +73,7 @@ def _told(part: RequestPart, left: str, right: str) -> str:
 
 
 def _messages(left: Sequence[Message], right: Sequence[Message]) -> Iterator[RequestPart]:
-    """Those between the messages that are the same first and the ones that are the same last."""
+    """Yield the differing messages, without the equal ones at the beginning and at the end."""
     begin, shorter = 0, min(len(left), len(right))
     while begin < shorter and _said(left[begin]) == _said(right[begin]):
         begin += 1

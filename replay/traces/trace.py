@@ -1,4 +1,4 @@
-"""A trace: every verified commit of a family as it was stored, and the events that it holds as they read."""
+"""A trace: every commit of a family as stored, verified, and the events in it as read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ...eventlog.ports import Family, Log, Stored, Subject
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """The commits of a family in log order. `stored`, `commits` and the commits in `events` run in parallel.
+    """The commits of a family in log order; `stored` and `commits` correspond one to one.
 
-    `events` are all events as read (R17), engine events among them, with offloaded fields restored
-    where the trace was loaded with its artifacts.
+    `events` are all events of these commits as read (R17), including engine events, with offloaded fields restored if
+    the trace was loaded with its artifacts.
     """
 
     stored: tuple[Stored, ...]
@@ -37,14 +37,14 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def trace_of(stored: Iterable[Stored]) -> Trace:
-    """The trace of commits in log order. Raises `LogCorrupted` where one is missing, altered or unreadable."""
+    """Build the trace of commits in log order. Raises `LogCorrupted` if one is missing, altered or unreadable."""
     kept, chain = tuple(stored), Chain()
     commits = tuple(chain.verify(commit) for commit in kept)
     return Trace(kept, commits, tuple(event for commit in commits for event in as_read(commit)))
 
 
 async def load_trace(log: Log, run: str | Subject) -> Trace:
-    """Everything that the family of a run has stored by now; `run` is the id of any member, or its subject.
+    """Load everything that a run's family has stored so far; `run` is the id of any member, or its subject.
 
     Raises `RunNotFound` for a run that the namespace does not have, `LogCorrupted` for a damaged log.
     """
@@ -54,18 +54,17 @@ async def load_trace(log: Log, run: str | Subject) -> Trace:
 
 
 async def find_run(log: Log, run: str) -> Subject:
-    """The subject of a run: in the shard that its id tells, else in any. Raises `RunNotFound`."""
-    told = shard_in(run)
-    likely = [shard for shard in (told, shard_of(run, log.events.shards)) if shard is not None]
+    """Return the subject of a run, first looking in the shard that its id implies. Raises `RunNotFound`."""
+    likely = [shard for shard in (shard_in(run), shard_of(run, log.events.shards)) if shard is not None]
     for shard in dict.fromkeys([*likely, *range(log.events.shards)]):
         subject = await log.events.find(shard, run) if shard < log.events.shards else None
         if subject is not None:
             return subject
     raise RunNotFound(
-        f"no run {run!r} in the namespace {log.namespace!r}; `foldlog runs list` shows those there are"
+        f"no run {run!r} in the namespace {log.namespace!r}; `foldlog runs list` shows those that exist"
     )
 
 
 def family_of(subject: Subject) -> Family:
-    """The family that a run belongs to."""
+    """Return the family that a run belongs to."""
     return Family(subject.shard, subject.root)

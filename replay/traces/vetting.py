@@ -1,8 +1,8 @@
-"""Whether the lines of an archive can be what foldlog wrote; of one that cannot be, which line and field say so.
+"""Check that foldlog can have written an archive, and report the line and field that show otherwise.
 
-Sums and chains show damage. They say nothing of a file that somebody made, with sums that are right: what stands in it
-may be of any type, nested as deeply as one likes, or about what does not exist. Everything that reads an archive relies
-on what is checked here.
+Checksums and hash chains detect damage. They do not detect a forged file with correct checksums, whose values may have
+any type, be nested to any depth, or refer to things that do not exist. Everything that reads an archive relies on the
+checks made here.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from ...runtime.agents.kinds import KINDS, runnable_of
 from ...runtime.core.rules import rules_of_run
 
 DEPTH_MAX = 128
-"""How deeply what an archive holds may be nested: far deeper than anything that was ever said, and easily read."""
+"""The deepest nesting in an archive: far more than real events need, far less than what breaks a reader."""
 
 
 class _ResultMetadata(msgspec.Struct, frozen=True):
-    """What readers take from the metadata of a result."""
+    """The fields that readers use from the metadata of a result."""
 
     status: str = ""
     attempt: int = 0
@@ -61,16 +61,16 @@ class _ResultMetadata(msgspec.Struct, frozen=True):
 
 
 def vet(stored: Iterator[tuple[int, Stored]]) -> None:
-    """Check the commits of an archive with the numbers of their lines.
+    """Check the commits of an archive, given with their line numbers.
 
-    Raises `ArchiveInvalid`, and `ArchiveCorrupted` where a commit is missing or was altered.
+    Raises `ArchiveInvalid`, or `ArchiveCorrupted` if a commit is missing or was altered.
     """
     chain, states, parents = Chain(), dict[str, RunState](), dict[str, str]()
     named: dict[str, list[str]] = {}
     for line, commit in stored:
         if commit.subject.kind != "run":
             raise ArchiveInvalid(
-                line, "subject", f"an export holds commits of runs, and none of a {commit.subject.kind}"
+                line, "subject", f"an export holds only commits of runs, not of a {commit.subject.kind}"
             )
         with _on_line(line):
             recorded = _read(chain, line, commit)
@@ -85,7 +85,7 @@ def vet(stored: Iterator[tuple[int, Stored]]) -> None:
 
 @contextlib.contextmanager
 def _on_line(line: int) -> Iterator[None]:
-    """Have damage name the line."""
+    """Add the line number to a report of damage."""
     try:
         yield
     except LogCorrupted as error:
@@ -93,7 +93,7 @@ def _on_line(line: int) -> Iterator[None]:
 
 
 def _read(chain: Chain, line: int, stored: Stored) -> Recorded:
-    """The commit of a line: unaltered, readable, and not nested too deeply."""
+    """Return the commit of a line. Raises unless it is unaltered, readable and not nested too deeply."""
     if stored.data.count(b"[") + stored.data.count(b"{") > DEPTH_MAX:
         where = _too_deep(stored.data)
         if where is not None:
@@ -110,13 +110,13 @@ def _read(chain: Chain, line: int, stored: Stored) -> Recorded:
 
 
 def _too_deep(data: bytes) -> str | None:
-    """Which field of a commit is nested too deeply."""
+    """Return the field of a commit that is nested too deeply, or None."""
     try:
         commit: Any = msgspec.json.decode(data)
     except RecursionError:
         return "data"
     except msgspec.DecodeError:
-        return None  # told by who reads it
+        return None  # reported when the commit is decoded
     todo: list[tuple[Any, str, int]] = [(commit, "", 0)]
     while todo:
         value, where, depth = todo.pop()
@@ -127,7 +127,7 @@ def _too_deep(data: bytes) -> str | None:
         )
         for key, each in inner:
             named = f"{where}.{key}" if isinstance(key, str) else f"{where}[{key}]"
-            todo.append((each, named.lstrip(".") if depth < 4 else where, depth + 1))  # noqa: PLR2004 - enough to find it
+            todo.append((each, named.lstrip(".") if depth < 4 else where, depth + 1))  # noqa: PLR2004 - four levels are enough to find it
     return None
 
 
@@ -157,7 +157,7 @@ def _check_event(recorded: Recorded, line: int, where: str, event: Event, parent
 
 
 def _check_tools(run: str, line: int, where: str, event: Event, named: dict[str, list[str]]) -> None:
-    """Whether a run was prepared with the tools that its configuration names; one that is refreshed may lose some."""
+    """Check that a run was prepared with the tools that its configuration names; a refresh may remove some."""
     match event:
         case Submitted(kind="agent"):
             named[run] = event.config.get("tools", [])
@@ -165,7 +165,7 @@ def _check_tools(run: str, line: int, where: str, event: Event, named: dict[str,
             there = {tool.name for tool in event.tools}
             for name in named.pop(run, ()):
                 if name not in there:
-                    raise ArchiveInvalid(line, f"{where}.tools", f"there is no {name!r}, which the run names")
+                    raise ArchiveInvalid(line, f"{where}.tools", f"{name!r} is missing, but the run names it")
         case ToolsRefreshRequested():
             named.pop(run, None)
         case _:
@@ -174,9 +174,11 @@ def _check_tools(run: str, line: int, where: str, event: Event, named: dict[str,
 
 def _check_submitted(line: int, where: str, submitted: Submitted) -> None:
     if submitted.kind not in KINDS:
-        raise ArchiveInvalid(line, f"{where}.kind", f"{submitted.kind!r:.60} is none of {', '.join(KINDS)}")
+        raise ArchiveInvalid(
+            line, f"{where}.kind", f"{submitted.kind!r:.60} is not one of {', '.join(KINDS)}"
+        )
     config = submitted.config
-    if submitted.kind == "agent":  # a key of a newer release is none of this one's business
+    if submitted.kind == "agent":  # keys of a newer release are not checked
         config = {key: value for key, value in config.items() if key in AgentConfig.model_fields}
     try:
         runnable_of(submitted.kind, config)
@@ -187,7 +189,7 @@ def _check_submitted(line: int, where: str, submitted: Submitted) -> None:
     except ConfigError as error:
         raise ArchiveInvalid(line, f"{where}.config", str(error)) from error
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
-        raise ArchiveInvalid(line, f"{where}.config", _told(error)) from error
+        raise ArchiveInvalid(line, f"{where}.config", _message_of(error)) from error
     try:
         parse_messages([msgspec.to_builtins(message) for message in submitted.messages])
     except (TypeError, ValueError) as error:
@@ -195,24 +197,24 @@ def _check_submitted(line: int, where: str, submitted: Submitted) -> None:
 
 
 def _fold(state: RunState, line: int, recorded: Recorded) -> None:
-    """Return whether the commit can follow what stands before it."""
+    """Check that the commit can follow the ones before it, by folding it."""
     first = recorded.commit.events[0] if recorded.commit.events else None
     if first is None:
-        raise ArchiveInvalid(line, "events", "a commit has at least one")
+        raise ArchiveInvalid(line, "events", "a commit has at least one event")
     if not state.exists and not isinstance(first, (Submitted, CancelRequested)):
         raise ArchiveInvalid(line, f"events[0] ({first.type})", "a run begins with `submitted`")
     try:
         fold_commit(state, recorded)
     except FoldlogError:
         raise
-    except Exception as error:  # whatever a fold can stumble over is not what foldlog wrote
+    except Exception as error:  # the fold accepts everything that foldlog writes
         types = ", ".join(event.type for event in recorded.commit.events)
         raise ArchiveInvalid(
-            line, "events", f"{types}: cannot follow what stands before it: {_told(error)}"
+            line, "events", f"{types}: cannot follow the commits before it: {_message_of(error)}"
         ) from error
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     if isinstance(error, KeyError):
-        return f"there is no {error.args[0]!r}" if error.args else "something named there is missing"
+        return f"there is no {error.args[0]!r}" if error.args else "something it refers to is missing"
     return f"{type(error).__name__}: {error}"

@@ -53,7 +53,7 @@ def test_a_difference_is_exit_code_one_and_is_shown(mine: Project) -> None:
     done = mine.run("parity", "dice:AGENT", "--script", "script.json")
     assert done.code == 1
     assert "parity: different" in done.out
-    assert "rule R4: tool_result(success) of gambler says otherwise in result" in done.out
+    assert "rule R4: tool_result(success) of gambler differs in result" in done.out
 
 
 def test_shapes_are_equal_where_contents_are_not(mine: Project) -> None:

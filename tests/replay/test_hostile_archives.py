@@ -121,15 +121,20 @@ def edited(change: Callable[[Lines], object], name: str = "bad_calls") -> bytes:
 
 
 REFUSED: list[tuple[str, Callable[[Lines], object], str, str]] = [
-    ("a negative shard", lambda lines: lines[0][0].update(shard=-1), "shard", "-1 is none of 0 to 255"),
-    ("no position", lambda lines: lines[0][0].update(position=-7), "position", "-7 is no position in a log"),
+    ("a negative shard", lambda lines: lines[0][0].update(shard=-1), "shard", "-1 is not in 0 to 255"),
+    (
+        "no position",
+        lambda lines: lines[0][0].update(position=-7),
+        "position",
+        "-7 is not a position in a log",
+    ),
     ("a deep line", lambda lines: lines[0][0].update(more=DEEP), "", "nested too deeply"),
     ("a deep input", lambda lines: event(lines, "submitted").update(metadata={"a": DEEP}), "", "deep"),
     (
         "an unknown kind",
         lambda lines: event(lines, "submitted").update(kind="robot"),
         "kind",
-        "'robot' is none of",
+        "'robot' is not one of",
     ),
     (
         "a wrong type in a configuration",
@@ -155,7 +160,7 @@ REFUSED: list[tuple[str, Callable[[Lines], object], str, str]] = [
         "a tool that the run names and was not prepared with",
         lambda lines: event(lines, "prepared").update(tools=[]),
         "(prepared).tools",
-        "which the run names",
+        "but the run names it",
     ),
 ]
 

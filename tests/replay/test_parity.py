@@ -223,7 +223,7 @@ HISTORY = [{"role": "user", "content": "before"}, {"role": "assistant", "content
             ReordersResults,
             [],
             {"R12"},
-            "step 2 of helper asked the model something else: .*a stored digest is not that of the stored",
+            "step 2 of helper sent the model a different request: .*a stored digest does not match the stored",
         ),
         (HoldsProgressBack, [], {"R4"}, "mcp_progress"),
         (
@@ -235,7 +235,7 @@ HISTORY = [{"role": "user", "content": "before"}, {"role": "assistant", "content
         (EmitsAfterCancel, [Cancel(after=4)], {"R8"}, "own: R8: "),
         (SwallowsUsage, [], {"R3"}, "step 1 of helper has no usage in the right trace"),
         (RepeatsATool, [], {"R16"}, "look of step 1 was started 2 times, its trace accounts for 1"),
-        (ForgetsMessages, [], {"R12"}, "step 1 of helper asked the model something else: message "),
+        (ForgetsMessages, [], {"R12"}, "step 1 of helper sent the model a different request: message "),
         (NeverEnds, [], {"R6"}, "own: R6: the run was not over in time"),
     ],
 )

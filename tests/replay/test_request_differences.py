@@ -89,7 +89,7 @@ async def test_what_of_a_request_differs_is_said_by_diff_and_by_goldens(change: 
         first = found.first_difference
         assert first is not None
         assert first.rule == "R12"
-        assert first.why.startswith("step 1 of helper asked the model something else: ")
+        assert first.why.startswith("step 1 of helper sent the model a different request: ")
         assert told in first.why
         assert len(first.request) == 1
         assert first.request[0].left != first.request[0].right

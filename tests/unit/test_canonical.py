@@ -357,7 +357,7 @@ def test_another_payload_is_found_with_its_fields_and_both_revisions():
     left, right = canonical_trace().events, changed(ToolResult, result="nothing")
     difference = first_difference(left, right)
     assert (difference.level, difference.rule) == (6, "R4")
-    assert "says otherwise in result" in difference.why
+    assert "differs in result" in difference.why
     assert differing_fields(difference.left[0], difference.right[0]) == ("result",)
     revision = left[find(left, ToolResult)].revision
     assert difference.revisions == ((("root-a", revision),), (("root-b", revision),))
@@ -444,7 +444,7 @@ def test_what_a_provider_counts_can_be_ignored(
 
 
 def test_what_cannot_be_ignored_is_refused_with_what_can() -> None:
-    with pytest.raises(ConfigError, match="'time' cannot be ignored; what can: cached-tokens, usage"):
+    with pytest.raises(ConfigError, match="'time' cannot be ignored; choose from cached-tokens, usage"):
         canonical([], ignore=["time"])  # type: ignore[list-item] # not one of them
 
 

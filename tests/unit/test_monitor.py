@@ -662,7 +662,7 @@ def test_an_unsafe_call_in_doubt_starts_again_by_a_decision_alone() -> None:
     asked = ApprovalRequested(approval_id="a1", kind="unverifiable", tool_name="pay", **call)
     decided = ApprovalResolved(approval_id="a1", decision="approved", outcome="retry", **call)
     begun = [ToolCall(tool_name="pay", **call), start, asked]
-    told = ["c1 starts again, and nobody has said what became of it"]
+    told = ["c1 starts again while the outcome of its last attempt is unknown"]
     assert broken(*begun, start) == told
     assert broken(*begun, decided, start) == []
     assert broken(*begun, decided, start, start) == told
@@ -677,4 +677,4 @@ def test_a_question_ends_its_attempt_and_no_other() -> None:
     answered = ApprovalResolved(approval_id="a1", decision="approved", **call)
     begun = [ToolCall(tool_name="pay", **call), start, asked, answered, start]
     assert broken(*begun) == []
-    assert broken(*begun, start) == ["c1 starts again, and nobody has said what became of it"]
+    assert broken(*begun, start) == ["c1 starts again while the outcome of its last attempt is unknown"]
