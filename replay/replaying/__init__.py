@@ -1,1 +1,1 @@
-"""Replay: the decision logic runs again over a stored run and has to decide what is recorded."""
+"""Replay: runs the decision logic again over a stored run and reports the first decision that differs."""

@@ -1,6 +1,8 @@
-"""From recorded events back to the commands behind them: what a model, a tool or a caller must have said.
+"""Recover commands from recorded events: the input that the core must have received from a model, a tool or a caller.
 
-The core decides all else by itself; where it does, there is no command, and the events must come out of it again.
+Commands are not stored, only the events decided from them. Most events name their command, because the first event of
+an outcome copies its values. Events that the core decides on its own, when it advances, have no command; replay expects
+the core to decide them again.
 """
 
 from __future__ import annotations
@@ -95,19 +97,19 @@ from ...runtime.core.tool_calls import call_problem, unfit
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
 )
-"""Errors that the executor reports and no fact of the run explains."""
+"""Errors that the executor reports and that do not follow from any fact of the run."""
 
 _LEAST_S = 1e-9
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The executor ended the run: something in its own process went wrong."""
+    """The executor ended the run because of an error in its own process."""
 
     error: Error
 
 
 def command_of(state: RunState, events: Sequence[Event], now: float) -> Command | Failed | None:  # noqa: C901, PLR0912
-    """The command whose outcome begins with `events[0]`; None where the core decides by itself."""
+    """Return the command whose outcome begins with `events[0]`; None if the core decided it without one."""
     event = events[0]
     if event.agent_path or isinstance(event, (McpProgress, Custom)):
         return _emitted(state, event)
@@ -331,7 +333,7 @@ def _planner_tool_returned(state: RunState, event: PlannerToolReturned, now: flo
 
 
 def _model_failed(state: RunState, event: ModelFailed, now: float) -> ModelCallFailed:
-    """The server may have asked for a longer wait than ours, which is recorded nowhere else than in the wait."""
+    """Return the failure, with the recorded wait as the one the server requested, which is not stored separately."""
     asked = event.retry_at is not None
     return ModelCallFailed(
         step=state.step,
@@ -358,7 +360,7 @@ def _attempt_failed(state: RunState, event: ToolAttemptFailed, now: float) -> To
         status="error",
         error=event.error,
         retryable=(call.failures + 1 if call is not None else event.attempt) >= tries,
-        retry_after_s=max(_LEAST_S, event.retry_at - now),  # the tool may have asked for it
+        retry_after_s=max(_LEAST_S, event.retry_at - now),  # the tool may have requested this wait
         started_at=now,
         completed_at=now,
     )
@@ -388,7 +390,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
 
 
 def _is_orphaned(state: RunState, event: ApprovalRequested) -> bool:
-    """Return whether a claim asks about a call whose owner was replaced; else an attempt ended in doubt."""
+    """Return whether a claim found the call without an owner; otherwise one of its attempts ended in doubt."""
     call = state.calls.get(event.tool_call_id or "")
     return call is None or call.orphaned
 
@@ -424,7 +426,7 @@ def _asked(state: RunState, event: ApprovalRequested) -> ToolAsked:
 
 
 def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:
-    """Return whether the call has its result without a run of its tool."""
+    """Return whether the call gets its result without running its tool."""
     if call_problem(state, call) is not None:
         return True
     if state.submitted is not None and unfit(state, rules_of_run(state.submitted), call) is not None:

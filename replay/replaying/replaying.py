@@ -1,9 +1,12 @@
-"""Replay: the core is asked again at every point of a stored run, and must decide what was recorded.
+"""Replay: re-run the decision logic over a stored run and report the first decision that differs.
 
-Each commit is one turn: the commands behind it are told from its events (`commanding.py`), the core takes them and
-advances, and what it decides is compared event by event, the digest of each model request among them. The state is
-folded from what was recorded, so that one run is replayed in one pass. Not compared are times as such; but the waits
-that the core itself decides on (retries of model calls, expiries) must come out as they did.
+Each commit is one turn: its commands are recovered from its events (`commanding.py`), the core takes them and advances,
+and its decisions are compared with the record event by event, including the digest of each model request. The state is
+folded from the recorded events, not from the decided ones, so that a run is replayed in one pass and the first
+difference is a decision from a known state, not a consequence of an earlier difference.
+
+A commit does not say at which time the core decided, only when it was stored; so times are not compared. The waits that
+the core decides on (backoff, expiries) are, with a tolerance of `TURN_S_MAX`.
 """
 
 from __future__ import annotations
@@ -72,22 +75,22 @@ from ..traces.trace import Trace
 from .commanding import Failed, command_of
 
 TURN_S_MAX = 0.25
-"""How long before its commit is stamped a turn may have read the clock."""
+"""The longest time, in seconds, between a turn's reading of the clock and the time stamp of its commit."""
 _TIMES = frozenset(
     {"completed_at", "due_at", "duration_ms", "execution_time_ms", "expires_at", "retry_at", "started_at"}
 )
 _WAITS = frozenset({"expires_at", "retry_at"})
 _TOLERANCE_S = 1e-3
 MESSAGES_SHOWN = 4
-"""Of a request that differs the first message is shown and the last ones, which came in since the one before."""
+"""How many messages of a differing request are shown: the first one, and the newest."""
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """The first decision of a run that the code would take otherwise.
+    """The first decision of a run in which the installed code differs.
 
-    `recorded` is the event at `revision`, `decided` what the code decides instead; one of them may be missing.
-    `fields` are the ones that differ, with the recorded and the decided value in `values`.
+    `recorded` is the event at `revision`, `decided` the one that the code decides instead; one of them may be None.
+    `fields` are those that differ, and `values` has the recorded and the decided value of each.
     """
 
     run: str
@@ -103,10 +106,10 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What replaying a family came to: how many turns and model requests the code agrees with, and where not.
+    """The result of replaying a family: the number of turns and model requests, and the first divergence, if any.
 
-    `shared` are commits that forks took over from the runs that they left, where they are to be replayed. `unread` are
-    runs that hold events of a newer writer, with the revision of the first: they are replayed up to there.
+    `shared` counts commits that forks copied from other runs; they are replayed there. `unread` maps runs with events
+    of a newer writer to the revision of the first such event; those runs are replayed only up to it.
     """
 
     root: str
@@ -119,7 +122,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool:
-        """Return whether the code decides all that was recorded."""
+        """True if the code decides everything as recorded."""
         return self.divergence is None
 
 
@@ -132,8 +135,8 @@ class _Diverged(Exception):
 def replay(trace: Trace, registry: Registry | None = None) -> Replay:
     """Replay every run of a family against the code that is installed.
 
-    With a `registry` its agents count as part of the code: their configuration, prompt and tool schemas must be what
-    the runs were given. Raises `ConfigError` for a trace without the artifacts that it refers to.
+    With a `registry`, its agents are compared too: their configuration, prompt and tool schemas must be those that the
+    runs were submitted with. Raises `ConfigError` for a trace without the artifacts that it refers to.
     """
     check_artifacts(trace)
     runs: dict[str, _Run] = {}
@@ -162,13 +165,13 @@ def replay(trace: Trace, registry: Registry | None = None) -> Replay:
 
 
 def check_artifacts(trace: Trace) -> None:
-    """Raises `ConfigError` for a trace without the large values that it refers to."""
+    """Raise `ConfigError` for a trace without the large values that it refers to."""
     for digest in references(trace.events):
         raise ConfigError(f"the trace lacks the artifact {digest[:16]}…; export it with --artifacts")
 
 
 def as_decided(stored: Event, read: Event) -> Event:
-    """A stored event as it was decided: with its large values, which are in what is read of it."""
+    """Return a stored event as it was decided, with the large values that the event as read has."""
     if not isinstance(
         stored,
         (
@@ -187,7 +190,7 @@ def as_decided(stored: Event, read: Event) -> Event:
 
 
 class _Ahead(Sequence[Event]):
-    """The events that are still to come, which lie in reverse."""
+    """The remaining events in order, as a view of the reversed list from which they are popped."""
 
     def __init__(self, rest: list[tuple[int, Event]]) -> None:
         self._rest = rest
@@ -217,7 +220,7 @@ class _Commit(msgspec.Struct, frozen=True):
 
 
 class _Run:
-    """Replays one run; `number` is the commit that it has come to."""
+    """Replays one run; `number` is the index of the current commit."""
 
     def __init__(self, commits: Sequence[_Commit], registry: Registry | None) -> None:
         first = commits[0].recorded.commit
@@ -227,7 +230,7 @@ class _Run:
         self.turns = self.requests = self.shared = self.unread = 0
 
     def replay(self) -> Divergence | None:
-        """Go through all commits; the first divergence."""
+        """Replay all commits, and return the first divergence."""
         try:
             while self.number < len(self.commits) and not self._is_newer():
                 self._turn()
@@ -236,10 +239,10 @@ class _Run:
             return found.divergence
         except LogCorrupted as error:
             return Divergence(run=self.state.run, revision=error.revision, why=str(error))
-        except Exception as error:  # noqa: BLE001 - what was recorded may be anything
+        except Exception as error:  # noqa: BLE001 - a recorded trace may contain anything
             revision = self.commits[min(self.number, len(self.commits) - 1)].recorded.commit.rev
-            told = f"the code cannot go on with what was recorded ({type(error).__name__}: {error})"
-            return Divergence(run=self.state.run, revision=revision, why=told)
+            why = f"the code fails on the recorded events ({type(error).__name__}: {error})"
+            return Divergence(run=self.state.run, revision=revision, why=why)
         return None
 
     def _is_newer(self) -> bool:
@@ -267,7 +270,7 @@ class _Run:
         self.state.head, self.state.updated_at = head_of(recorded), recorded.commit.at
 
     def rest_of_split(self) -> _Commit | None:
-        """The commit that the current turn goes on in, if it was too large for one."""
+        """Return the commit in which the current turn continues, if it was too large for one."""
         following = self.commits[self.number + 1 :][:1]
         if not following:
             return None
@@ -281,7 +284,7 @@ class _Run:
 
 
 class _Guided(Turn):
-    """A turn that compares what the core decides with what was recorded, and folds the record."""
+    """A turn that compares each decision of the core with the record, and folds the recorded event."""
 
     def __init__(self, run: _Run, commit: _Commit) -> None:
         super().__init__(run.state, run.rules, _clock_of(commit))
@@ -308,20 +311,20 @@ class _Guided(Turn):
             self.events.append(recorded)  # type: ignore[arg-type]
 
     def _asked(self, decided: ModelRequested) -> str:
-        """What the code asks now, of recorded events alone: what of the recorded request is known, and what is left."""
+        """Describe the request that the code composes, and what is known of the recorded one."""
         prompt = prompt_of(self.state, self.rules, decided.phase)
         tools = ", ".join(self.state.tools) if prompt.tools else ""
         messages = list(enumerate(prompt.messages, start=1))
         ends = messages if len(messages) <= MESSAGES_SHOWN else [messages[0], *messages[1 - MESSAGES_SHOWN :]]
-        told = "; ".join(
+        shown = "; ".join(
             f"message {number} ({each.role}) {label_text(each.content)}" for number, each in ends
         )
         return (
-            "Of the recorded request the log has only the digest. Its instructions, tools, parameters, model and "
-            "messages come from the same recorded events, so the code composes them otherwise (or the "
-            "digest is not theirs). It asks now: "
+            "The log has only the digest of the recorded request. Its instructions, tools, parameters, model and "
+            "messages come from the same recorded events, so the code composes them differently (or the "
+            "digest is wrong). The request is now: "
             f"model {decided.model or self.rules.model}, temperature {self.rules.temperature}, "
-            f"max_tokens {self.rules.max_tokens}, tools {tools or 'none'}, {len(messages)} messages: {told}"
+            f"max_tokens {self.rules.max_tokens}, tools {tools or 'none'}, {len(messages)} messages: {shown}"
         )
 
     def _next(self, decided: Event) -> Event:
@@ -335,7 +338,7 @@ class _Guided(Turn):
                 Divergence(
                     run=self.state.run,
                     revision=self._revision + (1 if self.events else 0),
-                    why=f"the code goes on with {label_of(decided)}, which was not recorded",
+                    why=f"the code also decides {label_of(decided)}, which was not recorded",
                     decided=decided,
                 )
             )
@@ -343,14 +346,14 @@ class _Guided(Turn):
         return recorded
 
     def is_shared(self) -> bool:
-        """Return whether a fork took these events over from its parent, where they were decided."""
+        """Return whether a fork copied these events from another run, where they were decided."""
         first = self._rest[-1][1]
         submitted = first if isinstance(first, Submitted) else self.state.submitted
         fork = submitted.fork if submitted is not None else None
         return fork is not None and self._revision <= fork.shared
 
     def take_over(self) -> None:
-        """Fold what a fork shares with its parent as it stands there."""
+        """Fold the copied events of a fork as they are."""
         if isinstance(self._rest[-1][1], Submitted):
             self._open()
         for _, event in reversed(self._rest):
@@ -358,7 +361,7 @@ class _Guided(Turn):
         self._rest.clear()
 
     def follow(self) -> None:
-        """Take the commands of the commit and advance."""
+        """Take the commands of the commit, and advance."""
         if isinstance(self._rest[-1][1], Submitted):
             self._open()
         if self._rest and isinstance(self._rest[-1][1], ToolStarted):
@@ -373,7 +376,7 @@ class _Guided(Turn):
                 Divergence(
                     run=self.state.run,
                     revision=self._revision,
-                    why=f"{label_of(recorded)} was recorded, and the code does not decide it",
+                    why=f"{label_of(recorded)} was recorded, but the code does not decide it",
                     recorded=recorded,
                 )
             )
@@ -386,11 +389,11 @@ class _Guided(Turn):
         self.add(submitted, Status(status="starting"))
         while self._rest and isinstance(
             self._rest[-1][1], ResultRecorded
-        ):  # what a fork above has for a node
+        ):  # the result of a node, recorded by the fork above
             self.add(self._rest[-1][1])
 
     def _late(self) -> None:
-        """What became of effects that were given up: reported by the executor, decided by nobody."""
+        """Accept late outcomes of abandoned effects: the executor appends them without a decision."""
         while self._rest and isinstance(self._rest[-1][1], LateOutcome):
             self.add(self._rest[-1][1])
 
@@ -421,7 +424,7 @@ class _Guided(Turn):
         take(self, command)
 
     def _check_awaited(self, command: Command, event: Event) -> None:
-        """An outcome must be that of an effect that the core had asked for."""
+        """Check that an outcome belongs to an effect that the core had requested."""
         match command:
             case ModelReplied() | ModelCallFailed():
                 call = CallModel(step=command.step, attempt=command.attempt, phase=command.phase)
@@ -434,7 +437,9 @@ class _Guided(Turn):
                     isinstance(e, Evaluate) and (e.name, e.ordinal) == (command.name, command.ordinal)
                     for e in self._before
                 )
-            case ToolReturned(call_id=call_id, slot_cycle=slot) if slot:  # it gave way before it was started
+            case ToolReturned(call_id=call_id, slot_cycle=slot) if (
+                slot
+            ):  # it gave way in a deadlock before it started
                 awaited = call_id in self._startable
             case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id) | MemoMade(call_id=call_id):
                 awaited = any(
@@ -444,7 +449,7 @@ class _Guided(Turn):
                 return
         if not awaited:
             self._differ(
-                event, f"{label_of(event)} was recorded, and the code would not have asked for it yet"
+                event, f"{label_of(event)} was recorded, but the code would not have requested it yet"
             )
 
     def _differ(self, event: Event, why: str, values: Mapping[str, tuple[Any, Any]] | None = None) -> None:
@@ -462,7 +467,7 @@ class _Guided(Turn):
     # --- the user's part of the code ----------------------------------------------------------------------------------
 
     def _check_agent(self, submitted: Submitted) -> None:
-        """The agent as it is registered now against the one that was submitted."""
+        """Compare the registered agent with the one that was submitted."""
         registry, name = self._run.registry, self.state.path.rpartition("/")[2]
         if registry is None or not registry.serves(name):
             return
@@ -484,10 +489,10 @@ class _Guided(Turn):
             if submitted.config.get(key, default.get(key)) != now.get(key, default.get(key))
         }
         if values:
-            self._differ(submitted, f"agent {name!r} is another one now: {', '.join(values)}", values)
+            self._differ(submitted, f"agent {name!r} has changed: {', '.join(values)}", values)
 
     def _check_tools(self, prepared: Prepared) -> None:
-        """The tools in Python as they are now against those that the run was prepared with."""
+        """Compare the registered Python tools with those that the run was prepared with."""
         registry, name = self._run.registry, self.state.path.rpartition("/")[2]
         if registry is None or not registry.serves(name):
             return
@@ -497,16 +502,14 @@ class _Guided(Turn):
             if recorded.source != "python":
                 continue
             if tool is None:
-                self._differ(prepared, f"agent {name!r} has no tool {recorded.name!r} any more")
+                self._differ(prepared, f"agent {name!r} no longer has the tool {recorded.name!r}")
                 return
             values = _changes(recorded, expose(tool.spec, self.rules.injected_tool_args))
             if values:
-                self._differ(
-                    prepared, f"tool {recorded.name!r} is another one now: {', '.join(values)}", values
-                )
+                self._differ(prepared, f"tool {recorded.name!r} has changed: {', '.join(values)}", values)
         added = now.keys() - {tool.name for tool in prepared.tools}
         if added:
-            self._differ(prepared, f"agent {name!r} has a tool {min(added)!r} now that it had not")
+            self._differ(prepared, f"agent {name!r} has a new tool {min(added)!r}")
 
 
 def _may_have_another_model(submitted: Submitted) -> bool:
@@ -522,14 +525,14 @@ def _changes(recorded: ToolSpec, now: ToolSpec) -> dict[str, tuple[Any, Any]]:
 
 
 def _clock_of(commit: _Commit) -> float:
-    """What the turn took for now: told by the steps it began or ended, else about when it was stored."""
+    """Return when the turn decided: known exactly if a step began or ended, otherwise about when it was stored."""
     for event in commit.events:
         if isinstance(event, Step) and not event.agent_path:
-            told = event.started_at if event.status == "started" else event.completed_at
-            if told is not None:
-                return told
+            at = event.started_at if event.status == "started" else event.completed_at
+            if at is not None:
+                return at
     last, at = commit.events[-1], commit.recorded.commit.at
-    if isinstance(last, ModelFailed) and last.retry_at is not None:  # so short a wait was not over
+    if isinstance(last, ModelFailed) and last.retry_at is not None:  # even a very short wait was not over yet
         return min(at, math.nextafter(last.retry_at, 0.0))
     return at
 
@@ -541,7 +544,7 @@ def _plain(value: Any) -> Any:
 def _compare(run: str, revision: int, recorded: Event, decided: Event) -> None:
     """Raise the divergence between two events, if there is one."""
     if type(recorded) is not type(decided):
-        why = f"{label_of(recorded)} was recorded, and the code decides {label_of(decided)}"
+        why = f"{label_of(recorded)} was recorded, but the code decides {label_of(decided)}"
         raise _Diverged(Divergence(run=run, revision=revision, why=why, recorded=recorded, decided=decided))
     values: dict[str, tuple[Any, Any]] = {}
     for name in recorded.__struct_fields__:
@@ -573,7 +576,9 @@ def _agree(name: str, before: Any, after: Any, decided: Event) -> bool:
     if isinstance(decided, Budget) and decided.scope == "seconds" and name in {"used", "message"}:
         return name == "message" or abs(before - after) <= TURN_S_MAX
     if name == "tool_call_id" and isinstance(decided, ToolCall) and str(before).startswith("call-"):
-        return str(after).rstrip("-") == str(before)  # once one was given that an earlier run had
+        return str(after).rstrip("-") == str(
+            before
+        )  # an id that an earlier run of the session has gets a suffix
     if name == "metadata" and isinstance(decided, ToolResult):
         before, after = ({k: v for k, v in each.items() if k not in _TIMES} for each in (before, after))
     return bool(before == after) or _plain(before) == _plain(after)
@@ -585,9 +590,9 @@ def _shown(value: Any) -> Any:
 
 def _reason(recorded: Event, values: Mapping[str, Any]) -> str:
     if isinstance(recorded, ModelRequested) and "digest" in values:
-        return f"the code asks the model something else in step {recorded.step}; {explain('R12')}"
+        return f"the code sends the model a different request in step {recorded.step}; {explain('R12')}"
     if "retry_at" in values:
-        return f"{label_of(recorded)}: the code waits differently before it tries again (backoff)"
+        return f"{label_of(recorded)}: the code decides another backoff before the retry"
     return f"{label_of(recorded)}: the code decides another {', '.join(values)}"
 
 
@@ -595,7 +600,7 @@ def _reason(recorded: Event, values: Mapping[str, Any]) -> str:
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A run right behind one of its revisions: its state, the event there, its budgets, and what was to be done."""
+    """A run right after one of its revisions: its state, the event there, its budgets and its pending effects."""
 
     state: RunState
     revision: int
@@ -606,7 +611,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_at(trace: Trace, revision: int, run: str | None = None) -> Point:
-    """The state of a run (the root, if none is named) right behind a revision. Raises `RunNotFound`, `ConfigError`."""
+    """Return the state of a run (default: the root) right after a revision. Raises `RunNotFound`, `ConfigError`."""
     run = run or trace.root
     state = RunState()
     last = 0
@@ -640,5 +645,5 @@ def _events_of(trace: Trace, run: str) -> Iterator[tuple[Recorded, Event]]:
 
 
 def _without_reading(event: Event, path: str) -> Event:
-    """An event as read, for the fold: only what was forwarded has a path."""
+    """Return an event as read in its stored form, in which only forwarded events have a path."""
     return event if event.agent_path != path else msgspec.structs.replace(event, agent_path="")

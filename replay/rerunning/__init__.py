@@ -1,1 +1,1 @@
-"""Rerunning: a stored run again, with the recorded answers of models, tools and functions."""
+"""Rerunning: runs a stored run again with the recorded answers of its models, tools and functions."""

@@ -1,11 +1,11 @@
-"""A run again, with the model's answers and the tools' results from a trace: no network, no cost, no effects.
+"""Run a stored run again with its recorded model replies and tool results: no network, no cost, no effects.
 
-    trace = await rerun(recorded)                       # strict: a request that differs fails, and says where
+    trace = await rerun(recorded)                       # strict: a request that differs fails the run
     trace = await rerun(recorded, agent=AGENT, strict=False)
 
-A request is answered by what was answered at its place (`recording`), if its R12 digest is the same. Where it is not, a
-strict run fails with the first difference; a lenient one takes the answer all the same. A tool shows and returns what
-the call at its place did; children are run again, recorded themselves. A fork begins with what it shares.
+A request gets the reply recorded at its place (`recording`), if its R12 digest is the same. If it is not, a strict run
+fails with the first difference, and a lenient one takes the reply anyway. A tool emits and returns what the call at its
+place did. Children are run again, with their own recorded answers. A fork begins with its shared history.
 """
 
 from __future__ import annotations
@@ -78,23 +78,23 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Again(msgspec.Struct, frozen=True):
-    """A recorded family that runs again: which run stands for which, and the end of a recording that has none."""
+    """A recorded family that runs again: its runs matched with the recorded ones, and the end of the recording."""
 
     places: RunMatcher
     end: RecordingEnd | None = None
 
 
 class _Answers:
-    """The answers of a recording, for runs that ask."""
+    """Finds the recorded answer to a request."""
 
     def __init__(self, recording: Recording, places: RunMatcher, again: Again | None = None) -> None:
         self._recording, self._places = recording, places
         self._by_name, self._end = again is not None, again.end if again is not None else None
 
     async def find(self, request: ModelRequest, *, strict: bool) -> RecordedAnswer:
-        """The answer at the request's place, else one to the same request.
+        """Return the answer at the request's place, otherwise one to the same request.
 
-        Raises `InvalidRequest`: strict, for a request that differs; lenient, where nothing was asked in that round.
+        Raises `InvalidRequest`: if strict, for a request that differs; if lenient, when that round has no request.
         """
         by_name = self._by_name
         asking = run_and_step(request)[0]
@@ -108,7 +108,7 @@ class _Answers:
             return found
         nearest = _at_attempt(here, request, by_name=False) or self._nearest(request)
         if nearest is None:
-            raise InvalidRequest("the trace holds no reply of a model")
+            raise InvalidRequest("the trace has no reply of a model")
         if strict and run is not None and not here:
             raise InvalidRequest(
                 f"the recording ends before this: its run {run.run} has no {_call_named(request)}"
@@ -121,7 +121,7 @@ class _Answers:
         return nearest
 
     def _elsewhere(self, request: ModelRequest, run: RecordedRun | None) -> RecordedAnswer | None:
-        """The answer to the same request of another run; for one that hangs nowhere in the recording."""
+        """Return the answer to the same request of another run, for a run that has no place in the recording."""
         if run is not None and run.at(request.phase, request.round):
             return None
         same = [each for each in self._recording.answers if _digest(request, each.model) == each.digest]
@@ -146,9 +146,9 @@ def _fits(run: RecordedRun, request: ModelRequest) -> bool:
 def _at_attempt(
     answers: Sequence[RecordedAnswer], request: ModelRequest, *, by_name: bool
 ) -> RecordedAnswer | None:
-    """Of the answers to one call the one that ended this attempt: the first that came no earlier.
+    """Return the answer that ended this attempt: the first of a call's answers that is not from an earlier attempt.
 
-    One by which the call was handed to a fallback model was that model's only.
+    A failure that led to a fallback model applies only to the model that failed.
     """
     named = [each for each in answers if each.model == request.model]
     others = (
@@ -167,20 +167,20 @@ def _at_attempt(
 
 
 def _call_named(request: ModelRequest) -> str:
-    """The call in words."""
+    """Return the call in words."""
     return f"{request.phase} call {request.round}" if request.phase else f"model call of step {request.round}"
 
 
 class RecordedProvider:
-    """Answers from traces: the model is the path of one, or the id of a run; any name with a recording given.
+    """Replies from traces: the model's name is the path of one or the id of a run; any name, if a recording is given.
 
-    A run is looked for in the log of `NATS_URL` (else the project's own), namespace `FOLDLOG_NAMESPACE`.
+    A run is loaded from the log at `NATS_URL` (default: the project's own), namespace `FOLDLOG_NAMESPACE`.
     """
 
     def __init__(
         self, recording: Recording | None = None, *, strict: bool = True, again: Again | None = None
     ) -> None:
-        """`again`: the recording's root is run again; then the models' names count, too."""
+        """`again` is given if the recording's root is run again; then the names of the models must match too."""
         self._given, self._strict = recording, strict
         self._read: dict[str, _Answers] = {}
         places = (
@@ -191,12 +191,12 @@ class RecordedProvider:
         )
 
     def check(self, model: str) -> None:
-        """Raise `ConfigError` for a file that holds no trace. A run is looked for when it is needed."""
+        """Raise `ConfigError` for a file without a trace. A run is looked up when it is needed."""
         if self._given is None and not _is_run(model):
             self._read_file(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The recorded reply. Raises `InvalidRequest` where a strict one differs, and for a trace that is not there."""
+        """Stream the recorded reply. Raises `InvalidRequest` if there is no trace or (strict) the request differs."""
         try:
             answers = await self._answers(request.model)
         except (ConfigError, RunNotFound, LogCorrupted) as error:
@@ -240,17 +240,17 @@ class RecordedProvider:
 
 
 def _holds(answered: RecordedAnswer, attempt: int) -> bool:
-    """Whether it is what this attempt came to: a failure holds until the run gave up, and maybe paused and went on."""
+    """Return whether the answer is that of this attempt; a failure applies up to the attempt that gave up."""
     return answered.failure is None or attempt <= answered.failure.attempt
 
 
 def _is_run(model: str) -> bool:
-    """Return whether the name is that of a run, and not of a file that is there."""
+    """Return whether the name is that of a run, not of an existing file."""
     return _RUN.fullmatch(model) is not None and not Path(model).exists()
 
 
 def _digest(request: ModelRequest, model: str) -> str:
-    """The R12 digest of a request, as if it went to the recorded model."""
+    """Return the R12 digest of a request as if it were sent to the recorded model."""
     digest = ""
     for message in request.messages:
         digest = chain(digest, message, request.places)
@@ -267,7 +267,7 @@ def _digest(request: ModelRequest, model: str) -> str:
 
 
 def _likeness(request: ModelRequest, answered: RecordedAnswer) -> tuple[bool, int]:
-    """How near a recorded request comes: the same round of a run, and how many messages are the same first."""
+    """Rank a recorded request: whether it is of the same round, and how many of the first messages are equal."""
     prompt = answered.prompt
     pairs = zip(request.messages, prompt.messages, strict=False)
     common = next((n for n, (a, b) in enumerate(pairs) if _said(a) != _said(b)), len(prompt.messages))
@@ -279,7 +279,7 @@ def _said(message: Message) -> tuple[Any, ...]:
 
 
 def _difference(request: ModelRequest, answered: RecordedAnswer, *, by_name: bool) -> str:
-    """In what a request differs from a recorded one, in words."""
+    """Describe how a request differs from a recorded one."""
     now = Request(
         messages=tuple(request.messages),
         tools=tuple(request.tools),
@@ -302,7 +302,7 @@ def _short(value: Any) -> str:
 
 
 class RecordedTool:
-    """A tool that does again what the recorded calls at its places did, and nothing in the world."""
+    """A tool that emits and returns what the recorded calls at its places did, without any effect."""
 
     def __init__(self, spec: ToolSpec, recording: Recording, again: Again, *, strict: bool) -> None:
         self.spec = spec
@@ -310,7 +310,7 @@ class RecordedTool:
         self._places, self._end = again.places, again.end
 
     async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
-        """Show and return what was recorded. Raises `ToolFailed` where the recorded call failed, or is another one."""
+        """Emit and return what was recorded. Raises `ToolFailed` if the recorded call failed, or is a different one."""
         run, step, index = context.idempotency_key.rsplit(":", 2)
         place = int(step), int(index)
         recorded = self._places.of(run, lambda each: self._has(each, context.agent_path, place, arguments))
@@ -327,7 +327,7 @@ class RecordedTool:
         raise ToolFailed(f"the recording has no result of the call at {step}.{index}")
 
     async def verify(self, arguments: Mapping[str, Any], context: Any, own: Evidence | None) -> Verification:
-        """What was found of the recorded call; nothing is looked at again."""
+        """Return the recorded verification; nothing is verified again."""
         run, step, index = context.idempotency_key.rsplit(":", 2)
         recorded = self._places.of(run, lambda _: False)
         called = recorded.calls.get((int(step), int(index))) if recorded is not None else None
@@ -344,7 +344,7 @@ class RecordedTool:
         return same and (not self._strict or dict(arguments) == edited)
 
     async def _show_all(self, called: RecordedCall, context: Any) -> None:
-        """All that was seen of the call, in its order; children run as long as they did beside the rest of it."""
+        """Emit the call's events in order; a child runs for as long, relative to them, as it did when recorded."""
         running: dict[str, asyncio.Future[None]] = {}
         for event in called.shown:
             inner = len(event.agent_path) > len(called.call.agent_path)
@@ -357,20 +357,20 @@ class RecordedTool:
             else:
                 for _ in range(
                     len(running) + 1 if running else 0
-                ):  # each announces itself behind the one before
+                ):  # let each child announce itself before the next one
                     await asyncio.sleep(0)
                 await self._show(called, event, context)
         await asyncio.gather(*running.values())
 
     async def _run(self, child_run: str, context: Any) -> None:
         child = self._recording.submitted[child_run]
-        with contextlib.suppress(ToolFailed):  # what the tool made of it is recorded
+        with contextlib.suppress(ToolFailed):  # the tool's reaction is recorded
             await context.run(self._recording.runnable(child), child.input)
 
     def _returned(self, result: ToolResult, context: Any) -> Any:
         evidence = result.metadata.get("evidence", ())
         context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
-        if result.success or "postcondition" in result.metadata:  # which tells what is wrong
+        if result.success or "postcondition" in result.metadata:  # a postcondition reports its own failure
             return result.result
         status = result.metadata.get("status")
         if status == "timed_out":
@@ -398,13 +398,13 @@ class RecordedTool:
 
 
 class _RecordedMemory:
-    """Remembers what the recorded runs remembered (`MemoryStore`)."""
+    """The recorded memories as a `MemoryStore`."""
 
     def __init__(self, recording: Recording, places: RunMatcher) -> None:
         self._recording, self._places = recording, places
 
     async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
-        """What the run was told, or the first of its agent."""
+        """Return the messages recorded for this run, or for the first unmatched run of its agent."""
         hydrated = self._recording.hydrated
         run = self._places.of(keys.run, lambda each: each.run in hydrated and _agent_of(each) == keys.agent)
         recorded = hydrated.get(run.run) if run is not None else None
@@ -420,29 +420,29 @@ def _agent_of(run: RecordedRun) -> str:
 
 
 class _RecordedKnowledge:
-    """Finds what the recorded runs found (`KnowledgeStore`)."""
+    """The recorded findings as a `KnowledgeStore`."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
 
     async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
-        """What a run with this input found."""
+        """Return the findings recorded for a run with this input."""
         recorded = self._recording.found.get(query)
         return msgspec.convert(recorded.items if recorded is not None else [], list[KnowledgeItem])
 
     async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
-        """Nothing is added to a recording."""
+        """Add nothing; a recording is read-only."""
         return ()
 
 
 class _NoServers:
-    """Stands for tool servers: their tools are recorded."""
+    """Replaces tool servers by their recorded tools."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self.tools = tools
 
     def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Nothing is connected to."""
+        """Accept any servers; none is connected."""
 
     async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
         return self
@@ -452,7 +452,7 @@ class _NoServers:
 
 
 class _Announced:
-    """A model that says that it was called, before it answers."""
+    """A model provider that announces each call before it answers."""
 
     def __init__(self, inner: ModelProvider, called: Told) -> None:
         self._inner, self._called = inner, called
@@ -470,7 +470,7 @@ class _Announced:
 
 
 class RecordedRegistry(Registry):
-    """Agents of a recording, or one given instead, with recorded tools and models."""
+    """The agents of a recording, one of which may be replaced, with recorded tools and models."""
 
     def __init__(
         self,
@@ -482,7 +482,9 @@ class RecordedRegistry(Registry):
         again: Again | None = None,
     ) -> None:
         agents: dict[str, Runnable[Any]] = {}
-        for each in recording.submitted.values():  # a copy that an agent made of itself does not stand for it
+        for each in (
+            recording.submitted.values()
+        ):  # the first wins: later ones may be copies with another configuration
             agents.setdefault(each.config["name"], recording.runnable(each))
         if agent is not None:
             agents[agent.name] = recorded(agent, recording.values)
@@ -494,13 +496,13 @@ class RecordedRegistry(Registry):
             self._model = _Announced(self._model, called)
 
     def check(self, runnable: Runnable[Any]) -> None:
-        """As every registry, but for members that did not run: nothing of them is recorded."""
+        """Check the runnable and those members that ran; nothing is recorded of the others."""
         for each in all_members(runnable):
             if each is runnable or each.name in self._recording.tools:
                 self.resolve(each)
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
-        """The agent's tools, recorded: each under its own specification if the agent brings it, else the recorded."""
+        """Return the agent's tools, recorded; each has the agent's own specification if there is one."""
         if not isinstance(agent, Agent):
             return {}
         specs = {spec.name: spec for spec in self._recording.tools.get(agent.name, ())}
@@ -515,23 +517,23 @@ class RecordedRegistry(Registry):
         return RecordedTool(spec, self._recording, self._again, strict=self._strict)
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
-        """The recording, whatever the model; the request names it with its provider."""
+        """Return the recording as the provider of every model; it gets the whole name."""
         return self._model, model
 
     def price(self, model: str, usage: TokenUsage) -> Decimal | None:
-        """What a call cost is in the recording, or is not known."""
+        """Return None: the recording has the costs, where they are known."""
         return None
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
-        """What the recorded runs were told of earlier ones, by the agent that asks."""
+        """Return the memories of the recorded runs."""
         return _RecordedMemory(self._recording, self._again.places)
 
     def knowledge(self, namespace: str) -> KnowledgeStore:
-        """What the recorded runs found, by their input."""
+        """Return the findings of the recorded runs."""
         return _RecordedKnowledge(self._recording)
 
     def tool_sources(self) -> ToolSourceFactory:
-        """No server is connected to."""
+        """Return the recorded tools of all servers; none is connected."""
         every = {spec.name: spec for specs in self._recording.tools.values() for spec in specs}
         return _NoServers({name: self._tool(spec) for name, spec in every.items() if spec.source != "python"})
 
@@ -545,14 +547,14 @@ async def rerun(
     log: Log | None = None,
     timeout_s: float = 60.0,
 ) -> Trace:
-    """Run a recorded family again, told what it was told, and return the trace of that.
+    """Run a recorded family again with its recorded inputs and answers, and return the new trace.
 
-    `agent`: as it is now, in the place of the recorded one of its name; its tools are recorded all the same. `strict`:
-    a request or a call that differs fails the run, and its `error` says where. `executor`: `local` or `durable`. `log`:
-    a fresh `MemoryLog` if none. A fork begins with the history that it shares. A run that is still going, or that was
-    cancelled, is run again as far as its recording goes; the trace has no end then.
+    `agent` replaces the recorded agent of its name; its tools are still recorded ones. With `strict`, a request or call
+    that differs fails the run, and its `error` names the difference. `executor` is `local` or `durable`. `log` defaults
+    to a new `MemoryLog`. A fork begins with its shared history. An unfinished or cancelled run is repeated as far as
+    its recording goes; its trace has no end.
 
-    Raises `ConfigError` for a trace that is not whole.
+    Raises `ConfigError` for an incomplete trace.
     """
     recording = trace if isinstance(trace, Recording) else Recording(trace)
     check_artifacts(recording.trace)
@@ -585,7 +587,7 @@ async def rerun(
 def _begin_fork(
     recording: Recording, agent: Runnable[Any] | None, log: Log, run: str
 ) -> Callable[[], Awaitable[None]]:
-    """What stores the history that a recorded fork shares, under the id of the run that runs it again."""
+    """Return a function that stores the shared history of a recorded fork under the id of the new run."""
     trace = recording.trace
     ancestors, events = Ancestors(trace.root), iter(trace.events)
     for commit in trace.commits:
@@ -594,13 +596,13 @@ def _begin_fork(
         ancestors.add(commit, whole)  # type: ignore[arg-type] # stored events
     submitted = ancestors.family[trace.root].submitted or recording.root
     if agent is not None:
-        told = {
+        values = {
             "input": submitted.input,
             "session": None,
             "metadata": submitted.metadata,
             "agent": agent.name,
         }
-        model, config = given_model(submitted), agent.submission_config(told)
+        model, config = given_model(submitted), agent.submission_config(values)
         config = config if model is None else with_model(submitted.kind, config, model)
         submitted = msgspec.structs.replace(submitted, config=config)
 

@@ -148,7 +148,7 @@ def test_the_code_agrees_with_its_runs_and_another_prompt_is_found(
     junit = project.place / "junit.xml"
     done = project.run("replay", other, "--agents", "project_agents:registry", "--junit", str(junit))
     assert done.code == 1
-    assert "agent 'helper' is another one now: max_steps" in done.out
+    assert "agent 'helper' has changed: max_steps" in done.out
     suite = ET.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     failure = suite.find("testcase/failure")

@@ -70,7 +70,7 @@ def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.Monke
     )
     found = diverged(only("tools_and_progress"))
     assert (found.fields, found.revision) == (("digest",), 6)
-    assert found.why.startswith("the code asks the model something else in step 1; rule R12: ")
+    assert found.why.startswith("the code sends the model a different request in step 1; rule R12: ")
     assert "docs/maintainers/contract.md#r12" in found.why
     assert 'message 1 (system) "You are helper."; message 2 (user) ' in found.why
     assert "temperature None" in found.why
@@ -119,7 +119,7 @@ def test_a_shorter_wait_before_parking_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_a_decision_that_the_code_does_not_take_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "complete", lambda _turn: None)
     found = diverged(only("tools_and_progress"))
-    assert found.why == "step(1, completed) was recorded, and the code does not decide it"
+    assert found.why == "step(1, completed) was recorded, but the code does not decide it"
 
 
 def test_a_decision_that_the_code_takes_besides_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_decision_that_the_code_takes_besides_is_found(monkeypatch: pytest.Mon
 def test_a_result_of_a_call_that_was_not_asked_for_yet_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls_module, "startable", lambda *_: ())
     found = diverged(only("tools_and_progress"))
-    assert "would not have asked for it yet" in found.why
+    assert "would not have requested it yet" in found.why
 
 
 def test_the_first_difference_of_a_family_is_the_first_in_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ async def test_a_changed_tool_schema_is_found_and_the_tool_named() -> None:
 
     found = diverged(trace, Registry(agents=[looker(tools=[look_harder])]))
     assert found.fields == ("parameters",)
-    assert found.why == "tool 'look' is another one now: parameters"
+    assert found.why == "tool 'look' has changed: parameters"
 
 
 async def test_an_agent_that_is_not_registered_is_left_alone() -> None:
