@@ -70,6 +70,7 @@ from .events import (
     Error,
     Evaluated,
     Event,
+    FileMade,
     KeyRecorded,
     KnowledgeFound,
     LaneEntry,
@@ -144,6 +145,7 @@ from .names import (
     subject_token,
 )
 from .offload import FIELD_BYTES_MAX, restore, spill
+from .parts import FilePart, Part, TextPart
 from .ports import (
     COMMIT_BYTES_MAX,
     NEW,
@@ -232,6 +234,8 @@ __all__ = [
     "Event",
     "EventLog",
     "Family",
+    "FileMade",
+    "FilePart",
     "FlowError",
     "FoldlogError",
     "Head",
@@ -261,6 +265,7 @@ __all__ = [
     "OutputRejected",
     "ParentLink",
     "Parked",
+    "Part",
     "PauseRequested",
     "PayloadTooLarge",
     "PlanMade",
@@ -296,6 +301,7 @@ __all__ = [
     "SummaryMade",
     "SystemClock",
     "Text",
+    "TextPart",
     "TextReset",
     "Timer",
     "TimerFired",

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from .parts import Part
+
 Json = Any
 """Any JSON value as Python builtins. (msgspec has no recursive JSON type that is also fast.)"""
 
@@ -163,6 +165,16 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
     offset: int = 0
 
 
+class FileMade(Event, frozen=True, kw_only=True, tag="file"):
+    """The model made a file, as part of its reply. The fields are those of `parts.FilePart`."""
+
+    media_type: str
+    name: str = ""
+    artifact: str
+    bytes: int = 0
+    tokens: int | None = None
+
+
 class Usage(Event, frozen=True, kw_only=True, tag="usage"):
     """What one model round cost, and whether the provider cut its answer."""
 
@@ -192,11 +204,15 @@ class McpProgress(Event, frozen=True, kw_only=True, tag="mcp_progress"):
 
 
 class ToolResult(Event, frozen=True, kw_only=True, tag="tool_result"):
-    """A tool call ended. `metadata` (docs/reference/events.md) is the canonical record; the other fields mirror it."""
+    """A tool call ended. `metadata` (docs/reference/events.md) is the canonical record; the other fields mirror it.
+
+    `in_parts`: the result is a list of content parts (`parts.Part`), files among them.
+    """
 
     tool_name: str
     success: bool
     result: Json = None
+    in_parts: bool = False
     error: str | None = None
     duration_ms: float = 0.0
     metadata: dict[str, Json] = {}
@@ -215,7 +231,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requeste
 
     `reason`: the rule that wants it, or what is missing. `injected_args`: what the model wrote besides the arguments of
     the tool. Of a call whose postcondition could not be verified: `postcondition` is the report (as in a result's
-    metadata), `evidence` the artifacts that were seen, `result` what the tool returned, if that is known.
+    metadata), `evidence` the artifacts that were seen, `result` what the tool returned, if that is known; `in_parts` as
+    in a result.
     """
 
     approval_id: str
@@ -228,6 +245,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval_requeste
     postcondition: list[dict[str, Json]] = []
     evidence: list[dict[str, Json]] = []
     result: Json = None
+    in_parts: bool = False
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):
@@ -381,12 +399,16 @@ class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
-    """The first event of a run: what is to be done. `lane` is null when the run waits for nobody."""
+    """The first event of a run: what is to be done. `lane` is null when the run waits for nobody.
+
+    `parts` is the input as a whole where that is more than one text; `input` is its text then.
+    """
 
     kind: str
     config: dict[str, Json]
     config_digest: str
     input: str
+    parts: list[Part] = []
     input_digest: str
     messages: list[dict[str, Json]] = []
     session: str | None = None
@@ -526,11 +548,12 @@ class PlannerReplied(Event, frozen=True, kw_only=True, tag="planner_replied"):
 
 
 class PlannerToolReturned(Event, frozen=True, kw_only=True, tag="planner_tool_returned"):
-    """A tool call of the planner ended."""
+    """A tool call of the planner ended; `in_parts` as in `ToolResult`."""
 
     tool_name: str
     success: bool
     result: Json = None
+    in_parts: bool = False
     error: str | None = None
     offloaded_artifact_id: str | None = None
     """Where the text of a result lies that the planner is shown in part."""
@@ -587,7 +610,8 @@ class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
     """A fork has this result for one call of the tool with these arguments, and need not run it.
 
     It is that of the call `source` of the run that the fork left, stored behind the revision where it left. `below`:
-    for a node that begins in the fork, as `name#ordinal` with those before it; empty for the run itself.
+    for a node that begins in the fork, as `name#ordinal` with those before it; empty for the run itself. `in_parts` as
+    in `ToolResult`.
     """
 
     source: str
@@ -595,6 +619,7 @@ class ResultRecorded(Event, frozen=True, kw_only=True, tag="result_recorded"):
     arguments: dict[str, Json] = {}
     status: Literal["success", "error", "timed_out"] = "success"
     result: Json = None
+    in_parts: bool = False
     error: str | None = None
     below: str = ""
 
@@ -845,6 +870,7 @@ Observable = (
     | Step
     | Text
     | Reasoning
+    | FileMade
     | Usage
     | ToolCall
     | McpProgress

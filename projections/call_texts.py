@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..eventlog.events import ToolCall, ToolResult
-from .messages import CallRequest, Message, canonical_json
+import msgspec
+
+from ..eventlog.events import FileMade, ToolCall, ToolResult
+from ..eventlog.parts import FilePart, Part, TextPart, files_of, text_of
+from .messages import CallRequest, Message, canonical_json, content_of
 from .prompt import shortened
 from .retrieval import OFFLOADED
 from .run_state import CallState, RunState
@@ -21,21 +24,49 @@ def conversation(state: RunState) -> list[Message]:
         return list(state.messages)
     if state.step_open and state.model.replied:
         calls = list(state.calls.values())
-        return [*state.messages, asking(state.model.text, calls), *answers(calls)]
+        return [*state.messages, asking(state.model.text, calls, state.model.files), *answers(calls)]
     if state.submitted.kind != "agent" and state.terminal.status == "completed":
         return [*state.messages, Message(role="assistant", content=state.output)]
     return list(state.messages)
 
 
-def asking(text: str, calls: Iterable[CallState]) -> Message:
-    """What the model said, with the calls it wants."""
+def asking(text: str, calls: Iterable[CallState], files: Iterable[FilePart] = ()) -> Message:
+    """What the model said, with the files that it made and the calls it wants."""
     requests = [CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls]
-    return Message(role="assistant", content=text, tool_calls=tuple(requests))
+    return said(text, files, tuple(requests))
+
+
+def said(text: str, files: Iterable[FilePart] = (), calls: tuple[CallRequest, ...] = ()) -> Message:
+    """The model's reply as a message."""
+    made = tuple(files)
+    parts = ((TextPart(text=text),) if text else ()) + made if made else ()
+    return Message(role="assistant", content=text, parts=parts, tool_calls=calls)
+
+
+def made_file(event: FileMade) -> FilePart:
+    """A file that a model made, as part of a message."""
+    return FilePart(
+        media_type=event.media_type,
+        name=event.name,
+        artifact=event.artifact,
+        bytes=event.bytes,
+        tokens=event.tokens,
+    )
 
 
 def answers(calls: Iterable[CallState]) -> list[Message]:
     """What it is told of them."""
-    return [Message(role="tool", tool_call_id=c.id, content=answer_text(c.result)) for c in calls]
+    return [answer(c.id, c.result) for c in calls]
+
+
+def answer(call_id: str, result: ToolResult | None) -> Message:
+    """What the model is told of a call's outcome."""
+    text, parts = answer_text(result), result_parts(result)
+    if (
+        parts and result is not None and OFFLOADED in result.metadata
+    ):  # the text is told in part, the files are whole
+        parts = (TextPart(text=text), *files_of(parts))
+    return Message(role="tool", tool_call_id=call_id, content=text, parts=parts)
 
 
 def written_arguments(call: CallState | ToolCall) -> str:
@@ -57,13 +88,32 @@ def answer_text(result: ToolResult | None) -> str:
         return "aborted"
     if not result.success:
         return f"error: {result.error}"
-    text, offloaded = result_text(result.result), result.metadata.get(OFFLOADED)
+    text = result_text(result.result, in_parts=result.in_parts)
+    offloaded = result.metadata.get(OFFLOADED)
     return shortened(text, offloaded) if isinstance(offloaded, str) else text
 
 
-def result_text(result: object) -> str:
-    """A result as text: JSON, unless it is text already."""
+def result_text(result: object, *, in_parts: bool = False) -> str:
+    """A result as text: JSON, unless it is text already, or a list of parts, whose text it is."""
+    parts = parts_in(result) if in_parts else ()
+    if parts:
+        return text_of(parts)
     return result if isinstance(result, str) else canonical_json(result).decode()
+
+
+def result_parts(result: ToolResult | None) -> tuple[Part, ...]:
+    """The parts of a successful result; none of one that is just a text, or JSON."""
+    if result is None or not (result.success and result.in_parts):
+        return ()
+    return content_of(parts_in(result.result))[1]
+
+
+def parts_in(value: object) -> tuple[Part, ...]:
+    """The content parts in JSON; none where it is not a list of them."""
+    try:
+        return msgspec.convert(value, tuple[Part, ...])
+    except msgspec.ValidationError:  # not written by this code
+        return ()
 
 
 def memo_mark(name: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from ..eventlog.commits import Recorded
 from ..eventlog.events import (
+    FileMade,
     MessageInjected,
     OutputMade,
     OutputRejected,
@@ -26,7 +27,8 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.names import digest_of
-from .call_texts import answer_text, written_arguments
+from ..eventlog.parts import FilePart
+from .call_texts import answer, made_file, said, written_arguments
 from .messages import CallRequest, Message
 from .tokens import messages_tokens
 
@@ -133,6 +135,7 @@ class TurnState(msgspec.Struct):
     steps: int = 0
     messages: list[Message] = []
     text: str = ""
+    files: list[FilePart] = []
     output: str = ""
     """The output, where the log says it apart from what was said: that of a coordinator, or an answer in two parts."""
     calls: dict[str, tuple[CallRequest, ToolResult | None]] = {}
@@ -175,23 +178,25 @@ def fold_turn(state: TurnState, recorded: Recorded) -> None:
             _evolve(state, event, commit.at)
 
 
-def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None:  # noqa: C901 - one case each
+def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None:  # noqa: C901, PLR0912 - one case each
     match event:
         case Submitted():
             state.submitted = event
-            state.messages.append(Message(role="user", content=event.input))
+            state.messages.append(Message(role="user", content=event.input, parts=tuple(event.parts)))
         case MessageInjected(content=told) | OutputRejected(message=told):
             state.messages.append(Message(role="user", content=told))
         case Step(status="started"):
             state.steps += 1
         case Step():
             _close_round(state)
-        case Text(text=said):
-            state.text = said
-        case OutputMade(output=said):
-            state.output = said
+        case Text(text=text):
+            state.text = text
+        case FileMade():
+            state.files = [*state.files, made_file(event)]
+        case OutputMade(output=output):
+            state.output = output
             if state.submitted is not None and state.submitted.kind != "agent":  # it has said nothing else
-                state.text = said
+                state.text = output
         case ToolCall():
             call = CallRequest(
                 id=event.tool_call_id or "", name=event.tool_name, arguments=written_arguments(event)
@@ -200,7 +205,7 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
         case ToolResult() if event.tool_call_id in state.calls:
             state.calls[event.tool_call_id] = state.calls[event.tool_call_id][0], event
         case Status() if is_terminal(event):
-            if state.text or state.calls:
+            if state.text or state.files or state.calls:
                 _close_round(state)
             state.terminal, state.ended_at = event, at
         case _:
@@ -209,7 +214,6 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
 
 def _close_round(state: TurnState) -> None:
     requests = tuple(call for call, _ in state.calls.values())
-    state.messages.append(Message(role="assistant", content=state.text, tool_calls=requests))
-    for call, result in state.calls.values():
-        state.messages.append(Message(role="tool", tool_call_id=call.id, content=answer_text(result)))
-    state.text, state.calls = "", {}
+    state.messages.append(said(state.text, state.files, requests))
+    state.messages += [answer(call.id, result) for call, result in state.calls.values()]
+    state.text, state.files, state.calls = "", [], {}

@@ -9,10 +9,13 @@ model's whim.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+
+from ..eventlog.parts import FilePart, Part, TextPart, text_of
 
 Place = tuple[int, int]
 """Where a call was made: step (0 for messages from before the run) and index within its round."""
@@ -27,10 +30,14 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One message of the conversation. `tool_call_id` names the call that a message of role tool answers."""
+    """One message of the conversation. `tool_call_id` names the call that a message of role tool answers.
+
+    `parts` is the content as a whole where that is more than one text; `content` is its text then.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
+    parts: tuple[Part, ...] = ()
     tool_calls: tuple[CallRequest, ...] = ()
     tool_call_id: str | None = None
 
@@ -43,9 +50,21 @@ class _Call(msgspec.Struct, frozen=True):
     name: str
 
 
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a message as the chain has it: of a file its digest, and what else the model is told of it."""
+
+    artifact: str | None = None
+    detail: str = ""
+    media_type: str = ""
+    name: str = ""
+    text: str | None = None
+    url: str | None = None
+
+
 class _Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     call: Place | None = None
     content: str
+    parts: tuple[_Part, ...] = ()
     role: str
     tool_calls: tuple[_Call, ...] = ()
 
@@ -70,17 +89,51 @@ def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
     link = _Link(
         role=message.role,
         content=message.content,
+        parts=tuple(map(_as_link, message.parts)) if message.parts else (),
         tool_calls=tuple([_Call(c.arguments, places[c.id], c.name) for c in calls]) if calls else (),
         call=None if message.tool_call_id is None else places[message.tool_call_id],
     )
     return hashlib.sha256(previous.encode() + _LINK_ENCODER.encode(link)).hexdigest()
 
 
+def _as_link(part: Part) -> _Part:
+    if isinstance(part, TextPart):
+        return _Part(text=part.text)
+    return _Part(
+        artifact=part.artifact,
+        detail=part.detail,
+        media_type=part.media_type,
+        name=part.name,
+        url=part.url,
+    )
+
+
+def content_of(parts: Sequence[Part]) -> tuple[str, tuple[Part, ...]]:
+    """The content of a message as its text and its parts: one text, or none, needs no parts."""
+    match parts:
+        case [] | [TextPart()]:
+            return text_of(parts), ()
+        case _:
+            return text_of(parts), tuple(parts)
+
+
+def file_part_problem(part: FilePart) -> str | None:
+    """What is wrong with a file part that a caller gives; null for nothing."""
+    if (part.artifact is None) is (part.url is None):
+        return "a file part has an artifact or a url"
+    if part.artifact is not None and not _DIGEST.fullmatch(part.artifact):
+        return f"{part.artifact!r:.80} is not an artifact's SHA-256 in hex"
+    return None if part.media_type else "a file part has a media_type"
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
 _NO_SYSTEM = "the role is user, assistant or tool; what the system prompt says are the agent's instructions"
 
 
 def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """Messages as a caller gives them: `{role, content}`, with `tool_calls` and `tool_call_id` where they belong.
+    """Messages as a caller gives them: `{role, content}`, with `parts`, `tool_calls`, `tool_call_id` where they belong.
 
     Raises `ValueError` that names the first message with an unknown role or field, or a call without its result.
     """
@@ -91,16 +144,30 @@ def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
             message = msgspec.convert(dict(item), Message, strict=True)
         except msgspec.ValidationError as error:
             raise ValueError(f"message {number}: {error}") from error
-        unknown = set(item) - {"role", "content", "tool_calls", "tool_call_id"}
+        unknown = set(item) - {"role", "content", "parts", "tool_calls", "tool_call_id"}
         if unknown or message.role == "system":
-            known = "known are role, content, tool_calls, tool_call_id"
+            known = "known are role, content, parts, tool_calls, tool_call_id"
             why = f"unknown field {min(unknown)!r}; {known}" if unknown else _NO_SYSTEM
             raise ValueError(f"message {number}: {why}")
         open_calls = _pair(number, message, open_calls)
-        messages.append(message)
+        messages.append(_whole(number, message))
     if open_calls:
         raise ValueError(f"message {len(messages)}: no result for the tool call {open_calls[0]!r}")
     return tuple(messages)
+
+
+def _whole(number: int, message: Message) -> Message:
+    """The message with its text beside its parts."""
+    if not message.parts:
+        return message
+    for part in message.parts:
+        problem = file_part_problem(part) if isinstance(part, FilePart) else None
+        if problem is not None:
+            raise ValueError(f"message {number}: {problem}")
+    text, parts = content_of(message.parts)
+    if message.content not in ("", text):
+        raise ValueError(f"message {number}: content says something else than the text of its parts")
+    return msgspec.structs.replace(message, content=text, parts=parts)
 
 
 def _pair(number: int, message: Message, open_calls: list[str]) -> list[str]:

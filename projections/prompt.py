@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..eventlog.parts import TextPart
 from .messages import Message
 from .tokens import message_tokens
 
@@ -75,6 +76,7 @@ def with_line(message: Message, line: str) -> Message:
     return Message(
         role=message.role,
         content=content,
+        parts=(*message.parts, TextPart(text=line)) if message.parts else (),
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
     )

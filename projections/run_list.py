@@ -25,6 +25,7 @@ from ..eventlog.events import (
     CutBegun,
     Error,
     Evaluated,
+    FileMade,
     KeyRecorded,
     KnowledgeFound,
     LaneUpdated,
@@ -244,6 +245,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             Step()
             | Text()
             | Reasoning()
+            | FileMade()
             | ToolCall()
             | McpProgress()
             | ToolResult()

@@ -25,6 +25,7 @@ from ..eventlog.events import (
     ToolSpec,
     ToolsRefreshRequested,
 )
+from ..eventlog.parts import FilePart
 from .id_set import IdSet
 from .messages import Message, Place, chain
 
@@ -121,6 +122,8 @@ class ModelCallState(msgspec.Struct):
     error: str = ""
     replied: bool = False
     text: str = ""
+    files: list[FilePart] = []
+    """What it has made besides."""
     usage: TokenUsage = TokenUsage()
     finish_reason: FinishReason = ""
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from ..eventlog.parts import FilePart, files_of
 from .messages import Message
 
 BYTES_PER_TOKEN = 4
@@ -33,11 +34,16 @@ def estimate_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message, count: Callable[[str], int] = estimate_tokens) -> int:
-    """The tokens of one message: its text, and name and arguments of its calls."""
-    tokens = count(message.content)
+    """The tokens of one message: its text, name and arguments of its calls, and its files."""
+    tokens = count(message.content) + sum(map(file_tokens, files_of(message.parts)))
     for call in message.tool_calls:
         tokens += count(call.name) + count(call.arguments)
     return tokens
+
+
+def file_tokens(file: FilePart) -> int:
+    """The tokens of a file: by the rule of the provider, where there is one, else one for every four bytes."""
+    return file.tokens if file.tokens is not None else -(-file.bytes // BYTES_PER_TOKEN)
 
 
 def messages_tokens(messages: Iterable[Message], count: Callable[[str], int] = estimate_tokens) -> int:

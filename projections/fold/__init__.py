@@ -52,6 +52,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.ModelFailed: steps.fail_model,
     events.Usage: steps.use_tokens,
     events.Text: steps.say,
+    events.FileMade: steps.make_file,
     events.MessageQueued: conversation.queue_message,
     events.MessageInjected: conversation.inject_message,
     events.OutputRejected: conversation.reject_output,

@@ -39,7 +39,7 @@ def submit(state: RunState, event: Submitted) -> None:
             state.place_call(call.id, (0, len(state.call_places)))
         add_message(state, message)
     state.history_count = len(state.messages)
-    add_message(state, Message(role="user", content=event.input))
+    add_message(state, Message(role="user", content=event.input, parts=tuple(event.parts)))
 
 
 def request_refresh(state: RunState, event: ToolsRefreshRequested) -> None:

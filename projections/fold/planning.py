@@ -49,6 +49,7 @@ def planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
         tool_name=event.tool_name,
         success=event.success,
         result=event.result,
+        in_parts=event.in_parts,
         error=event.error,
         metadata={} if artifact is None else {OFFLOADED: artifact},
     )

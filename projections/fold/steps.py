@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...eventlog.events import ModelFailed, ModelRequested, Step, Text, TokenUsage, Usage
-from ..call_texts import answers, asking, executable_arguments
+from ...eventlog.events import FileMade, ModelFailed, ModelRequested, Step, Text, TokenUsage, Usage
+from ..call_texts import answers, asking, executable_arguments, made_file
 from ..money import plus_cost
 from ..run_state import ModelCallState, RunState
 from .conversation import give_back, learn_from_overflow
@@ -42,6 +42,11 @@ def say(state: RunState, event: Text) -> None:
         state.output = event.text
     else:
         state.model.text = event.text
+
+
+def make_file(state: RunState, event: FileMade) -> None:
+    """A file of a reply."""
+    state.model.files = [*state.model.files, made_file(event)]
 
 
 def request_model(state: RunState, event: ModelRequested) -> None:
@@ -84,7 +89,7 @@ def _complete_step(state: RunState) -> None:
     state.steps_completed += 1
     calls = list(state.calls.values())
     usage = state.model.usage
-    asked = asking(state.model.text, calls)
+    asked = asking(state.model.text, calls, state.model.files)
     give_back(state, asked, usage.input_tokens and usage.input_tokens + usage.output_tokens)
     for message in answers(calls):
         give_back(state, message)

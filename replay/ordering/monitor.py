@@ -23,6 +23,7 @@ from ...eventlog.events import (
     ChildStarted,
     Claimed,
     Event,
+    FileMade,
     MessageInjected,
     MessageQueued,
     ModelRequested,
@@ -43,7 +44,7 @@ from ...eventlog.events import (
 )
 from ..canonical.canonical import label_of
 from ..traces.trace import Trace
-from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, TEXT, CallFacts, ChildFacts, RunFacts
+from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, FILES, TEXT, CallFacts, ChildFacts, RunFacts
 
 RESULT_ORDER_SLACK_S = 1.0
 """Tolerance for results stored out of the order in which their calls ended (R5); the reported times have jitter."""
@@ -272,7 +273,7 @@ def _r3(facts: RunFacts, event: Event) -> Iterator[Finding]:
     if facts.step is None or event.step != facts.step:
         return
     match event:
-        case Text() | Reasoning() | Usage() if facts.usage is not None:
+        case Text() | Reasoning() | FileMade() | Usage() if facts.usage is not None:
             yield f"{label_of(event)} comes after the usage of step {facts.step}", facts.usage
         case ToolCall() | Step(status="completed") if facts.usage is None:
             yield f"{label_of(event)} comes before the usage of step {facts.step}", facts.step_revision
@@ -422,8 +423,11 @@ def _r10_reply(facts: RunFacts, event: Event) -> Iterator[Finding]:
     if facts.step is None or event.step != facts.step:
         return
     match event:
-        case Reasoning() if facts.stage == TEXT:
-            yield "reasoning comes after the text of its reply", facts.stage_revision
+        case Reasoning() if facts.stage in {TEXT, FILES}:
+            before = "text" if facts.stage == TEXT else "files"
+            yield f"reasoning comes after the {before} of its reply", facts.stage_revision
+        case Text() if facts.stage == FILES:
+            yield "text comes after the files of its reply", facts.stage_revision
         case ToolCall() if facts.stage >= APPROVALS:
             yield f"{label_of(event)} comes after the end of its reply", facts.stage_revision
         case ApprovalRequested() if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:

@@ -19,6 +19,7 @@ from ...eventlog.events import (
     Claimed,
     Custom,
     Event,
+    FileMade,
     McpProgress,
     MessageInjected,
     MessageQueued,
@@ -43,7 +44,7 @@ CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolR
 """Events that belong to the tool call that they name, if any; so do forwarded and child events."""
 
 # The stages of a model reply's commit, in order (R10). The first event after the reply closes it.
-REASONING, TEXT, USAGE, CALLS, APPROVALS, CLOSED = range(6)
+REASONING, TEXT, FILES, USAGE, CALLS, APPROVALS, CLOSED = range(7)
 
 
 class CallFacts:
@@ -157,7 +158,7 @@ class RunFacts:
                 self._fold_status(event, revision)
             case Step():
                 self._fold_step(event, revision)
-            case Reasoning() | Text() | Usage() | ToolCall():
+            case Reasoning() | Text() | FileMade() | Usage() | ToolCall():
                 self._fold_reply(event, revision)
             case ApprovalRequested() | ApprovalResolved():
                 self._fold_approval(event, revision)
@@ -233,7 +234,9 @@ class RunFacts:
         self.step_calls, self.approval_index, self.result_at = {}, -1, None
 
     def _fold_reply(self, event: Event, revision: int) -> None:
-        stage = {Reasoning: REASONING, Text: TEXT, Usage: USAGE, ToolCall: CALLS}[type(event)]
+        stage = {Reasoning: REASONING, Text: TEXT, FileMade: FILES, Usage: USAGE, ToolCall: CALLS}[
+            type(event)
+        ]
         if stage > self.stage:
             self.stage, self.stage_revision = stage, revision
         if isinstance(event, Usage):

@@ -26,6 +26,7 @@ from ...eventlog.events import (
     Error,
     Evaluated,
     Event,
+    FileMade,
     KnowledgeFound,
     LeftToOthers,
     McpProgress,
@@ -54,6 +55,8 @@ from ...eventlog.events import (
     ToolsRefreshRequested,
     Usage,
 )
+from ...eventlog.parts import FilePart
+from ...projections.call_texts import made_file
 from ...projections.messages import CallRequest, canonical_json
 from ...projections.run_state import CallState, RunState
 from ...runtime.core.approvals import APPROVAL_TIMER
@@ -128,7 +131,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return KnowledgeRead(event.items)
         case MemoryHydrated() | KnowledgeFound() | Prepared():
             return _prepared(state, events)
-        case Reasoning() | Text() | Usage():
+        case Reasoning() | Text() | FileMade() | Usage():
             return _replied(state, events)
         case ModelFailed():
             return _model_failed(state, event, now)
@@ -228,6 +231,7 @@ def _emitted(state: RunState, event: Event) -> ToolEmitted:
 
 def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
     text = reasoning = ""
+    files: list[FilePart] = []
     usage: Usage | None = None
     requests: list[CallRequest] = []
     for event in events:
@@ -236,6 +240,8 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
                 reasoning += event.text
             case Text() if usage is None:
                 text += event.text
+            case FileMade() if usage is None:
+                files.append(made_file(event))
             case Usage() if usage is None:
                 usage = event
             case ToolCall() if usage is not None:
@@ -251,6 +257,7 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         attempt=state.model.attempt,
         text=text,
         reasoning=reasoning,
+        files=tuple(files),
         calls=tuple(requests),
         usage=usage.usage,
         usage_source=usage.source,
@@ -326,6 +333,7 @@ def _planner_tool_returned(state: RunState, event: PlannerToolReturned, now: flo
         attempt=1,
         status="success" if event.success else "error",
         result=event.result,
+        in_parts=event.in_parts,
         error=event.error,
         started_at=now,
         completed_at=now,
@@ -378,6 +386,7 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
         attempt=int(event.metadata.get("attempt", 0)),
         status=status,
         result=event.result,
+        in_parts=event.in_parts,
         error=event.error,
         started_at=float(event.metadata.get("started_at", 0.0)),
         completed_at=float(event.metadata.get("completed_at", 0.0)),
@@ -403,6 +412,7 @@ def _unverified(state: RunState, event: ApprovalRequested, now: float) -> ToolRe
         attempt=call.attempt if call is not None else 0,
         status="error",
         result=event.result,
+        in_parts=event.in_parts,
         error=event.reason,
         in_doubt=True,
         started_at=now,

@@ -400,6 +400,7 @@ def _as_result(event: Event) -> ToolResult | None:
             tool_name=event.tool_name,
             success=event.success,
             result=event.result,
+            in_parts=event.in_parts,
             error=event.error,
             agent_path=event.agent_path,
         )

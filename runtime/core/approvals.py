@@ -80,6 +80,7 @@ def request_approval(
             postcondition=list(unverified.postcondition) if unverified is not None else [],
             evidence=list(unverified.evidence) if unverified is not None else [],
             result=unverified.result if unverified is not None else None,
+            in_parts=unverified is not None and unverified.in_parts,
         )
     )
 

@@ -15,6 +15,7 @@ from ...eventlog.events import (
     ToolSpec,
     ToolStatus,
 )
+from ...eventlog.parts import FilePart
 from ...projections.messages import CallRequest
 from ...projections.tokens import UsageSource
 from .effects import Scope
@@ -71,6 +72,7 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     text: str
     reasoning: str = ""
+    files: tuple[FilePart, ...] = ()
     calls: tuple[CallRequest, ...] = ()
     usage: TokenUsage | None = None
     usage_source: UsageSource = "provider"
@@ -138,6 +140,8 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     status: ToolStatus
     result: Any = None
+    in_parts: bool = False
+    """The result is a list of content parts."""
     error: str | None = None
     retryable: bool = False
     retry_after_s: float | None = None

@@ -18,12 +18,12 @@ SOONER = 8
 """Into a long conversation, results are offloaded at so small a part of the usual size."""
 
 
-def artifact_id(state: RunState, rules: Rules, tool_name: str, result: object) -> str | None:
-    """Under which id a successful result is offloaded; null for one that is small, or a part of a large one."""
+def artifact_id(state: RunState, rules: Rules, tool_name: str, text: str) -> str | None:
+    """Under which id the text of a result is offloaded; null for one that is small, or a part of a large one."""
     context, tool = rules.context, state.tools.get(tool_name)
     if tool is not None and tool.source == SOURCE:
         return None
-    data = result_text(result).encode(errors="replace")
+    data = text.encode(errors="replace")
     many = context.offload_at_messages
     sooner = many is not None and state.context.messages >= many
     return sha256_hex(data) if len(data) > context.artifact_bytes_min // (SOONER if sooner else 1) else None
@@ -49,7 +49,9 @@ def told(state: RunState) -> Context | None:
         after_count=count,
         details={
             "artifacts": [result.metadata[OFFLOADED] for result in large],
-            "characters_before": sum(len(result_text(result.result)) for result in large),
+            "characters_before": sum(
+                len(result_text(result.result, in_parts=result.in_parts)) for result in large
+            ),
             "characters_after": sum(len(answer_text(result)) for result in large),
         },
     )
@@ -58,7 +60,8 @@ def told(state: RunState) -> Context | None:
 async def store(event: Event, artifacts: Artifacts) -> None:
     """Put the text of a result, if it is offloaded, where it is read from. Raises `LogUnavailable`."""
     if isinstance(event, ToolResult | PlannerToolReturned) and is_offloaded(event):
-        await artifacts.put(result_text(event.result).encode(errors="replace"))
+        text = result_text(event.result, in_parts=event.in_parts)
+        await artifacts.put(text.encode(errors="replace"))
 
 
 class Retrieval:

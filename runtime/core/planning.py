@@ -7,6 +7,7 @@ they are not available. Nothing of it is observable: all its events are the engi
 from __future__ import annotations
 
 from ...eventlog.events import PlanMade, PlannerCall, PlannerReplied, PlannerToolReturned, TokenUsage
+from ...projections.call_texts import result_text
 from ...projections.messages import CallRequest
 from ...projections.run_state import CallState, RunState
 from ..ports.models import ContextOverflow
@@ -156,7 +157,14 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
     call = turn.state.planning.calls.get(returned.call_id)
     if call is None or call.result is not None or _problem(turn, call) is not None:
         return
-    _returned(turn, call, success=returned.status == "success", result=returned.result, error=returned.error)
+    _returned(
+        turn,
+        call,
+        success=returned.status == "success",
+        result=returned.result,
+        in_parts=returned.in_parts,
+        error=returned.error,
+    )
 
 
 def _returned(
@@ -165,16 +173,19 @@ def _returned(
     *,
     success: bool = False,
     result: object = None,
+    in_parts: bool = False,
     error: str | None = None,
 ) -> None:
     state = turn.state
+    text = result_text(result, in_parts=in_parts) if success else ""
     turn.add(
         PlannerToolReturned(
             tool_call_id=call.id,
             tool_name=call.name,
             success=success,
             result=result,
+            in_parts=in_parts and success,
             error=error,
-            offloaded_artifact_id=artifact_id(state, turn.rules, call.name, result) if success else None,
+            offloaded_artifact_id=artifact_id(state, turn.rules, call.name, text),
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...eventlog.events import (
+    FileMade,
     FinishReason,
     MessageInjected,
     OutputMade,
@@ -15,6 +16,7 @@ from ...eventlog.events import (
     TokenUsage,
     Usage,
 )
+from ...eventlog.parts import FilePart
 from . import budgets, compaction, model_calls, offloading
 from .approvals import request_approval
 from .arguments import schema_problem
@@ -77,6 +79,7 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
         turn.add(Reasoning(step=step, text=reply.reasoning))
     if reply.text:
         turn.add(Text(step=step, text=reply.text))
+    turn.add(*[_made(step, file) for file in reply.files])
     turn.add(
         Usage(
             step=step,
@@ -96,6 +99,17 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
         turn.add(Status(status="paused", reason="approval"))
     if beyond is not None:
         refuse(turn, beyond)
+
+
+def _made(step: int, file: FilePart) -> FileMade:
+    return FileMade(
+        step=step,
+        media_type=file.media_type,
+        name=file.name,
+        artifact=file.artifact or "",
+        bytes=file.bytes,
+        tokens=file.tokens,
+    )
 
 
 def complete(turn: Turn) -> None:

@@ -26,7 +26,7 @@ from ...eventlog.events import (
 )
 from ...eventlog.offload import ASIDE_BYTES_MIN
 from ...eventlog.ports import COMMIT_BYTES_MAX
-from ...projections.call_texts import recording_key
+from ...projections.call_texts import recording_key, result_text
 from ...projections.messages import CallRequest
 from ...projections.retrieval import OFFLOADED, of_others
 from ...projections.run_state import CallState, RunState
@@ -370,6 +370,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         call,
         status=returned.status,
         result=returned.result,
+        in_parts=returned.in_parts,
         error=returned.error,
         started_at=returned.started_at,
         completed_at=returned.completed_at,
@@ -503,6 +504,7 @@ def _settle(turn: Turn, call: CallState) -> None:
             call,
             status=recorded.status,
             result=recorded.result,
+            in_parts=recorded.in_parts,
             error=recorded.error,
             details={"recorded_from": recorded.source, "deduplicated": True},
         )
@@ -532,17 +534,19 @@ def _settle_as_told(
 ) -> None:
     if resolution.outcome == "succeeded":
         told = resolution.result if resolution.result is not None else asked.result
-        _result(turn, call, status="success", result=told)
+        seen = asked.in_parts and resolution.result is None
+        _result(turn, call, status="success", result=told, in_parts=seen)
     elif resolution.outcome == "failed":
         _result(turn, call, status="error", error=resolution.note or "an operator marked the call as failed")
 
 
-def _result(
+def _result(  # noqa: PLR0913 - what a result has
     turn: Turn,
     call: CallState,
     *,
     status: str,
     result: object = None,
+    in_parts: bool = False,
     error: str | None = None,
     started_at: float | None = None,
     completed_at: float | None = None,
@@ -551,14 +555,17 @@ def _result(
     begun = turn.now if started_at is None else started_at
     ended = turn.now if completed_at is None else completed_at
     duration_ms = round(max(0.0, ended - begun) * 1000, 3)
-    offloaded = artifact_id(turn.state, turn.rules, call.name, result) if status == "success" else None
+    succeeded = status == "success"
+    text = result_text(result, in_parts=in_parts) if succeeded else ""
+    offloaded = artifact_id(turn.state, turn.rules, call.name, text)
     turn.add(
         ToolResult(
             step=turn.state.step,
             tool_call_id=call.id,
             tool_name=call.name,
-            success=status == "success",
+            success=succeeded,
             result=result,
+            in_parts=in_parts and succeeded,
             error=error,
             duration_ms=duration_ms,
             metadata={

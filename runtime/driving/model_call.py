@@ -24,6 +24,7 @@ from ..ports.models import (
     CallDelta,
     ContextOverflow,
     Delta,
+    FileDelta,
     Finished,
     ModelError,
     ModelRequest,
@@ -34,6 +35,7 @@ from ..ports.models import (
 from ..shared.breakers import Breaker, provider_breaker
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
+from .files import made_files, with_artifacts
 from .host import Outbox
 from .usage import Account, account
 
@@ -55,6 +57,7 @@ class _Answer:
     def __init__(self) -> None:
         self.text: list[str] = []
         self.reasoning: list[str] = []
+        self.files: list[FileDelta] = []
         self.calls: dict[int, CallRequest] = {}
         self.finished: Finished | None = None
         self.request: ModelRequest | None = None
@@ -84,6 +87,9 @@ class _Answer:
                 )
                 self.calls[delta.index] = call
                 return "tool_calls", delta.index, text, call.name
+            case FileDelta():
+                self.files.append(delta)
+                return None
             case Finished():
                 self.finished = as_stored(delta)  # no reader could get past what is not a number
                 return None
@@ -169,7 +175,8 @@ async def _attempt(
     patience = Patience(rules, first_s, asyncio.get_running_loop().time)
     try:
         provider, model = driver.host.registry.provider(asked)
-        request = answer.request = model_request(state, rules, model, effect.phase)
+        request = model_request(state, rules, model, effect.phase)
+        request = answer.request = with_artifacts(request, driver.host.log)
         await _receive(driver, effect, provider.stream(request), answer, patience)
     except ContextOverflow as error:
         return msgspec.structs.replace(
@@ -197,6 +204,7 @@ async def _attempt(
         attempt=effect.attempt,
         text="".join(answer.text),
         reasoning="".join(answer.reasoning),
+        files=await made_files(answer.files, driver.host.log),
         calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
         usage=used.usage,
         usage_source=used.source,

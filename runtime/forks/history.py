@@ -34,6 +34,7 @@ from ...eventlog.events import (
     Claimed,
     CutBegun,
     Error,
+    FileMade,
     LateOutcome,
     MessageInjected,
     MessageQueued,
@@ -86,7 +87,7 @@ _DRIVING = (
     TokenIssued,
     TokenRevoked,
 )
-_REPLY = (ModelFailed, ModelRequested, Reasoning, Text, Usage, ToolCall)
+_REPLY = (ModelFailed, ModelRequested, Reasoning, Text, FileMade, Usage, ToolCall)
 _TOLD = frozenset({"succeeded", "failed"})
 """Outcomes of unverifiable calls that people told."""
 _BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, OutputMade)
@@ -192,6 +193,7 @@ def results_behind(history: History, at: int, below: str = "") -> Iterator[Resul
                 arguments=result.metadata.get("edited_arguments", call.arguments),
                 status=status,
                 result=result.result,
+                in_parts=result.in_parts,
                 error=result.error,
                 below=below,
             )

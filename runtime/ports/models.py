@@ -6,7 +6,7 @@ entry point group `foldlog.providers`, or `Registry(providers=[...])`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ import msgspec
 
 from ...eventlog.errors import FoldlogError
 from ...eventlog.events import FinishReason, TokenUsage, ToolSchema
+from ...eventlog.parts import FilePart, Part, TextPart, files_of
 from ...projections.messages import CallRequest, Message, Place
 from ...projections.tokens import TokenSource
 
@@ -25,6 +26,11 @@ def _nobody_listens() -> None:
 HEARD: ContextVar[Callable[[], None]] = ContextVar("HEARD", default=_nobody_listens)
 """What a provider calls, within `stream`, for all that its server sends and that is no delta: a server that says that
 it is at work is not silent."""
+
+
+async def _no_artifact(file: FilePart) -> bytes:
+    """Outside of a run."""
+    raise InvalidRequest(f"there are no bytes of {file} here")
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +54,16 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which model call of the run, or of its phase, this is: 1, 2, ... (0: not told); a transport matter."""
     places: Mapping[str, Place] = {}
     """Where each call of the messages was made; a transport matter."""
+    read_artifact: Callable[[FilePart], Awaitable[bytes]] = _no_artifact
+    """Gives the bytes of a file part with an artifact; a transport matter: the digest covers the artifact. Raises
+    `InvalidRequest` for one that is gone. A part with a URL is fetched by the provider's server."""
     history: int = 0
     """How many of the first messages stand before the run's own input; a transport matter, not part of the digest."""
+
+    async def file_bytes(self) -> dict[str, bytes]:
+        """The bytes of all files in the messages that have an artifact, by that. Raises `InvalidRequest`."""
+        files = [file for message in self.messages for file in files_of(message.parts) if file.artifact]
+        return {file.artifact or "": await self.read_artifact(file) for file in files}
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -73,6 +87,14 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str = ""
 
 
+class FileDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that the model made, whole; not a draft of one."""
+
+    data: bytes
+    media_type: str
+    name: str = ""
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The answer is complete. It is the last thing a provider yields; a stream without it was cut."""
 
@@ -86,7 +108,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider itself says that the call cost; null leaves it to the price book."""
 
 
-Delta = TextDelta | ReasoningDelta | CallDelta | Finished
+Delta = TextDelta | ReasoningDelta | CallDelta | FileDelta | Finished
 
 _CUT_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -268,16 +290,20 @@ __all__ = [
     "ContentFiltered",
     "ContextOverflow",
     "Delta",
+    "FileDelta",
+    "FilePart",
     "Finished",
     "InvalidRequest",
     "Message",
     "ModelError",
     "ModelProvider",
     "ModelRequest",
+    "Part",
     "QuotaExceeded",
     "RateLimited",
     "ReasoningDelta",
     "TextDelta",
+    "TextPart",
     "ToolSchema",
     "TransientModelError",
     "cut_reason",
