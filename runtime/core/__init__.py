@@ -1,1 +1,1 @@
-"""The pure core: facts in, facts out. It decides what follows in a run, and neither waits, reads nor stores."""
+"""The pure core: facts in, facts out. It decides what happens next in a run; it never waits, reads or stores."""

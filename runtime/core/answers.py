@@ -1,6 +1,6 @@
-"""Whether an answer to an approval can be given, and whether it was this one that was: told to whoever answers.
+"""Checks of an answer to an approval, whose errors go to the caller who answers.
 
-The core takes an answer or leaves it; what is wrong with one that it leaves is said here, from the same state.
+The core itself only accepts or ignores an answer. These checks read the same state, and say why one is ignored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .rules import Rules
 
 
 def check_answer(state: RunState, rules: Rules, answer: Resolve, now: float) -> None:
-    """Raise `ApprovalError` unless the approval can be answered like this, or was already."""
+    """Raise `ApprovalError` unless this answer is acceptable now, or is the one that was already given."""
     approval = _approval(state, answer.approval_id)
     _check_decision(approval, answer)
     problem = token_problem(approval, answer.token, now)
     if problem is not None:
-        raise ApprovalError(f"{problem}; ask for a new one")
+        raise ApprovalError(f"{problem}; request a new one")
     if approval.resolution is not None and answer.token:
-        raise ApprovalError(f"{_told(approval)}: a resume token answers once")
+        raise ApprovalError(f"{_already_resolved(approval)}: a resume token can be used only once")
     if approval.resolution is None and approval.request.kind == QUESTION:
         _check_content(approval, answer)
     elif approval.resolution is None and answer.arguments is not None:
@@ -36,11 +36,11 @@ def check_answer(state: RunState, rules: Rules, answer: Resolve, now: float) -> 
 
 
 def check_answered(state: RunState, answer: Resolve) -> ApprovalResolved:
-    """The answer that stands. Raises `ApprovalError` if it is another one, or the approval became void."""
+    """Return the stored answer. Raises `ApprovalError` if it differs from this one, or the approval became void."""
     _check_same(state, answer)
     resolution = _approval(state, answer.approval_id).resolution
     if resolution is None:
-        raise ApprovalError(f"the answer to {answer.approval_id} was not taken; try again")
+        raise ApprovalError(f"the answer to {answer.approval_id} was not accepted; try again")
     return resolution
 
 
@@ -53,32 +53,32 @@ def _check_same(state: RunState, answer: Resolve) -> None:
         return
     same = (resolution.decision, resolution.arguments, resolution.outcome, resolution.result)
     if same != (answer.decision, answer.arguments, outcome_of(approval, answer), answer.result):
-        raise ApprovalError(_told(approval))
+        raise ApprovalError(_already_resolved(approval))
 
 
 def given_json(value: object) -> Any:
-    """What somebody gives with an answer, as JSON builtins. Raises `ApprovalError`."""
+    """Return a value from an answer as JSON builtins. Raises `ApprovalError`."""
     try:
         return as_json(value)
     except NotJson as error:
-        raise ApprovalError(f"what is given with an answer is stored as JSON: {error}") from None
+        raise ApprovalError(f"values in an answer must be valid JSON: {error}") from None
 
 
 def given_arguments(value: object) -> dict[str, Any] | None:
-    """The arguments of an answer. Raises `ApprovalError` for what is not an object."""
+    """Return the arguments of an answer. Raises `ApprovalError` unless they are an object."""
     if value is not None and not isinstance(value, Mapping):
-        raise ApprovalError(f"the arguments of an answer are an object, not {value!r:.60}")
+        raise ApprovalError(f"the arguments of an answer must be an object, not {value!r:.60}")
     given: dict[str, Any] | None = given_json(value)
     return given
 
 
 def check_pending(state: RunState, approval_id: str) -> ApprovalState:
-    """The approval, which somebody still has to decide. Raises `ApprovalError`."""
+    """Return the approval if it is still pending. Raises `ApprovalError` otherwise."""
     approval = _approval(state, approval_id)
     if approval.revoked:
         raise ApprovalError(f"the approval {approval_id} is void: its run is over")
     if approval.resolution is not None:
-        raise ApprovalError(_told(approval))
+        raise ApprovalError(_already_resolved(approval))
     return approval
 
 
@@ -89,8 +89,8 @@ def _approval(state: RunState, approval_id: str) -> ApprovalState:
     return approval
 
 
-def _told(approval: ApprovalState) -> str:
-    """Who was first, and with what."""
+def _already_resolved(approval: ApprovalState) -> str:
+    """Return the error message that names the stored answer and who gave it."""
     resolution = approval.resolution
     if resolution is None:
         return ""
@@ -106,20 +106,20 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
     kind = approval.request.kind
     decisions: frozenset[str] = frozenset({"approved", "rejected"})
     if answer.decision not in decisions:
-        raise ApprovalError(f"the decision is approved or rejected, not {answer.decision!r}")
+        raise ApprovalError(f"the decision must be approved or rejected, not {answer.decision!r}")
     _check_outcome(kind, answer)
     if answer.arguments is not None and answer.decision == "rejected":
-        raise ApprovalError("a rejected call is not run: it takes no arguments")
+        raise ApprovalError("a rejected call does not run, so it takes no arguments")
     if kind == budgets.KIND and answer.decision == "approved":
         budgets.check_raise(answer.arguments)
     if kind == UNVERIFIABLE and answer.arguments is not None:
-        raise ApprovalError("a call that was started cannot be given other arguments")
+        raise ApprovalError("the arguments of a call that has started cannot be changed")
     if kind == UNVERIFIABLE and answer.decision == "approved" and answer.outcome is None:
-        raise ApprovalError("say what became of the call: outcome retry, succeeded (with a result) or failed")
+        raise ApprovalError("state the outcome of the call: retry, succeeded (with a result) or failed")
 
 
 def _check_outcome(kind: str, answer: Resolve) -> None:
-    """What became of a call is said of one that was started, or that somebody made by hand."""
+    """Check that an outcome is given only for a call that has started, or that a person carried out by hand."""
     if kind == UNVERIFIABLE or (answer.outcome is None and answer.result is None):
         return
     if kind not in REPLY_APPROVALS:
@@ -127,15 +127,15 @@ def _check_outcome(kind: str, answer: Resolve) -> None:
     if answer.result is not None and answer.outcome != "succeeded":
         raise ApprovalError("a result belongs to outcome succeeded")
     if answer.outcome == "retry":
-        raise ApprovalError("the call was not started: approve it without an outcome to have it run")
+        raise ApprovalError("the call has not started: approve it without an outcome to run it")
     if answer.decision == "rejected":
         raise ApprovalError("a rejected call has no outcome")
     if answer.arguments is not None:
-        raise ApprovalError("a call that was made by hand is not run: it takes no arguments")
+        raise ApprovalError("a call that was carried out by hand does not run, so it takes no arguments")
 
 
 def _check_content(approval: ApprovalState, answer: Resolve) -> None:
-    """What is said to a question is what its form wants."""
+    """Check the content of an answer to a question against the question's form."""
     form = approval.request.arguments.get("schema")
     if answer.decision != "approved":
         return
@@ -151,14 +151,16 @@ def _check_content(approval: ApprovalState, answer: Resolve) -> None:
 def _check_arguments(
     state: RunState, rules: Rules, approval: ApprovalState, answer: Resolve, arguments: dict[str, Any]
 ) -> None:
-    """Other arguments are what the tool's schema allows, as the model's are."""
+    """Check edited arguments as the model's own are checked: by the policy and the tool's schema."""
     name = approval.request.tool_name
     injected = next((each for each in arguments if each in rules.injected_tool_args), None)
     if injected is not None:
-        raise ApprovalError(f"{injected!r} is an injected argument, which never reaches the tool {name!r}")
+        raise ApprovalError(
+            f"{injected!r} is an injected argument, which is never passed to the tool {name!r}"
+        )
     denial = denial_of_edit(rules, approval, answer)
     if denial is not None:
-        raise ApprovalError(f"nobody can approve these arguments: {denial} denies them")
+        raise ApprovalError(f"these arguments cannot be approved: {denial} denies them")
     tool = state.tools.get(name)
     problem = value_problem(arguments, tool.parameters, formats=True) if tool is not None else None
     if problem is not None:

@@ -1,4 +1,4 @@
-"""Approvals as the core sees them: asked for, answered, timed out, and what a call's record says of them."""
+"""Decisions about approvals: requests, answers, time-outs, resume tokens, and what a call's record says of them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
 UNVERIFIABLE: Final = "unverifiable"
-"""The kind of the approvals about calls of which nobody knows what became of them."""
+"""The kind of approvals for calls that have started and whose outcome is unknown."""
 _ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline", "timed_out": "cancel"}
 
 
 def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
-    """The arguments to run a call with: as edited with the approval, else the model's."""
+    """Return the arguments to run a call with: those edited with the approval, else the model's."""
     for approval in reversed(state.approvals.values()):
         resolution = approval.resolution
         if (
@@ -57,11 +57,11 @@ def request_approval(
     arguments: dict[str, object] | None = None,
     unverified: ToolReturned | None = None,
 ) -> None:
-    """Ask people about a call.
+    """Request an approval for a call.
 
-    `reason`: why, where the kind does not say it. `arguments`: if not those of the call. `unverified`: what is known of
-    an attempt that could not be verified. They have the agent's `approval_timeout_s`, but for a call of unknown
-    outcome, which only they can settle.
+    `reason`: added where the kind alone does not explain the request. `arguments`: shown instead of those of the call.
+    `unverified`: the findings about an attempt that could not be verified. The approval expires after the agent's
+    `approval_timeout_s`; one about a call of unknown outcome never expires, because only a person can settle it.
     """
     expires_at = None if kind == UNVERIFIABLE else turn.now + turn.rules.approval_timeout_s
     ordinal = sum(1 for a in turn.state.approvals.values() if a.request.tool_call_id == call.id)
@@ -73,7 +73,7 @@ def request_approval(
             approval_id=approval_id,
             kind=kind,
             tool_name=call.name,
-            arguments=_told_arguments(turn.state, call, kind) if arguments is None else arguments,
+            arguments=_shown_arguments(turn.state, call, kind) if arguments is None else arguments,
             expires_at=expires_at,
             reason=reason,
             injected_args=call.injected_args,
@@ -85,20 +85,20 @@ def request_approval(
     )
 
 
-def _told_arguments(state: RunState, call: CallState, kind: str) -> dict[str, object]:
-    """Of a call of unknown outcome those that it ran with, which somebody may have edited."""
+def _shown_arguments(state: RunState, call: CallState, kind: str) -> dict[str, object]:
+    """Return the arguments to show: for a call of unknown outcome those it ran with, which may have been edited."""
     return effective_arguments(state, call) if kind == UNVERIFIABLE else call.arguments
 
 
 def resolve(turn: Turn, answer: Resolve) -> None:
-    """Somebody answered."""
+    """Take an answer to a pending approval; ignore any other."""
     approval = turn.state.approvals.get(answer.approval_id)
     if approval is None or not approval.pending or token_problem(approval, answer.token, turn.now):
         return
     if denial_of_edit(turn.rules, approval, answer):
         return
     expires_at = approval.request.expires_at
-    if expires_at is not None and expires_at <= turn.now:  # nobody was there when its timer was due
+    if expires_at is not None and expires_at <= turn.now:  # its timer was due while no worker drove the run
         _timed_out(turn, approval)
         return
     _resolved(
@@ -118,14 +118,14 @@ def resolve(turn: Turn, answer: Resolve) -> None:
 
 
 def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "succeeded", "failed"] | None:
-    """What an answer says became of a call: of unknown outcome, or done by hand; null for one that is to be run."""
+    """Return the outcome that an answer states for a call; null if the call has not run and is to run now."""
     if approval.request.kind != UNVERIFIABLE or answer.outcome is not None:
         return answer.outcome
     return "failed" if answer.decision == "rejected" else "retry"
 
 
 def denial_of_edit(rules: Rules, approval: ApprovalState, answer: Resolve) -> str | None:
-    """The rule of the policy that denies the arguments of an answer; nobody can approve what is denied."""
+    """Return the policy rule that denies the edited arguments of an answer: denied calls cannot be approved."""
     if answer.arguments is None or approval.request.kind not in REPLY_APPROVALS:
         return None
     verdict = verdict_on(rules.policy, approval.request.tool_name, answer.arguments)
@@ -133,7 +133,7 @@ def denial_of_edit(rules: Rules, approval: ApprovalState, answer: Resolve) -> st
 
 
 def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:
-    """What people answered to the questions of a call, by the questions' names."""
+    """Return the answers to the questions of a call, by the questions' names."""
     found: dict[str, Answer] = {}
     for approval in state.approvals.values():
         request, resolution = approval.request, approval.resolution
@@ -148,7 +148,7 @@ def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:
 
 
 def filled_in(form: Mapping[str, Any] | None, answer: Resolve | ApprovalResolved) -> dict[str, Any] | None:
-    """What is said to a question: the fields given, and the form's defaults of those left out. Null without a form."""
+    """Return the content of an answer, with the form's defaults for fields left out; as given without a form."""
     if form is None or answer.decision != "approved":
         return answer.arguments
     properties = form.get("properties")
@@ -160,7 +160,7 @@ def filled_in(form: Mapping[str, Any] | None, answer: Resolve | ApprovalResolved
 
 
 def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:
-    """Why the resume token of this digest does not give the right to answer; None if it does, or none is needed."""
+    """Return why the resume token with this digest is not accepted; None if it is, or if no token was used."""
     if not sha256:
         return None
     found = [token for token in approval.tokens if hmac.compare_digest(token.sha256, sha256)]
@@ -169,22 +169,33 @@ def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | Non
     return None if now < found[0].expires_at else "the resume token has expired"
 
 
-def issue_token(turn: Turn, wish: IssueToken) -> None:
-    """Somebody gets a token, as long as the approval is pending."""
-    approval = turn.state.approvals.get(wish.approval_id)
-    if approval is None or not approval.pending or wish.sha256 in {each.sha256 for each in approval.tokens}:
+def issue_token(turn: Turn, command: IssueToken) -> None:
+    """Record a resume token, as long as the approval is pending."""
+    approval = turn.state.approvals.get(command.approval_id)
+    if (
+        approval is None
+        or not approval.pending
+        or command.sha256 in {each.sha256 for each in approval.tokens}
+    ):
         return
     turn.add(
-        TokenIssued(approval_id=wish.approval_id, sha256=wish.sha256, expires_at=wish.expires_at, by=wish.by)
+        TokenIssued(
+            approval_id=command.approval_id,
+            sha256=command.sha256,
+            expires_at=command.expires_at,
+            by=command.by,
+        )
     )
 
 
-def revoke_tokens(turn: Turn, wish: RevokeTokens) -> None:
-    """All tokens of an approval are taken back."""
-    approval = turn.state.approvals.get(wish.approval_id)
+def revoke_tokens(turn: Turn, command: RevokeTokens) -> None:
+    """Revoke all resume tokens of a pending approval."""
+    approval = turn.state.approvals.get(command.approval_id)
     if approval is not None and approval.pending:
         tokens = [each.sha256 for each in approval.tokens]
-        turn.add(*[TokenRevoked(approval_id=wish.approval_id, sha256=each, by=wish.by) for each in tokens])
+        turn.add(
+            *[TokenRevoked(approval_id=command.approval_id, sha256=each, by=command.by) for each in tokens]
+        )
 
 
 def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved) -> None:
@@ -195,7 +206,7 @@ def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved)
 
 
 def expiry(state: RunState) -> ExpireApproval | None:
-    """Which approval expires first, while somebody drives the run; of one that is parked, timers in the log tell."""
+    """Return the first expiry to wait for while the run is driven; a parked run has a timer in the log instead."""
     if not state.approvals:
         return None
     requests = [approval.request for approval in state.pending_approvals]
@@ -204,7 +215,7 @@ def expiry(state: RunState) -> ExpireApproval | None:
 
 
 def timer_due(turn: Turn, timer_id: str) -> None:
-    """A timer fired: the one the run is parked on, or the end of an approval's time."""
+    """Handle a fired timer: the one that the run is parked on, or the expiry of an approval."""
     parked = turn.state.parked
     if parked is not None and parked.reason == "timer" and parked.timer_id == timer_id:
         turn.add(TimerFired(timer_id=timer_id))
@@ -222,7 +233,7 @@ def _timed_out(turn: Turn, approval: ApprovalState) -> None:
 
 
 def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:
-    """The approval of kind tool or policy; recovery and questions are no part of the record."""
+    """Return what the call's record says of its approval; approvals for recovery and questions are not part of it."""
     for approval in reversed(turn.state.approvals.values()):
         request, resolution = approval.request, approval.resolution
         if request.tool_call_id == call.id and request.kind in REPLY_APPROVALS and resolution is not None:
@@ -232,6 +243,6 @@ def approval_metadata(turn: Turn, call: CallState) -> dict[str, object]:
 
 
 def awaits_approval(turn: Turn, call: CallState) -> bool:
-    """Return whether somebody still has to decide about the call."""
+    """Return whether the call has a pending approval."""
     approval = turn.state.approvals.get(call.approval_id or "")
     return approval is not None and approval.pending

@@ -1,4 +1,4 @@
-"""What a model wrote, checked: tool arguments and final outputs."""
+"""Checks of model output: tool arguments and final outputs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from ..ports.schema_problems import value_problem
 
 NESTING_MAX = 100
-"""How deep JSON of a model may be nested: no reader, however deep in its own stack, runs out of it."""
+"""The deepest nesting of JSON accepted from a model: any reader can handle it, however deep its own stack is."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments as an object and null, or an empty object and the text when it is no JSON object, or too deep.
+    """Return the arguments and null; or an empty object and the text if it is not a JSON object, or nested too deep.
 
-    No text at all counts as no arguments: several models write that for a tool without parameters.
+    Empty text counts as no arguments: several models write that for a tool without parameters.
     """
     if not text.strip():
         return {}, None
@@ -32,7 +32,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def is_deeper(text: str, most: int) -> bool:
-    """Return whether the JSON text holds more objects and lists within each other."""
+    """Return whether objects and lists in the JSON text are nested deeper than `most` levels."""
     if text.count("{") + text.count("[") <= most:
         return False
     depth = 0
@@ -46,13 +46,13 @@ def is_deeper(text: str, most: int) -> bool:
 def split_arguments(
     arguments: Mapping[str, Any], injected: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The executable arguments, and those that only the configuration's `injected_tool_args` asked for."""
+    """Return the executable arguments, and those that exist only because of `injected_tool_args`."""
     executable = {name: value for name, value in arguments.items() if name not in injected}
     return executable, {name: value for name, value in arguments.items() if name in injected}
 
 
 def schema_problem(output: str, schema: Mapping[str, Any] | None) -> str | None:
-    """What is wrong with an output by its JSON Schema, in one line; None for nothing, or for no schema."""
+    """Return how an output violates its JSON Schema, in one line; None if it does not, or without a schema."""
     if schema is None:
         return None
     if is_deeper(output, NESTING_MAX):

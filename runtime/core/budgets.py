@@ -1,6 +1,6 @@
-"""Budgets: what the model is told of its window, the limit of the window, and ceilings of tokens, cost and time.
+"""Budgets: the context advisory for the model, the limit of the window, and ceilings of tokens, cost and time.
 
-A ceiling that is passed pauses the run at the step boundary, with an approval of kind budget: `approved` with
+Exceeding a ceiling pauses the run at the step boundary, with an approval of kind budget: `approved` with
 `arguments={"raise": amount}` raises that one ceiling, `rejected` ends the run.
 """
 
@@ -22,7 +22,7 @@ from .rules import Ceiling, Rules
 from .turn import Turn
 
 RAISE_MAX = 10**15
-"""More would be as good as no ceiling; this many of anything is counted exactly."""
+"""Above this a ceiling would have no effect; up to it, amounts are counted exactly."""
 KIND = "budget"
 
 
@@ -30,7 +30,7 @@ KIND = "budget"
 
 
 def advise(turn: Turn) -> None:
-    """Tell how full the window is, right before a step."""
+    """Add the advisory that says how full the window is, right before a step."""
     context = turn.state.context
     if context.told and context.window_tokens is not None:
         turn.add(
@@ -45,7 +45,7 @@ def advise(turn: Turn) -> None:
 
 
 def stop(turn: Turn) -> bool:
-    """End the run if its next call takes more of the window than it may, and there is no more room to be made."""
+    """End the run if its next call would exceed the context limit and compaction can free no more room."""
     state, limit, window = turn.state, turn.rules.limit_pct, turn.state.context.window_tokens
     if limit is None or window is None or state.step >= turn.rules.max_steps or not exceeds(state, limit):
         return False
@@ -69,13 +69,13 @@ class _Passed(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """In words."""
+        """The reason as text."""
         used = "an unknown amount" if self.used is None else f"{self.used:f}"
         return f"{self.ceiling.name} of {self.limit:f} is passed: {used} used"
 
 
 def pause(turn: Turn) -> bool:
-    """Pause above a ceiling until somebody raises it; end the run if nobody does."""
+    """Pause when a ceiling is exceeded; end the run if an operator rejected the raise, or it timed out."""
     state = turn.state
     for approval in state.approvals.values():
         resolution = approval.resolution
@@ -105,7 +105,7 @@ def _passed(state: RunState, rules: Rules) -> Iterator[_Passed]:
 
 
 def _goes_on_uncounted(state: RunState, ceiling: Ceiling) -> bool:
-    """Return whether somebody has let the run go on though nobody knows how much of this is used."""
+    """Return whether an operator approved going on although the amount used is unknown."""
     asked = (approval for approval in state.approvals.values() if approval.request.kind == KIND)
     return any(
         approval.resolution is not None
@@ -117,7 +117,7 @@ def _goes_on_uncounted(state: RunState, ceiling: Ceiling) -> bool:
 
 
 def _used(state: RunState, ceiling: Ceiling) -> Decimal | None:
-    """Of the run with all below it, or of its last step."""
+    """Return the amount used, by the run with all runs below it or by its last step; null if it is unknown."""
     of_step = ceiling.name.startswith("step.")
     match ceiling.scope:
         case "tokens":
@@ -169,7 +169,7 @@ def _number(amount: Decimal) -> int | float:
 
 
 def check_raise(arguments: dict[str, object] | None) -> None:
-    """Raises `ApprovalError` unless they raise the ceiling by an amount."""
+    """Raise `ApprovalError` unless the arguments raise the ceiling by an amount."""
     amount = (arguments or {}).get("raise")
     named = arguments is not None and arguments.keys() == {"raise"}
     if (
@@ -196,7 +196,7 @@ def _positive(amount: float | str) -> bool:
 
 
 class BudgetUse(msgspec.Struct, frozen=True):
-    """How much of a budget is used: decimals; `used` is null for a cost that nobody knows.
+    """The use of one budget, as decimals; `used` is null for an unknown cost.
 
     `name` is that of the configuration (`max_steps`, `context`, and the ceilings), `scope` what is counted: steps,
     context (tokens), tokens, cost, seconds.
@@ -209,7 +209,7 @@ class BudgetUse(msgspec.Struct, frozen=True):
 
 
 def uses(state: RunState, rules: Rules) -> Iterator[BudgetUse]:
-    """The budgets of an agent's run, and how far they are used; what was raised counts. Other runs have none."""
+    """Yield the budgets of an agent's run and their use, with raised ceilings; other kinds of runs have none."""
     if state.kind != "agent":
         return
     yield BudgetUse("max_steps", "steps", str(state.steps_completed), str(rules.max_steps))
@@ -219,5 +219,5 @@ def uses(state: RunState, rules: Rules) -> Iterator[BudgetUse]:
     for ceiling in rules.ceilings:
         limit_and_raised = Decimal(ceiling.limit) + Decimal(state.spent.raised.get(ceiling.name, "0"))
         used = _used(state, ceiling)
-        told = None if used is None else f"{used:f}"
-        yield BudgetUse(ceiling.name, ceiling.scope, told, f"{limit_and_raised:f}")
+        shown = None if used is None else f"{used:f}"
+        yield BudgetUse(ceiling.name, ceiling.scope, shown, f"{limit_and_raised:f}")

@@ -1,4 +1,4 @@
-"""What an executor or a caller wants of a run, and what an effect turned out to be: the input of `decide`."""
+"""The input of `decide`: requests of executors and callers, and the outcomes of effects."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from .effects import Scope
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """An executor takes the run."""
+    """Claim the run for a worker."""
 
     worker: str
     lease_s: float
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The owner gives the run back."""
+    """Release the run from its owner."""
 
     reason: str = ""
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """A worker says what it lacks for the run, which waits for another one."""
+    """Record what a worker lacks for the run, so that the run waits for another worker."""
 
     worker: str
     reason: str
 
 
 class ToolsResolved(msgspec.Struct, frozen=True):
-    """The preparation found these tools."""
+    """The tools that the preparation found."""
 
     tools: tuple[ToolSpec, ...]
     model: str
@@ -52,13 +52,13 @@ class ToolsResolved(msgspec.Struct, frozen=True):
 
 
 class KnowledgeRead(msgspec.Struct, frozen=True):
-    """The stored knowledge that fits the run's input, as in `KnowledgeFound`."""
+    """Stored knowledge that matches the run's input, as in `KnowledgeFound`."""
 
     items: Any
 
 
 class PreparationFailed(msgspec.Struct, frozen=True):
-    """The run cannot start."""
+    """The preparation failed, so the run cannot start."""
 
     error_type: str
     message: str
@@ -66,7 +66,7 @@ class PreparationFailed(msgspec.Struct, frozen=True):
 
 
 class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
-    """A model call attempt gave its whole answer."""
+    """A complete reply to a model call attempt."""
 
     step: int
     attempt: int
@@ -92,15 +92,15 @@ class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
     phase: str = ""
     window_tokens: int | None = None
-    """Of an overflow: what the server says that the model reads at most."""
+    """Of an overflow: the model's window, as the server reports it."""
     request_tokens: int | None = None
-    """And what it says that the request takes."""
+    """Of an overflow: the size of the request, as the server reports it."""
     usage: TokenUsage | None = None
     cost_usd: str | None = None
 
 
 class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A running call emitted its `ordinal`-th event (0, 1, ... within the call, whichever attempt)."""
+    """A running call emitted its `ordinal`-th event (0, 1, ... within the call, over all its attempts)."""
 
     step: int
     call_id: str
@@ -109,9 +109,9 @@ class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt ended with a question to people, whose answer the next attempt finds under `name`.
+    """An attempt ended with a question for a person; the next attempt finds the answer under `name`.
 
-    `form` is the JSON Schema of the answer's content; null for one that has none.
+    `form` is the JSON Schema of the answer's content; null for an answer without content.
     """
 
     step: int
@@ -123,7 +123,7 @@ class ToolAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
-    """A running call has the value of a named part."""
+    """A running call computed the value of a memoized part."""
 
     step: int
     call_id: str
@@ -150,21 +150,21 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[dict[str, Any], ...] = ()
     """The artifacts that the attempt stored: `id`, `media_type`, `size_bytes`."""
     breaker: str = ""
-    """The circuit breaker that did not let the call through; empty if it was made."""
+    """The open circuit breaker that rejected the call; empty if the call was made."""
     slot_cycle: str = ""
-    """The slot that the call was not given since it waited, in the end, for itself; empty if it was made."""
+    """The slot that the call was refused because of a deadlock; empty if the call was made."""
     misused: bool = False
-    """The arguments were at fault, and not the tool."""
+    """The arguments were at fault, not the tool."""
     in_doubt: bool = False
-    """It had started, and nobody knows what it did: `error` is why. Of an unsafe tool."""
+    """The call of an unsafe tool started and its effect is unknown: `error` says why."""
     postcondition: tuple[dict[str, Any], ...] = ()
-    """What was found of the tool's postcondition: findings as in `postconditions`."""
+    """Findings about the tool's postcondition, as in `postconditions`."""
     settles: bool = False
-    """It is what was seen of the world after an attempt whose own outcome is lost."""
+    """This outcome was verified afterwards, because the attempt's own outcome was lost."""
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):
-    """A running call starts its `ordinal`-th child run; or, without a call, the `ordinal`-th of this name."""
+    """A running call starts its `ordinal`-th child run; without a call, the `ordinal`-th child of this name."""
 
     call_id: str | None
     ordinal: int
@@ -180,21 +180,21 @@ class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["completed", "error", "cancelled"]
     output_digest: str = ""
     returned: ChildReturned | None = None
-    """What it came to; null in logs of before that was stored."""
+    """The child's output and usage; null in logs written before it was stored."""
 
 
 class ParkForChildren(msgspec.Struct, frozen=True):
-    """Everything that is going on in the run waits for children that wait themselves."""
+    """Park the run: everything open in it waits for children that are themselves parked."""
 
 
 class BelowReady(msgspec.Struct, frozen=True):
-    """What the run is parked on, at or below this child, can go on."""
+    """The reason that the run is parked for is gone, at or below this child."""
 
     child_run: str
 
 
 class EvaluationReturned(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that the configuration names gave a value, or failed."""
+    """A function that the configuration names returned a value, or failed."""
 
     name: str
     ordinal: int
@@ -203,7 +203,7 @@ class EvaluationReturned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimerDue(msgspec.Struct, frozen=True):
-    """A timer that the run may have waited for fired."""
+    """A timer fired that the run may be waiting for."""
 
     timer_id: str
 
@@ -213,21 +213,21 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True):
-    """The time that the run, or this step, may take is over."""
+    """The timeout of the run, or of this step, has passed."""
 
     scope: Scope
     step: int
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """End the run at once."""
+    """Cancel the run at once."""
 
     reason: str = ""
     by: str = ""
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Let nothing more happen in the run: it is cancelled once all below it are."""
+    """Stop all activity in the run; it is cancelled once all runs below it are."""
 
     reason: str = ""
     by: str = ""
@@ -253,7 +253,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Go on after a manual pause, or one that the configuration asks for."""
+    """Continue after a manual pause, or a pause that the configuration requested."""
 
 
 class Resolve(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,11 +267,11 @@ class Resolve(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     by: str = ""
     token: str = ""
-    """The SHA-256 (hex) of the resume token that gives the right to answer; empty for who needs none."""
+    """The SHA-256 (hex) of the resume token that authorizes the answer; empty for a caller who needs none."""
 
 
 class IssueToken(msgspec.Struct, frozen=True, kw_only=True):
-    """Let the holder of a resume token answer an approval."""
+    """Issue a resume token, whose holder may answer an approval."""
 
     approval_id: str
     sha256: str
@@ -280,7 +280,7 @@ class IssueToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RevokeTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Take back all resume tokens of an approval."""
+    """Revoke all resume tokens of an approval."""
 
     approval_id: str
     by: str = ""

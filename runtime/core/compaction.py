@@ -1,14 +1,16 @@
-"""Keeping the prompt within the model's window: what is cut, when, and the summary that takes its place.
+"""Keeping the prompt within the model's window: what is cut, when, and the summary that replaces it.
 
 Two kinds of cuts, at step boundaries and before the planner:
 
-    window    keeps the newest messages and the run's own input; for too many messages, or above `trigger_pct`
-    compact   keeps the newest messages of users only; above `compact_pct`, above the limit of the budget awareness, and
-              when the provider says that the request does not fit. Once in a step; for the limit once in a run
+    window    keeps the newest messages and the run's own input; when there are too many messages, or above
+              `trigger_pct`
+    compact   keeps only the newest messages of users; above `compact_pct`, above the limit of the context budget, and
+              when the provider reports that the request does not fit. At most once in a step; for the limit once in
+              a run
 
-The summary holds exactly the messages that leave, and is a model call of its own phase, whose answer is stored before
-the cut. Of what does not fit into one call a summary is made in several, each of which holds those before it. What no
-summary holds in the end, the cut says.
+The summary covers exactly the messages that are cut. It is a model call of its own phase, whose reply is stored before
+the cut. What does not fit into one call is summarized in several, each of which includes the summary of those before
+it. The cut records how many messages no summary covers.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ from .turn import Turn
 
 Cause = Literal["messages", "tokens", "limit", "overflow"]
 PARTS_MAX = 50
-"""So many calls make one summary at most."""
+"""The most calls that one summary is made of."""
 SHRINKS_MAX = 6
-"""So often a part that does not fit the model's window is made again of half as much."""
+"""The most times that a part that does not fit the model's window is halved."""
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What is kept of the messages behind the system message, and why the rest is cut."""
+    """The ranges kept of the messages after the system message, and why the rest is cut."""
 
     phase: str
     cause: str
@@ -46,18 +48,18 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 def exceeds(state: RunState, pct: int) -> bool:
-    """Return whether the next request takes more than so much of a window that is known."""
+    """Return whether the next request takes more than `pct` percent of the window, if the window is known."""
     window = state.context.window_tokens
     return window is not None and next_tokens(state) * 100 > pct * window
 
 
 def next_tokens(state: RunState) -> int:
-    """What the next request takes, with the messages that it will be the first to carry."""
+    """Return the tokens of the next request, including the queued messages that it will be the first to carry."""
     return state.context.tokens + sum(map(estimate_tokens, state.queue))
 
 
 def begin(turn: Turn) -> bool:
-    """At a step boundary: make room if that is due. False: there is enough, or nothing to cut."""
+    """Make room at a step boundary, if that is due. False: there is enough room, or nothing to cut."""
     cut = _due(turn.state, turn.rules)
     if cut is not None:
         _start(turn, cut)
@@ -65,7 +67,7 @@ def begin(turn: Turn) -> bool:
 
 
 def begin_overflow(turn: Turn) -> bool:
-    """The provider says that the request does not fit. False: there is no room to be made."""
+    """Make room after the provider reported an overflow. False: there is nothing to cut."""
     cut = _compact(turn.state, turn.rules, "overflow")
     if cut is not None:
         _start(turn, cut)
@@ -73,10 +75,10 @@ def begin_overflow(turn: Turn) -> bool:
 
 
 def go_on(turn: Turn) -> None:
-    """Wait for the summary of each part, and cut with what there is."""
+    """Wait for the summary of each part, then cut with the summary there is."""
     state, model = turn.state, turn.state.model
     cut = state.context.cut
-    if cut is None:  # begun by nobody: there is nothing to cut
+    if cut is None:  # no cut has begun
         return
     if model_calls.is_given_up(state):
         overflow = model.error_type == ContextOverflow.error_type
@@ -95,7 +97,7 @@ def go_on(turn: Turn) -> None:
 
 
 def _problem(state: RunState) -> str:
-    """Why the latest summary is of no use; empty if it is."""
+    """Return why the latest summary is unusable; empty if it is usable."""
     if state.model.finish_reason == "content_filter":
         return "the provider's content filter stopped the summary"
     blank = state.context.cut is None or not state.context.cut.summary.strip()
@@ -103,7 +105,7 @@ def _problem(state: RunState) -> str:
 
 
 def replied(turn: Turn, reply: ModelReplied) -> None:
-    """The summary of a part."""
+    """Store the summary of a part."""
     if model_calls.is_current(turn, reply):
         turn.add(
             SummaryMade(
@@ -141,14 +143,14 @@ def _due(state: RunState, rules: Rules) -> Cut | None:
 
 
 def _decided(cut: CutState) -> Cut:
-    """The cut that the summary is made for."""
+    """Return the cut that the summary is being made for."""
     return Cut(cut.phase, cut.cause, cut.kept)
 
 
 def _messages(state: RunState) -> list[Message]:
-    """Those behind the system message."""
-    had = bool(state.messages) and state.messages[0].role == "system"
-    return state.messages[had:]
+    """Return the messages after the system message."""
+    has_system = bool(state.messages) and state.messages[0].role == "system"
+    return state.messages[has_system:]
 
 
 def _window(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
@@ -161,7 +163,7 @@ def _window(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
 
 
 def _tokens_kept(state: RunState, rules: Rules) -> int | None:
-    """Half of what brings about a cut, so that the next one is some way off; in the tokens of our estimate."""
+    """Return half of what triggers a cut, so that the next one is some way off; in the tokens of our estimate."""
     window, tokens = state.context.window_tokens, state.context.tokens
     if window is None:
         return None
@@ -183,19 +185,19 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
 
 
 def _is_worth_it(state: RunState, cut: Cut) -> bool:
-    """Return whether a further compaction makes room: a quarter of the messages at least, by their length."""
+    """Return whether another compaction is worth it: it must free a quarter of the messages, by their length."""
     gone = messages_tokens(cut_messages(state, cut.kept))
     return gone * 4 >= messages_tokens(state.messages)
 
 
 def _cut(state: RunState, phase: str, cause: Cause, kept: list[int]) -> Cut | None:
-    """None for a cut that would take away nothing but earlier summaries."""
+    """Return the cut; None for one that would remove only earlier summaries."""
     found = Cut(phase, cause, as_ranges(kept))
     gone = cut_messages(state, found.kept)
     return None if all(map(is_summary, gone)) else found
 
 
-# --- and how ----------------------------------------------------------------------------------------------------------
+# --- how it is cut ----------------------------------------------------------------------------------------------------
 
 
 def _start(turn: Turn, cut: Cut) -> None:

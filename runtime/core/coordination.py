@@ -1,8 +1,8 @@
-"""Runs that coordinate others: no step, text or usage of their own, only child runs and what follows from their ends.
+"""Runs that coordinate others: they have no step, text or usage of their own, only child runs and decisions about them.
 
-A coordinator is pure: from the folded state it says which nodes should be running and which functions should be asked,
-and decides what follows. All else - starting children once, driving them on after a crash, pausing, cancelling,
-storing outcomes - is the same for every kind.
+A coordinator is pure: from the folded state it says which nodes should be running and which functions should be called,
+and decides what follows. All else (starting children once, driving them on after a crash, pausing, cancelling, storing
+outcomes) is the same for every kind.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .turn import Turn
 
 
 class Coordinator(Protocol):
-    """Decides for the runs of one kind, by their stored configuration and their state alone."""
+    """Decides for the runs of one kind, from their stored configuration and state alone."""
 
     def wanted(self, state: RunState) -> Sequence[RunNode | Evaluate]:
-        """All nodes and evaluations that the state calls for and that are not over yet, in the order of their start."""
+        """Return all nodes and evaluations that the state calls for and that are not over, in the order to start."""
         ...
 
     def advance(self, turn: Turn) -> None:
-        """Add the events that follow by themselves; the end (`Turn.complete`, `Turn.fail`) among them. May add none."""
+        """Add the events that follow from the state, including the end (`Turn.complete`, `Turn.fail`). May add none."""
         ...
 
 
 COORDINATORS: dict[str, Coordinator] = {"ralph": RalphCoordinator(), "swarm": SwarmCoordinator()}
-"""The coordinator of each kind of run but `agent`."""
+"""The coordinator of each kind of run except `agent`."""
 
 
 def pending(state: RunState) -> tuple[Effect, ...]:
-    """The nodes and evaluations to go on with: open ones also when the run is to pause, new ones not."""
+    """Return the nodes and evaluations to perform; when the run is to pause, only the nodes already open."""
     wanted = COORDINATORS[state.kind].wanted(state)
     if not state.pause_requested:
         return tuple(wanted)
@@ -50,7 +50,7 @@ def is_open(state: RunState, effect: RunNode) -> bool:
 
 
 def advance(turn: Turn) -> None:
-    """Pause at a node boundary if that was asked for, else what the coordinator decides."""
+    """Pause at a node boundary if requested, else add what the coordinator decides."""
     state = turn.state
     if state.pause_requested and not state.open_children:
         turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
@@ -59,13 +59,13 @@ def advance(turn: Turn) -> None:
 
 
 def node_started(turn: Turn, spawned: ChildSpawned) -> None:
-    """A node begins; the `ordinal`-th of its name begins once."""
+    """Record a started node. Idempotent: each ordinal of a name starts once."""
     if spawned.ordinal == len(turn.state.nodes_of(spawned.name)):
         turn.add(ChildStarted(child_run=spawned.child_run, name=spawned.name, kind=spawned.kind))
 
 
 def evaluated(turn: Turn, outcome: EvaluationReturned) -> None:
-    """A function gave a value; what is stored already stands."""
+    """Record the result of an evaluation. Idempotent: a stored result is never replaced."""
     if outcome.ordinal == len(turn.state.evaluations.get(outcome.name, ())):
         turn.add(
             Evaluated(name=outcome.name, ordinal=outcome.ordinal, value=outcome.value, error=outcome.error)

@@ -1,11 +1,11 @@
-"""The core: what happens next, decided from facts alone. No clock, no dice, no I/O.
+"""The core: decides what happens next, from facts alone. No clock, no randomness, no I/O.
 
-    decide(state, rules, command, now) -> events   an outcome or a wish becomes facts; () means "already so"
-    pending(state, now) -> effects                 what has to be done in the world next
+    decide(state, rules, command, now) -> events   an outcome or a request becomes facts; () means "already so"
+    pending(state, now) -> effects                 what the executor has to do next
 
-`take` and `advance` are the same for the executor that owns a run: its `Turn` folds each event in place as it is
-decided, so that one turn can take many commands and advance over what follows from them. Each concern has a module of
-its own: `asking`, `planning`, `steps`, `calls`, `approving`, and `coordinate` for runs that are no agent's.
+The executor that owns a run calls `take` and `advance` instead: its `Turn` folds each event in place as it is decided,
+so that one turn can take many commands and advance over what follows from them. Each concern has a module of its own:
+`model_calls`, `planning`, `steps`, `tool_calls`, `approvals`, and `coordination` for swarms and loops.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ __all__ = ["Turn", "advance", "decide", "pending", "take", "unsafe_starts"]
 
 
 def decide(state: RunState, rules: Rules, command: Command, now: float) -> tuple[StoredEvent, ...]:
-    """The events that a command leads to, with all that follows from them. Leaves `state` alone."""
+    """Return the events that a command leads to, with all that follows from them. Leaves `state` unchanged."""
     turn = Turn(copy.deepcopy(state), rules, now)
     take(turn, command)
     advance(turn)
@@ -87,7 +87,7 @@ def decide(state: RunState, rules: Rules, command: Command, now: float) -> tuple
 
 
 def pending(state: RunState, now: float) -> tuple[Effect, ...]:
-    """What may be done next, derived from facts alone, so it survives any crash."""
+    """Return the effects to perform next, derived from facts alone, so they survive any crash."""
     if not state.runnable or state.owner is None:
         return ()
     if not state.prepared:
@@ -105,7 +105,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 
 def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 - one case each
-    """Turn a command into facts; one that no longer applies into none."""
+    """Turn a command into facts; a command that no longer applies adds none."""
     state = turn.state
     if state.over or not state.exists or (state.cancelling and not isinstance(command, Cancel)):
         return
@@ -195,13 +195,13 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
 
 
 def _remember(turn: Turn, found: ToolsResolved) -> None:
-    """What was read of earlier runs, once."""
+    """Record the memory of earlier runs, once."""
     if found.hydrated is not None and not turn.state.hydrated:
         turn.add(found.hydrated)
 
 
 def advance(turn: Turn) -> None:
-    """Decide all that follows from the facts without anything happening in the world."""
+    """Decide everything that follows from the facts without waiting for the outside world."""
     while _advance_once(turn):
         pass
 
@@ -230,7 +230,7 @@ def _advance_once(turn: Turn) -> bool:
 
 
 def _at_boundary(turn: Turn) -> None:
-    """A pause, the budgets, room in the window, knowledge, the plan, and the next step: the first that is due."""
+    """Do the first that is due: pause, budgets, room in the window, knowledge, the plan, or the next step."""
     if steps.pause(turn) or budgets.pause(turn) or compaction.begin(turn):
         return
     if knowledge.is_due(turn.state) or budgets.stop(turn):

@@ -1,4 +1,4 @@
-"""What the core wants done in the world: values that an executor performs, each ending in a command."""
+"""Effects that the core requests: values that an executor performs, each ending in a command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CallTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Look whether an attempt did what it was to do, whose outcome is lost; ends in `ToolReturned`."""
+    """Verify whether an attempt whose outcome is lost achieved its purpose; ends in `ToolReturned`."""
 
     step: int
     call_id: str
@@ -47,7 +47,7 @@ class VerifyCall(msgspec.Struct, frozen=True, kw_only=True):
 class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     """Run a member as a child: the `ordinal`-th (0, 1, ...) of its name. Ends in `ChildEnded`.
 
-    One that exists is driven on, never started again. `first`: it gets the run's `messages`.
+    One that exists is driven further, never started again. `first`: it gets the run's `messages`.
     """
 
     name: str
@@ -71,11 +71,11 @@ class WaitUntil(msgspec.Struct, frozen=True):
 
 
 Scope = Literal["run", "step"]
-"""What a time-out bounds."""
+"""The scope of a timeout."""
 
 
 class Expire(msgspec.Struct, frozen=True, kw_only=True):
-    """Wait until the time of the run or of this step is over, at `at` (Unix seconds); ends in `Expired`."""
+    """Wait for the timeout of the run or of this step, at `at` (Unix seconds); ends in `Expired`."""
 
     at: float
     scope: Scope
@@ -83,7 +83,7 @@ class Expire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpireApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """Wait until nobody may answer any more, at `at` (Unix seconds), while the run goes on; ends in `TimerDue`."""
+    """Wait for an approval to expire, at `at` (Unix seconds), while the run goes on; ends in `TimerDue`."""
 
     approval_id: str
     at: float

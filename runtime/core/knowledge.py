@@ -1,4 +1,4 @@
-"""Stored knowledge is looked up once: the history is within its bounds by then, and there is no plan yet."""
+"""The lookup of stored knowledge: once per run, after the history was cut to its bounds and before planning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .turn import Turn
 
 
 def is_asked_for(submitted: Submitted | None) -> bool:
-    """Return whether the agent's `knowledge` says so, or says nothing and the agent or the run names a memory."""
+    """Return the agent's `knowledge` setting; unset, whether the agent or the run names a memory."""
     if submitted is None:
         return False
     asked: bool | None = submitted.config.get("knowledge")
@@ -21,11 +21,11 @@ def is_asked_for(submitted: Submitted | None) -> bool:
 
 
 def is_due(state: RunState) -> bool:
-    """Return whether the first step waits for it."""
+    """Return whether the first step waits for the lookup."""
     return is_asked_for(state.submitted) and state.prepared and not state.looked_up and state.step == 0
 
 
 def read(turn: Turn, command: KnowledgeRead) -> None:
-    """What was found, be it nothing: nobody searches again."""
+    """Store what was found, even nothing, so that the search is not repeated."""
     if is_due(turn.state):
         turn.add(KnowledgeFound(items=command.items))

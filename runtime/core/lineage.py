@@ -1,4 +1,4 @@
-"""What a run has from the runs above it: the policy and the model of a fork, and recorded results."""
+"""Inheritance from the runs above: the policy and the model of a fork, and recorded results."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ...eventlog.events import ForkTools, ParentLink, ResultRecorded, Submitted
 
 
 def fork_policy(submitted: Submitted) -> ForkTools | None:
-    """The policy for tools of a fork, and of every run below it; null for other runs."""
+    """Return the tool policy of a fork, which holds for every run below it too; null for other runs."""
     if submitted.fork is not None:
         return submitted.fork.tools
     return submitted.parent.fork_tools if submitted.parent is not None else None
 
 
 def given_model(submitted: Submitted) -> str | None:
-    """The model that a fork was given, for it and the nodes below it; null if it keeps its own."""
+    """Return the model given to a fork, for it and the nodes below it; null if it keeps its own."""
     if submitted.fork is not None:
         return submitted.fork.model
     return submitted.parent.fork_model if submitted.parent is not None else None
 
 
 def fork_model(submitted: Submitted) -> str | None:
-    """The model that the nodes of a run are asked with instead of their own: that of the fork of a swarm or loop.
+    """Return the model that replaces those of the run's nodes, if the run is in the fork of a swarm or loop.
 
-    What an agent runs by its tools keeps its model.
+    Runs that an agent starts through its tools keep their model.
     """
     return given_model(submitted) if submitted.kind != "agent" else None
 
 
 def link_to(parent: Submitted, run: str, tool_call_id: str | None, ordinal: int) -> ParentLink:
-    """Where a child of the run `run`, which `parent` began, hangs, and what it has from there."""
+    """Return the link of a child to the run `run`, which `parent` opened, with what the child inherits."""
     return ParentLink(
         run=run,
         tool_call_id=tool_call_id,
@@ -44,19 +44,19 @@ def link_to(parent: Submitted, run: str, tool_call_id: str | None, ordinal: int)
 
 
 def node_place(name: str, ordinal: int) -> str:
-    """A node within the run that it is of."""
+    """Return the place of a node within its run."""
     return f"{name}#{ordinal}"
 
 
 def recorded_for(place: str, results: Iterable[ResultRecorded]) -> Iterator[ResultRecorded]:
-    """Of the recorded results that a run keeps for the nodes below it those of the node at `place`, and below that."""
+    """Yield the recorded results for the node at `place` and the nodes below it, with places relative to the node."""
     for result in results:
         if result.below == place or result.below.startswith(f"{place}/"):
             yield msgspec.structs.replace(result, below=result.below[len(place) + 1 :])
 
 
 def with_model(kind: str, config: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The stored configuration of a run with another model, for all agents of a swarm or loop."""
+    """Return the stored configuration with another model, for all agents of a swarm or loop."""
     match kind:
         case "swarm":
             agents = [with_model(each.get("kind", "agent"), each, model) for each in config["agents"]]

@@ -1,8 +1,7 @@
-"""A model call, of a step or of a phase besides the steps: asked for, tried again, given up.
+"""Model calls, of steps and of the phases outside of steps: requests, retries, fallbacks, giving up.
 
-Retries and fallbacks are the same for all: every model has its own attempts, and the next call begins with the first
-model again. Attempts are counted on through all calls of a step, whatever their phase, so that no two
-are ever taken for one.
+All of them retry and fall back alike: every model has its own attempts, and the next call begins with the first model
+again. Attempts are numbered through all calls of a step, whatever their phase, so that no two can be confused.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ RETRIED_ERRORS = frozenset({TransientModelError.error_type, RateLimited.error_ty
 
 
 def pending(state: RunState) -> tuple[Effect, ...]:
-    """The model call, or the wait for its next attempt."""
+    """Return the model call, or the wait for its next attempt."""
     if state.model.requested:
         return (CallModel(step=state.step, attempt=state.model.attempt, phase=state.model.phase),)
-    retry_at = state.model.retry_at  # maybe past already: storing the failure took its time
+    retry_at = state.model.retry_at  # may have passed already while the failure was being stored
     return (WaitUntil(retry_at),) if retry_at else ()
 
 
 def ask(turn: Turn, model: str, phase: str = "") -> None:
-    """Decide on the next attempt."""
+    """Request the next attempt."""
     state = turn.state
     turn.add(
         ModelRequested(
@@ -44,14 +43,14 @@ def ask(turn: Turn, model: str, phase: str = "") -> None:
 
 
 def is_given_up(state: RunState) -> bool:
-    """Return whether the last attempt failed and there is no next, of whichever model."""
+    """Return whether the last attempt failed and neither a retry nor a fallback follows."""
     model = state.model
     failed = bool(model.error_type) and model.failures > 0 and not model.requested
     return failed and model.retry_at is None and not model.next_model
 
 
 def ask_again(turn: Turn, model: str, phase: str = "") -> None:
-    """The next attempt, when the wait is over; a long wait parks the run. `model` is the first that is asked."""
+    """Request the next attempt after its backoff; a long backoff parks the run. `model` is the first to call."""
     call = turn.state.model
     if call.requested:
         return
@@ -65,18 +64,18 @@ def ask_again(turn: Turn, model: str, phase: str = "") -> None:
 
 
 def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
-    """An outcome that is stored already, or of an attempt that was repeated since, yields nothing (W21)."""
+    """Return whether the outcome belongs to the open attempt; stored or superseded outcomes add nothing (W21)."""
     state, model = turn.state, turn.state.model
-    asked = (state.step, model.attempt, model.phase)
+    current = (state.step, model.attempt, model.phase)
     return (
         model.requested
         and (state.step_open or bool(model.phase))
-        and (outcome.step, outcome.attempt, outcome.phase) == asked
+        and (outcome.step, outcome.attempt, outcome.phase) == current
     )
 
 
 def failed(turn: Turn, failure: ModelCallFailed) -> None:
-    """A failed attempt, with the time of the next if there is one."""
+    """Store a failed attempt, with the time of its retry if there is one."""
     state, retry = turn.state, turn.rules.retry
     if not is_current(turn, failure):
         return
@@ -102,27 +101,27 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
 
 
 def _may_try_again(turn: Turn, error_type: str) -> bool:
-    """Return whether the same model may be asked again; nobody waits for a breaker who can ask another model."""
+    """Return whether the same model may be retried. An open breaker is not waited for if there is a fallback."""
     if error_type == CIRCUIT_OPEN and _fallback(turn):
         return False
     return error_type in RETRIED_ERRORS and not is_quota_used_up(turn, error_type)
 
 
 def _fallback(turn: Turn) -> str:
-    """The first of the fallback models that this call was not given up with; empty when there is none left."""
+    """Return the first fallback model that has not been given up in this call; empty if none is left."""
     call = turn.state.model
     tried = {*call.given_up, call.model}
     return next((model for model in turn.rules.fallback_models if model not in tried), "")
 
 
 def is_quota_used_up(turn: Turn, error_type: str) -> bool:
-    """Return whether the run may not try again any more after errors of this type."""
+    """Return whether the run has used up its retries for errors of this type."""
     most = turn.rules.retry.quota.get(error_type)
     return most is not None and turn.state.retries.get(error_type, 0) >= most
 
 
 def pause(turn: Turn) -> bool:
-    """Instead of an error, if the configuration says so: wait until somebody resumes the run."""
+    """Pause the run instead of failing it, if the configuration says so, until an operator resumes it."""
     call = turn.state.model
     if turn.rules.retry.exhausted != "pause" or call.error_type not in RETRIED_ERRORS:
         return False

@@ -1,4 +1,4 @@
-"""The model request of a step, or of a phase besides the steps, built from the state alone; and its digest (R12)."""
+"""The model request of a step or of a phase outside of steps, built from the state alone, and its digest (R12)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ You plan the work of another agent, which reads your plan and then answers the u
 which order, and with which of the tools. You may call tools that only read, to find out what the plan depends on. \
 Answer with the plan alone: short numbered steps, each with the tool it needs, if any. If the request needs no plan, \
 answer with nothing."""
-"""What a planner is told whose agent has no `planning_instructions`."""
+"""The planner's instructions for an agent without `planning_instructions`."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation of a model call. `digest` is the chain over `messages`; `history` counts those before the input.
 
-    `messages` may be the run's own list, which goes on growing: to be copied by who keeps them. `round` as in
+    `messages` may be the run's own list, which keeps growing: copy it before storing it. `round` as in
     `ModelRequest`.
     """
 
@@ -45,7 +45,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_of(state: RunState, rules: Rules, phase: str = "") -> Prompt:
-    """What the next (or current) call of a phase tells the model; the empty phase is that of the steps."""
+    """Return the prompt of a phase's next (or current) call; the empty phase is that of the steps."""
     if phase == PLANNER:
         return _planner_prompt(state, rules)
     if phase:
@@ -60,69 +60,71 @@ def prompt_of(state: RunState, rules: Rules, phase: str = "") -> Prompt:
 
 
 def _planner_prompt(state: RunState, rules: Rules) -> Prompt:
-    """The prepared history under the planner's own instructions, and what the planner has found out since."""
-    told = state.messages[0] if state.messages and state.messages[0].role == "system" else None
+    """Return the prepared history under the planner's own instructions, plus the planner's own rounds."""
+    system = state.messages[0] if state.messages and state.messages[0].role == "system" else None
     instructions = rules.planning_instructions or PLANNER_INSTRUCTIONS
-    if told is not None:
+    if system is not None:
         instructions = (
-            f"{instructions}\n\nThe agent is told:\n\n<instructions>\n{told.content}\n</instructions>"
+            f"{instructions}\n\nThe agent is told:\n\n<instructions>\n{system.content}\n</instructions>"
         )
     opening = Message(role="system", content=instructions)
-    messages = (opening, *state.messages[told is not None :], *state.planning.messages)
+    messages = (opening, *state.messages[system is not None :], *state.planning.messages)
     digest, places = "", state.call_places | state.planning.places
     for message in messages:
         digest = chain(digest, message, places)
     return Prompt(
         messages=messages,
         digest=digest,
-        history=state.history_count + (told is None),
+        history=state.history_count + (system is None),
         round=state.planning.rounds + 1,
     )
 
 
 def cut_messages(state: RunState, kept: Sequence[Range]) -> list[Message]:
-    """The messages behind the system message that ranges of them do not keep."""
+    """Return the messages after the system message that the kept ranges leave out."""
     body = state.messages[bool(state.messages) and state.messages[0].role == "system" :]
     stay = {index for first, last in kept for index in range(first, last)}
     return [message for index, message in enumerate(body) if index not in stay]
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """What a cut takes away, as one text; `ends` are where its messages end there, in characters."""
+    """The messages that a cut removes, as one text; `ends` are the ends of its messages there, in characters."""
 
     text: str
     ends: list[int]
 
 
 def leaving(state: RunState) -> Leaving:
-    """What the cut that has begun takes away."""
+    """Return the messages that the current cut removes."""
     cut = state.context.cut
     texts = [_as_text(message) + "\n\n" for message in cut_messages(state, cut.kept if cut else ())]
     return Leaving("".join(texts), list(accumulate(map(len, texts))))
 
 
-def part_end(state: RunState, gone: Leaving) -> int:
-    """Where the part ends that the next summary is made of: the rest, or as many messages as fit into the window.
+def part_end(state: RunState, removed: Leaving) -> int:
+    """Return the end of the part that the next summary covers: all the rest, or the messages that fit the window.
 
-    A message is divided if the part would be less than half full without it.
+    A message is divided if the part would be less than half full otherwise.
     """
     cut = state.context.cut
     begin = cut.until if cut is not None else 0
     room = _room_bytes(state)
-    end = begin + len(gone.text[begin : begin + room].encode(errors="replace")[:room].decode(errors="ignore"))
-    whole = max((each for each in gone.ends if each <= end), default=0)
-    return whole if (whole - begin) * 2 >= end - begin else end
+    end = begin + len(
+        removed.text[begin : begin + room].encode(errors="replace")[:room].decode(errors="ignore")
+    )
+    last_whole = max((each for each in removed.ends if each <= end), default=0)
+    return last_whole if (last_whole - begin) * 2 >= end - begin else end
 
 
 def _summary_prompt(state: RunState) -> Prompt:
-    """The next part of what leaves, with the summary of the parts before it."""
-    gone, cut = leaving(state), state.context.cut
+    """Return the prompt for the next part to summarize, with the summary of the parts before it."""
+    removed, cut = leaving(state), state.context.cut
     begin, before = (cut.until, cut.summary) if cut is not None else (0, "")
-    told = f"<summary>\n{before}\n</summary>\n\n" if before else ""
-    text = gone.text[begin : part_end(state, gone)].strip("\n")
+    earlier = f"<summary>\n{before}\n</summary>\n\n" if before else ""
+    text = removed.text[begin : part_end(state, removed)].strip("\n")
     messages = (
         Message(role="system", content=SUMMARY_INSTRUCTIONS),
-        Message(role="user", content=f"{told}<conversation>\n{text}\n</conversation>"),
+        Message(role="user", content=f"{earlier}<conversation>\n{text}\n</conversation>"),
     )
     digest = ""
     for message in messages:
@@ -132,14 +134,14 @@ def _summary_prompt(state: RunState) -> Prompt:
 
 
 PART_BYTES_MIN = 1024
-"""A part of what leaves is never cut shorter: a summary of less would not be worth its call."""
+"""A part is never shorter than this: summarizing less would not be worth a call."""
 
 
 def _room_bytes(state: RunState) -> int:
-    """How much of the conversation fits into one summary call, beside the summary of what was before.
+    """Return how much of the conversation fits into one summary call, next to the summary so far.
 
-    Three quarters of the window, by the provider's own count of what is in it; of an unknown window that is full, half
-    of what is there. Half as much for each time that it was too much.
+    That is three quarters of the window, by the provider's own count of the tokens in it; if the window is unknown
+    and full, half of the current tokens. Halved for each overflow of the cut.
     """
     context, cut = state.context, state.context.cut
     window, tokens = context.window_tokens, context.tokens
@@ -159,7 +161,7 @@ def _as_text(message: Message) -> str:
 
 
 def model_request(state: RunState, rules: Rules, model: str, phase: str = "") -> ModelRequest:
-    """What the current call asks the model; `model` is its name without the provider."""
+    """Return the request of the current call; `model` is its name without the provider."""
     prompt = prompt_of(state, rules, phase)
     kind, fallback = f"{phase}-{prompt.round}" if phase else "", len(state.model.given_up)
     call = [kind, f"fallback-{fallback}" if fallback else "", str(state.step)]
@@ -180,7 +182,7 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
 
 
 def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -> str:
-    """The chain over the messages, closed with everything else that decides what a model answers."""
+    """Return the digest: the chain over the messages, closed with everything else that determines the reply."""
     prompt = prompt_of(state, rules, phase)
     closing = {
         "messages": prompt.digest,

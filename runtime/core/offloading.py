@@ -1,4 +1,4 @@
-"""Large tool results: stored beside the log, shown to the model by their head and tail, read on by a tool."""
+"""Large tool results: stored next to the log, shown to the model by their head and tail, read in full by a tool."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..ports.tools import Tool, ToolContextPort, ToolFailed
 from .rules import Rules
 
 SOONER = 8
-"""Into a long conversation, results are offloaded at so small a part of the usual size."""
+"""In a long conversation, results are offloaded from this fraction of the usual size on."""
 
 
 def artifact_id(state: RunState, rules: Rules, tool_name: str, text: str) -> str | None:
-    """Under which id the text of a result is offloaded; null for one that is small, or a part of a large one."""
+    """Return the id to offload the text of a result under; null for a small one, or a part of a large one."""
     context, tool = rules.context, state.tools.get(tool_name)
     if tool is not None and tool.source == SOURCE:
         return None
@@ -30,19 +30,21 @@ def artifact_id(state: RunState, rules: Rules, tool_name: str, text: str) -> str
 
 
 def is_offloaded(event: Event) -> bool:
-    """Return whether the event is a result of which a model is to see only the head and the tail."""
+    """Return whether the event is a result of which the model sees only the head and the tail."""
     if isinstance(event, PlannerToolReturned):
         return event.offloaded_artifact_id is not None
     return isinstance(event, ToolResult) and OFFLOADED in event.metadata
 
 
 def told(state: RunState) -> Context | None:
-    """What is said of a step that ends, if the model is to see only parts of some of its results."""
+    """Return the event that records a step's offloaded results, if there are any."""
     results = [call.result for call in state.calls.values() if call.result is not None]
     large = [result for result in results if is_offloaded(result)]
     if not large:
         return None
-    count = len(state.messages) + 1 + len(results)  # with the step's own, which it adds as it ends
+    count = (
+        len(state.messages) + 1 + len(results)
+    )  # plus the step's own messages, which are added when it ends
     return Context(
         action="offload",
         before_count=count,
@@ -58,21 +60,21 @@ def told(state: RunState) -> Context | None:
 
 
 async def store(event: Event, artifacts: Artifacts) -> None:
-    """Put the text of a result, if it is offloaded, where it is read from. Raises `LogUnavailable`."""
+    """Store the text of a result, if it is offloaded, as an artifact. Raises `LogUnavailable`."""
     if isinstance(event, ToolResult | PlannerToolReturned) and is_offloaded(event):
         text = result_text(event.result, in_parts=event.in_parts)
         await artifacts.put(text.encode(errors="replace"))
 
 
 class Retrieval:
-    """The tool by which a model reads on in what was offloaded."""
+    """The tool that lets a model read the rest of an offloaded result."""
 
     def __init__(self, artifacts: Artifacts, injected: Mapping[str, str]) -> None:
         self.spec: ToolSpec = retrieval_spec(injected)
         self._artifacts = artifacts
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> str:
-        """The characters from `offset` on, at most `limit`. Raises `ToolFailed`."""
+        """Return the characters from `offset` on, at most `limit`. Raises `ToolFailed`."""
         given = {key: value for key, value in arguments.items() if value is not None}
         name, offset, limit = given.get("id"), given.get("offset", 0), given.get("limit", LIMIT_MAX)
         if not isinstance(name, str) or not _is_count(offset) or not _is_count(limit):
@@ -90,10 +92,10 @@ def _is_count(value: object) -> bool:
 
 
 def with_retrieval(tools: Mapping[str, Tool], rules: Rules, artifacts: Artifacts) -> dict[str, Tool]:
-    """The tools of an agent, with that by which it reads on; one of its own of that name goes before."""
+    """Return the tools of an agent plus the retrieval tool; a tool of the agent with that name takes precedence."""
     return {RETRIEVE: Retrieval(artifacts, rules.injected_tool_args), **tools}
 
 
 def is_offered(spec: ToolSpec, state: RunState, rules: Rules) -> bool:
-    """Whether a run is prepared with the tool: that by which it reads on only where results are expected to be long."""
+    """Return whether a run gets the tool: the retrieval tool only where long results are expected."""
     return spec.source != SOURCE or rules.context.windows or RETRIEVE in state.tools

@@ -1,4 +1,4 @@
-"""A run that waits for nothing but children which wait themselves needs no worker: it parks until one is ready."""
+"""Parking of a run whose open work only waits for parked children: it needs no worker until one of them is ready."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .turn import Turn
 
 
 def may_park(turn: Turn) -> bool:
-    """Return whether all that is open in the run could be taken up again by somebody else.
+    """Return whether everything open in the run could be resumed by another worker.
 
-    A call must be one that may be run again, and have no time of its own that would begin again.
+    An open call must be safe to repeat, and have no timeout of its own, which would start over.
     """
     state = turn.state
     if not state.runnable or state.owner is None or not state.open_children:
@@ -36,23 +36,23 @@ def _waits(state: RunState, call: CallState) -> bool:
 
 
 def park(turn: Turn) -> None:
-    """Park until something below is ready."""
+    """Park until a run below is ready."""
     if may_park(turn):
         turn.add(Parked(reason="child"))
 
 
 def ready(turn: Turn, child_run: str) -> None:
-    """Something at or below this child can go on."""
+    """Unpark: a run at or below this child can go on."""
     parked = turn.state.parked
     if parked is not None and parked.reason == "child" and child_run in turn.state.open_children:
         turn.add(ChildReadyEvent(child_run=child_run))
 
 
 def waits_for_people(state: RunState) -> bool:
-    """Return whether a run that rests waits for people, itself or below it, and not for a time."""
+    """Return whether a resting run, or one below it, waits for a person and not for a timer."""
     return state.paused is not None or is_parked_on_child(state)
 
 
 def is_parked_on_child(state: RunState) -> bool:
-    """Return whether the run waits for a child."""
+    """Return whether the run is parked for a child."""
     return state.parked is not None and state.parked.reason == "child"

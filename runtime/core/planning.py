@@ -1,7 +1,7 @@
 """The planner: a phase before the first step that asks a model for a plan.
 
-It sees the prepared history and all tool schemas. Tools that are pure and need no approval run; the others answer that
-they are not available. Nothing of it is observable: all its events are the engine's.
+It sees the prepared history and all tool schemas. Tools that are pure and need no approval run; calls of others are
+answered with "not available". Readers see none of it: all its events are internal to the engine.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .turn import Turn
 
 ROUNDS_MAX = 5
 STEP = 0
-"""The step of the planner's calls: before the first."""
+"""The step number of the planner's calls: before the first step."""
 NOT_AVAILABLE = "not available while planning"
 
 
 def is_due(state: RunState, rules: Rules) -> bool:
-    """Return whether there has to be a plan before the run goes on."""
+    """Return whether the run needs a plan before it goes on."""
     return rules.planning and not state.planning.made and state.step == STEP
 
 
 def pending(state: RunState, now: float) -> tuple[Effect, ...]:
-    """The planner's model call, or its tool calls."""
+    """Return the planner's model call, or its tool calls."""
     if not state.model.replied:
         return model_calls.pending(state)
     ready = startable(state, state.planning.calls, now)
@@ -42,7 +42,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 
 def go_on(turn: Turn) -> None:
-    """Ask the planner, wait for it and its tools, and take its last word for the plan."""
+    """Call the planner, wait for it and its tools, and store its last reply as the plan."""
     state, rules = turn.state, turn.rules
     model = rules.planning_model or rules.model
     if state.model.phase != PLANNER:
@@ -66,18 +66,18 @@ def go_on(turn: Turn) -> None:
 
 
 def _makes_room(turn: Turn) -> bool:
-    """Return whether the request was too long, and the history is cut for it."""
+    """Return whether the request was too long and a cut of the history has begun."""
     return turn.state.model.error_type == ContextOverflow.error_type and compaction.begin_overflow(turn)
 
 
 def _has_last_word(state: RunState) -> bool:
-    """A reply without calls, or the last that it may give, whatever it asks for."""
+    """Return whether the planner is done: its reply has no calls, or it has used up its rounds."""
     last = state.planning.messages[-1]
     return last.role == "assistant" and (not last.tool_calls or state.planning.rounds >= ROUNDS_MAX)
 
 
 def _end_cut(turn: Turn) -> bool:
-    """End the run if the provider cut the plan and the agent does not accept it; a plan is never gone on with."""
+    """End the run if the provider cut the plan off and the agent does not accept that; a plan is never continued."""
     cut = turn.state.model.finish_reason
     if cut == "content_filter":
         message = "the provider's content filter stopped the planner's answer"
@@ -91,7 +91,7 @@ def _end_cut(turn: Turn) -> bool:
 
 
 def _refuse(turn: Turn) -> None:
-    """Answer the calls that no tool answers."""
+    """Answer the calls that no tool may run for."""
     for call in list(turn.state.planning.calls.values()):
         if call.result is None and (problem := _problem(turn, call)) is not None:
             _returned(turn, call, error=problem)
@@ -111,7 +111,7 @@ def _allowed(rules: Rules, call: CallState) -> bool:
 
 
 def replied(turn: Turn, reply: ModelReplied) -> None:
-    """The planner's answer."""
+    """Store the planner's reply."""
     if not model_calls.is_current(turn, reply):
         return
     turn.add(
@@ -153,7 +153,7 @@ def _calls(turn: Turn, requests: tuple[CallRequest, ...], *, cut: bool) -> list[
 
 
 def returned(turn: Turn, returned: ToolReturned) -> None:
-    """A tool answered the planner."""
+    """Store the result of a planner's tool call."""
     call = turn.state.planning.calls.get(returned.call_id)
     if call is None or call.result is not None or _problem(turn, call) is not None:
         return

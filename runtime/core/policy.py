@@ -1,10 +1,10 @@
-"""Policy: rules on a tool's name and arguments that say what becomes of a call.
+"""Policy: rules on a tool's name and arguments that decide whether a call runs.
 
     deny > require_approval > allow > default
 
-All rules that match are looked at, and the strongest of their actions counts; where none matches it is the default. So
-the order of the rules means nothing, and no rule can weaken another. A run keeps the policy of its configuration, which
-is stored with it. Pure: names and arguments in, a verdict out.
+The strongest action of all matching rules applies, or the default if none matches. So the order of the rules does not
+matter, and no rule can weaken another. A run keeps the policy of its configuration, which is stored with it. Pure:
+names and arguments in, a ruling out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STRENGTH: Final[tuple[Action, ...]] = ("allow", "require_approval", "deny")
 
 
 class PolicyRule(msgspec.Struct, frozen=True):
-    """What becomes of calls whose tool's name and whose arguments all match these patterns (`*`, `?`, `[abc]`)."""
+    """The action for calls whose tool name and arguments all match these patterns (`*`, `?`, `[abc]`)."""
 
     tool: str = "*"
     arguments: dict[str, str] = {}
@@ -30,49 +30,49 @@ class PolicyRule(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def matches(self, tool_name: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the call is one of these. An argument that is missing matches nothing."""
+        """Return whether the rule applies to the call. A missing argument matches no pattern."""
         return fnmatchcase(tool_name, self.tool) and all(
             name in arguments and fnmatchcase(_text(arguments[name]), pattern)
             for name, pattern in self.arguments.items()
         )
 
     def __str__(self) -> str:
-        """The rule in words, with its reason."""
+        """The rule as text, with its reason."""
         named = [f"{name} {pattern!r}" for name, pattern in self.arguments.items()]
         where = f" with {', '.join(named)}" if named else ""
         return f"tool {self.tool!r}{where}" + (f": {self.reason}" if self.reason else "")
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """The rules of a run, and what becomes of a call that none of them matches."""
+    """The rules of a run, and the action for calls that none of them matches."""
 
     rules: tuple[PolicyRule, ...] = ()
     default: Action = "allow"
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of a call, and why in a few words."""
+class Ruling(msgspec.Struct, frozen=True):
+    """The policy's action for a call, and a short reason."""
 
     action: Action
     why: str = ""
 
 
-_DEFAULTS: Final = {action: Verdict(action, "the policy's default") for action in STRENGTH}
+_DEFAULTS: Final = {action: Ruling(action, "the policy's default") for action in STRENGTH}
 
 
-def verdict_on(policy: Policy, tool_name: str, arguments: Mapping[str, Any]) -> Verdict:
-    """What the policy says of a call."""
+def verdict_on(policy: Policy, tool_name: str, arguments: Mapping[str, Any]) -> Ruling:
+    """Return the policy's ruling on a call."""
     default = _DEFAULTS[policy.default]
     if not policy.rules:
         return default
     found = [
-        Verdict(rule.action, f"policy rule {number} ({rule})")
+        Ruling(rule.action, f"policy rule {number} ({rule})")
         for number, rule in enumerate(policy.rules, 1)
         if rule.matches(tool_name, arguments)
     ]
-    return max(found, key=lambda verdict: STRENGTH.index(verdict.action), default=default)
+    return max(found, key=lambda ruling: STRENGTH.index(ruling.action), default=default)
 
 
 def _text(value: object) -> str:
-    """An argument as patterns see it: text as it is, everything else as JSON."""
+    """Return an argument as patterns see it: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else canonical_json(value).decode()

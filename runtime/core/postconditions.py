@@ -1,7 +1,7 @@
-"""Whether a tool call did what it was to do: the assertions of its tool, each with a finding, and what they add up to.
+"""Postconditions: the assertions that check whether a tool call achieved its purpose, and the findings of that check.
 
-An assertion is written as its name with its arguments, `{"http_status": {"equals": 201}}`; `${name}` in a text stands
-for that argument of the call. A report is a list of findings, as it stands in the log: tables with `assertion`,
+An assertion is written as its name with its arguments, `{"http_status": {"equals": 201}}`; `${name}` in a text is
+replaced by that argument of the call. A report is a list of findings, as stored in the log: tables with `assertion`,
 `status` (passed, failed, error), `code` and `observed`.
 """
 
@@ -23,11 +23,11 @@ from ..ports.suggestions import unknown
 
 POSTCONDITIONS = "foldlog.postconditions"
 MISSING, PROBE_FAILED, INVALID, BROKEN = "evidence_missing", "probe_failed", "invalid", "assertion_failed"
-"""Codes of findings with status error: nothing to judge by, nobody could look, wrong arguments, a bug."""
+"""Codes of findings with status error: no evidence, a probe that failed, invalid arguments, a broken assertion."""
 OBSERVED_CHARACTERS_MAX: Final = 300
 
 Written = Mapping[str, Mapping[str, Any]]
-"""An assertion as it is written: one entry, the name and the arguments."""
+"""An assertion as written: one entry, the name and the arguments."""
 Report = Sequence[Mapping[str, Any]]
 Verdict = Literal["passed", "failed", "unverifiable"]
 
@@ -35,7 +35,7 @@ _REFERENCE = re.compile(r"\$(\$?)\{(\w+)\}")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an assertion came to. `observed` is what was seen instead, in short, or what is missing."""
+    """The result of one assertion. `observed` is a short form of what was seen instead, or says what is missing."""
 
     assertion: dict[str, Any]
     status: Literal["passed", "failed", "error"]
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def verdict(report: Report) -> Verdict:
-    """One that failed: failed. Else one that could not be judged: unverifiable. Of no findings: passed."""
+    """Return failed if any assertion failed, else unverifiable if any could not be judged, else passed."""
     found = {finding["status"] for finding in report}
     if "failed" in found:
         return "failed"
@@ -52,7 +52,7 @@ def verdict(report: Report) -> Verdict:
 
 
 def problem(report: Report) -> str | None:
-    """What is wrong, in one line; None if nothing is."""
+    """Return the problem in one line; None if the postcondition holds."""
     match verdict(report):
         case "passed":
             return None
@@ -65,7 +65,7 @@ def problem(report: Report) -> str | None:
 
 
 def told(finding: Mapping[str, Any]) -> str:
-    """A finding in words."""
+    """Return a finding as text."""
     name, arguments = next(iter(finding["assertion"].items()))
     text = f"{name} {canonical_json(arguments).decode()}"
     if finding["status"] == "passed":
@@ -76,12 +76,12 @@ def told(finding: Mapping[str, Any]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as text."""
+    """Return a JSON value as text."""
     return canonical_json(value).decode()
 
 
 def unjudged(assertions: Sequence[Written], code: str, why: str) -> list[dict[str, Any]]:
-    """The report where nothing could be judged, for one reason."""
+    """Return the report for a check that could not judge any assertion, for one reason."""
     return [
         {"assertion": dict(each), "status": "error", "code": code, "observed": _short(why)}
         for each in assertions
@@ -89,25 +89,25 @@ def unjudged(assertions: Sequence[Written], code: str, why: str) -> list[dict[st
 
 
 def filled(written: Written, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The assertion as it is about a call with these arguments."""
+    """Return the assertion with the arguments of a call filled in."""
     return {name: with_arguments(given, arguments) for name, given in written.items()}
 
 
 def with_arguments(written: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What was written about a tool's calls, as it is about a call with these arguments."""
+    """Return a table with the arguments of a call filled in."""
     filled: dict[str, Any] = _filled(dict(written), arguments)
     return filled
 
 
 class Bound(NamedTuple):
-    """An assertion about one call: as written, with the call's arguments in it, and made, or why it cannot be."""
+    """An assertion bound to one call: with the call's arguments filled in, and built, or why it cannot be built."""
 
     written: dict[str, Any]
     assertion: Assertion | None
     problem: str = ""
 
     def judge(self, evidence: Evidence) -> Finding:
-        """What it comes to."""
+        """Return the finding on this evidence."""
         if self.assertion is None:
             return self._error(INVALID, self.problem)
         try:
@@ -130,12 +130,12 @@ class Bound(NamedTuple):
 
 
 def judge(bound: Sequence[Bound], evidence: Evidence) -> list[dict[str, Any]]:
-    """The report. Pure: it looks at nothing but the evidence."""
+    """Return the report. Pure: it depends on nothing but the evidence."""
     return [msgspec.to_builtins(each.judge(evidence)) for each in bound]
 
 
 def _short(value: Any) -> Any:
-    """What is told of a value; the whole of it is in the evidence."""
+    """Return a value shortened for the report; the evidence has it in full."""
     try:
         plain = as_json(value)
     except NotJson:
@@ -147,10 +147,10 @@ def _short(value: Any) -> Any:
 
 
 class Postcondition:
-    """The assertions of a tool, checked when they are written.
+    """The assertions of a tool, validated when they are declared.
 
-    Raises `ConfigError` that names the tool, for an assertion that there is not, wrong arguments, and a `${name}` that
-    is none of the tool's `parameters`, where those are known.
+    Raises `ConfigError`, which names the tool, for an unknown assertion, wrong arguments, and a `${name}` that is not
+    one of the tool's `parameters`, if those are known.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class Postcondition:
         self._bound.append(Bound({name: _filled(arguments, {})}, assertion(name, _filled(arguments, {}))))
 
     def bound(self, arguments: Mapping[str, Any]) -> list[Bound]:
-        """The assertions about a call with these arguments (JSON)."""
+        """Return the assertions bound to a call with these arguments (JSON)."""
         return [_bind(each, arguments) for each in self.written] if self._refers else self._bound
 
     @property
     def reads_files(self) -> bool:
-        """Return whether any of them is about files."""
+        """True if any assertion needs files as evidence."""
         return any(each.assertion is not None and each.assertion.files for each in self._bound)
 
 
@@ -189,14 +189,14 @@ def _taken_apart(written: Written) -> tuple[str, dict[str, Any]]:
     form = '{"name": {arguments}}'
     given: Any = written  # of any type
     if not isinstance(given, Mapping) or len(given) != 1:
-        raise ConfigError(f"an assertion is written {form}, not {given!r:.80}")
+        raise ConfigError(f"an assertion must be written as {form}, not {given!r:.80}")
     name, arguments = next(iter(given.items()))
     if not isinstance(arguments, Mapping):
-        raise ConfigError(f"an assertion is written {form}, not {given!r:.80}")
+        raise ConfigError(f"an assertion must be written as {form}, not {given!r:.80}")
     try:
         return str(name), as_json(dict(arguments))
     except NotJson as error:
-        raise ConfigError(f"{name}: its arguments are stored as JSON: {error}") from None
+        raise ConfigError(f"{name}: its arguments must be valid JSON: {error}") from None
 
 
 def _bind(written: Mapping[str, dict[str, Any]], arguments: Mapping[str, Any]) -> Bound:
@@ -226,14 +226,14 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def check_references(where: str, written: Mapping[str, Any], parameters: Collection[str]) -> None:
-    """Raises `ConfigError` for a `${name}` in `written` that is none of the tool's parameters."""
+    """Raise `ConfigError` for a `${name}` in `written` that is not a parameter of the tool."""
     if unknown := sorted(set(_references(written)) - set(parameters)):
         known = ", ".join(parameters) or "none"
-        raise ConfigError(f"{where}: ${{{unknown[0]}}} is no parameter of the tool (parameters: {known})")
+        raise ConfigError(f"{where}: ${{{unknown[0]}}} is not a parameter of the tool (parameters: {known})")
 
 
 def _filled(value: Any, arguments: Mapping[str, Any]) -> Any:
-    """The value with arguments for their names: a text that is nothing else becomes the argument, whatever it is."""
+    """Return the value with references filled in: text that is only a reference becomes the argument itself."""
     match value:
         case str():
             whole = _REFERENCE.fullmatch(value)
@@ -257,7 +257,7 @@ def _substitute(found: re.Match[str], arguments: Mapping[str, Any]) -> str:
     return value if isinstance(value, str) else as_text(value)
 
 
-# --- the assertions that are installed --------------------------------------------------------------------------------
+# --- installed assertions ---------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -266,7 +266,7 @@ def _installed() -> dict[str, metadata.EntryPoint]:
 
 
 def assertion(name: str, arguments: Mapping[str, Any]) -> Assertion:
-    """The assertion of this name about these arguments. Raises `ConfigError`."""
+    """Return the assertion with this name and these arguments. Raises `ConfigError`."""
     known = _installed()
     if name not in known:
         raise ConfigError(unknown("assertion", name, known))

@@ -1,4 +1,4 @@
-"""What an agent's configuration means to the core: a small frozen value, read once per run."""
+"""The rules that the core decides by: a small frozen value, read once per run from an agent's configuration."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from .lineage import fork_policy
 from .policy import Policy
 
 ASKED_EFFECTS: frozenset[ToolEffect] = frozenset({"unsafe", "idempotent"})
-"""What a fork asks about: its calls have keys of their own, so what was idempotent for its parent is done once more."""
+"""The effects that a fork requests approvals for. Its calls have their own idempotency keys, so even a call that was
+idempotent for the parent would be carried out a second time."""
 
 PARK_RETRY_S = 10.0
-"""A retry that is due later than this parks the run (a timer in the log); a sooner one is waited for in place."""
+"""A retry that is due later than this parks the run (a timer in the log); an earlier one is waited for in place."""
 
 RULES_NOW = 1
-"""The rules of runs that are submitted now (ADR 0024). A release that changes a decision takes a higher number."""
+"""The rules of runs submitted now (ADR 0024). A release that changes a decision increments this number."""
 
 
 def has_rule(submitted: Submitted | None, number: int) -> bool:
-    """Return whether a run was submitted under these rules or later ones; a run that is being made goes by all of them.
+    """Return whether a run was submitted under these rules or later ones; a run not yet submitted has all of them.
 
-    No release has changed a decision yet, so nothing asks for it. A changed decision gets a named constant here, and a
-    branch where it is made.
+    No release has changed a decision yet, so nothing calls this. A changed decision gets a named constant here, and a
+    branch at the place of the decision.
     """
     return submitted is None or submitted.rules >= number
 
@@ -44,17 +45,17 @@ class RetryRules(msgspec.Struct, frozen=True):
     max_s: float = 20.0
     jitter: bool = True
     exhausted: Literal["error", "pause"] = "error"
-    """What a run does whose model, and all fallbacks, have failed."""
+    """The reaction of a run when its model and all fallbacks have failed."""
     quota: dict[str, int] = {}
-    """How often the run may try again in all, by the type of the error; one that is missing has no such bound."""
+    """The most retries of the run in all, by error type; types that are missing are not limited."""
 
 
 MODES = {"pilot": (100, 100, 100), "copilot": (20, 10, 50), "navigator": (10, 5, 20)}
-"""By mode: messages of history, messages that a summary leaves, messages from which results are offloaded sooner."""
+"""By mode: messages of history, messages kept by a summary, messages from which results are offloaded sooner."""
 
 
 class ContextRules(msgspec.Struct, frozen=True):
-    """How the prompt is kept within the window. `windows`: whether the agent has a table for it at all."""
+    """The rules for keeping the prompt within the window. `windows`: the agent has a `context` table."""
 
     windows: bool = False
     history_messages_max: int | None = None
@@ -69,13 +70,13 @@ class ContextRules(msgspec.Struct, frozen=True):
 
     @property
     def kept_messages(self) -> int:
-        """How many messages a cut leaves: some way below the most, so that the next one is some way off."""
+        """The number of messages that a cut leaves: well below the limit, so that the next cut is some way off."""
         most = self.history_messages_max or 0
         return max(1, min(self.summary_at_messages or most, most // 2))
 
 
 class Ceiling(msgspec.Struct, frozen=True):
-    """What may be used up, of the run or of each step: `name` as in the configuration, `limit` a decimal."""
+    """A ceiling for the run or for each step: `name` as in the configuration, `limit` a decimal."""
 
     name: str
     scope: Literal["tokens", "cost", "seconds"]
@@ -83,7 +84,7 @@ class Ceiling(msgspec.Struct, frozen=True):
 
 
 class BreakerRules(msgspec.Struct, frozen=True):
-    """When a circuit breaker opens (`failures` in a row), and for how long."""
+    """The consecutive `failures` after which a circuit breaker opens, and how long it stays open."""
 
     failures: int = 5
     open_s: float = 30.0
@@ -97,11 +98,11 @@ class Rules(msgspec.Struct, frozen=True):
     temperature: float | None = None
     max_tokens: int | None = None
     on_length: Literal["error", "continue", "accept"] = "error"
-    """What becomes of a final answer that the provider cut at the limit of its length."""
+    """The handling of a final answer that the provider cut off at its length limit."""
     output_schema: dict[str, Any] | None = None
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[ToolEffect] = frozenset()
-    """Tools of these effects need an approval, whatever their name: so a fork asks again."""
+    """Tools with these effects need an approval, whatever their name; forks use this to ask again."""
     policy: Policy = Policy()
     injected_tool_args: dict[str, str] = {}
     emit_mcp_progress: bool = True
@@ -109,10 +110,10 @@ class Rules(msgspec.Struct, frozen=True):
     retry: RetryRules = RetryRules()
     fallback_models: tuple[str, ...] = ()
     breaker: BreakerRules | None = None
-    """Null for an agent whose calls no circuit breaker watches."""
+    """Null for an agent whose calls have no circuit breaker."""
     model_idle_timeout_s: float = 120.0
     model_first_token_timeout_s: float | None = None
-    """Null for what `modelcall` allows a prompt of its length."""
+    """Null for the default of `model_call`, which depends on the length of the prompt."""
     model_timeout_s: float = 600.0
     step_timeout_s: float | None = None
     run_timeout_s: float | None = None
@@ -121,23 +122,23 @@ class Rules(msgspec.Struct, frozen=True):
     planning_model: str | None = None
     planning_instructions: str = ""
     tells_window: bool = False
-    """Whether each message says how full the window is."""
+    """If true, each message says how full the window is."""
     limit_pct: int | None = None
-    """How much of the window the run may use."""
+    """The percentage of the window that the run may use."""
     context: ContextRules = ContextRules()
     ceilings: tuple[Ceiling, ...] = ()
     runs_max: int | None = None
-    """How many runs of the agent may be driven at once."""
+    """The most runs of the agent that may be driven at once."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """All models that a run may ask, as provider:model."""
+        """All models that a run may call, as provider:model."""
         planning = (self.planning_model,) if self.planning and self.planning_model else ()
         return (self.model, *planning, *self.fallback_models)
 
 
 def rules_of_run(submitted: Submitted) -> Rules:
-    """The rules of a run: those of its configuration and of its submission, and what its lineage adds."""
+    """Return the rules of a run: those of its configuration, and those that forks add."""
     rules = rules_of(submitted.config)
     if fork_policy(submitted) in {None, "run"}:
         return rules
@@ -145,7 +146,7 @@ def rules_of_run(submitted: Submitted) -> Rules:
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:
-    """Read the rules from a serialised configuration, which was validated when the run was submitted."""
+    """Return the rules of a serialised configuration, which was validated when the run was submitted."""
     retry = {k: v for k, v in (config.get("retry") or {}).items() if k in RetryRules.__struct_fields__}
     return Rules(
         model=config.get("model", ""),
@@ -184,7 +185,7 @@ def _limit_pct(awareness: str) -> int | None:
 
 
 def _context_rules(table: Mapping[str, Any] | None) -> ContextRules:
-    """The mode's numbers, and those that are given before them."""
+    """Return the numbers of the mode; explicit numbers override them."""
     if table is None:
         return ContextRules()
     history, summary, offload = MODES.get(table.get("mode") or "", (None, None, None))
@@ -210,7 +211,7 @@ def _ceilings(budgets: Mapping[str, Any]) -> Iterator[Ceiling]:
 
 
 def backoff_s(retry: RetryRules, failures: int, seed: str) -> float:
-    """How long to wait after the n-th failure (1, 2, ...). The spread comes from `seed`, so that it is no dice."""
+    """Return the wait after the n-th failure (1, 2, ...). The jitter comes from `seed`, so it is deterministic."""
     spread = hashlib.sha256(f"{seed}:{failures}".encode()).digest()[0] / 255 * 0.5 + 0.75
     pause_s = min(retry.max_s, retry.base_s * 2.0 ** (failures - 1))
     return pause_s * float(spread) if retry.jitter else pause_s

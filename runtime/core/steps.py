@@ -1,4 +1,4 @@
-"""The steps of an agent: a model round begins, its answer comes, and the step ends."""
+"""The steps of an agent: a model call begins, its reply is stored, and the step ends."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ GO_ON = (
     "Your answer was cut at the limit of its length. Go on exactly where it stands: begin with the very next "
     "characters, and repeat nothing."
 )
-"""What the model is told whose answer is to go on."""
+"""The message that asks the model to continue a cut answer."""
 CALL_AGAIN = (
     "Your tool call could not be read, and nothing was done. Make it again: one of the tools that you have, with "
     "arguments that are a JSON object and fit its parameters."
 )
-"""What the model is told of a tool call that its provider could not read."""
+"""The message to the model after a tool call that its provider could not read."""
 
 
 def pause(turn: Turn) -> bool:
-    """Pause, if somebody has asked for it."""
+    """Pause, if a caller requested it."""
     if turn.state.pause_requested:
         turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
     return turn.state.paused == "manual"
 
 
 def begin(turn: Turn) -> None:
-    """Begin the next step, or end the run at its last."""
+    """Begin the next step, or fail the run after its last."""
     state = turn.state
     if state.step >= turn.rules.max_steps:
         limit = turn.rules.max_steps
@@ -58,7 +58,7 @@ def begin(turn: Turn) -> None:
 
 
 def go_on_with_model(turn: Turn) -> None:
-    """Ask the model again when the wait is over, or give up."""
+    """Call the model again when the backoff is over, or give up."""
     state, model = turn.state, turn.state.model
     if not model_calls.is_given_up(state):
         model_calls.ask_again(turn, turn.rules.model)
@@ -70,7 +70,7 @@ def go_on_with_model(turn: Turn) -> None:
 
 
 def model_replied(turn: Turn, reply: ModelReplied) -> None:
-    """The answer's commit, in the order of R10."""
+    """Store the reply as one commit, in the order of R10."""
     state = turn.state
     if not model_calls.is_current(turn, reply):
         return
@@ -91,8 +91,8 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
         )
     )
     beyond = called(turn, reply.calls, cut=reply.finish_reason == "length")
-    made = [call for call in state.calls.values() if call is not beyond]
-    approvals = [(c, asks) for c in made if (asks := approval_needed(turn, c)) is not None]
+    accepted = [call for call in state.calls.values() if call is not beyond]
+    approvals = [(c, asks) for c in accepted if (asks := approval_needed(turn, c)) is not None]
     for call, asks in approvals:
         request_approval(turn, call, asks.kind, asks.reason)
     if approvals:
@@ -113,7 +113,7 @@ def _made(step: int, file: FilePart) -> FileMade:
 
 
 def complete(turn: Turn) -> None:
-    """End the step; an answer without calls ends the run, unless it has to be given again."""
+    """End the step; an answer without calls ends the run, unless the model has to answer again."""
     state, rules = turn.state, turn.rules
     final, cut = not state.calls, state.model.finish_reason
     step_usage = state.model.usage
@@ -138,7 +138,7 @@ def complete(turn: Turn) -> None:
 
 
 def _answered(turn: Turn, cut: FinishReason) -> None:
-    """End the run with its final answer, unless that has to be given again."""
+    """End the run with its final answer, unless the model has to answer again."""
     state, rules = turn.state, turn.rules
     output = state.continued + state.output
     problem = schema_problem(output, rules.output_schema)
@@ -155,9 +155,9 @@ def _answered(turn: Turn, cut: FinishReason) -> None:
 
 
 def _go_on_or_end(turn: Turn) -> None:
-    """Ask once to go on with a final answer that was cut at the limit of its length, if the agent says so.
+    """Ask once to continue a final answer that was cut off at its length limit, if the agent is configured so.
 
-    JSON that was cut is not asked for again: the model would begin it from the start, and be cut at the same place.
+    Cut JSON is not continued: the model would start it over, and be cut off at the same place.
     """
     state, rules = turn.state, turn.rules
     goes_on = rules.on_length == "continue" and rules.output_schema is None and state.step < rules.max_steps
@@ -168,14 +168,14 @@ def _go_on_or_end(turn: Turn) -> None:
 
 
 def _end_cut(turn: Turn, error_type: str, message: str) -> None:
-    """End the run with what there is of its answer kept as its output."""
+    """Fail the run; the part of its answer that exists is kept as its output."""
     if turn.state.continued:
         turn.add(OutputMade(output=turn.state.continued + turn.state.output))
     turn.fail(error_type, message, recoverable=False, step=None)
 
 
 def truncation(rules: Rules, what: str) -> str:
-    """What is told of something that the provider cut at the limit of its length, and what helps."""
+    """Return the error message for text that the provider cut off at its length limit, with the remedy."""
     limit = (
         f"max_tokens is {rules.max_tokens}" if rules.max_tokens is not None else "the provider's own limit"
     )

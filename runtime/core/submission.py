@@ -1,4 +1,4 @@
-"""The first commit of a run: what is to be done, checked before anything is stored."""
+"""The first commit of a run: the task and its configuration, validated before anything is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import lineage
 from .rules import RULES_NOW
 
 CHILD = "child"
-"""The executor of a run within a call of its parent: who drives the parent drives it, and nobody else (W19)."""
+"""The executor of a run that belongs to a call of its parent: the parent's driver drives it, and no other (W19)."""
 
 
 def submitted_event(
@@ -31,19 +31,19 @@ def submitted_event(
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
 ) -> Submitted:
-    """The event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
+    """Return the event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
     check_text("the input of a run", input)
-    for what_text, text in (("the session", session), ("the idempotency key", idempotency_key)):
+    for what, text in (("the session", session), ("the idempotency key", idempotency_key)):
         if text is not None:
-            check_text(what_text, text)
+            check_text(what, text)
             if not text:
-                raise ConfigError(f"{what_text} is empty; leave it out, or say which")
+                raise ConfigError(f"{what} must not be empty; leave it out instead")
     history = _history(messages)
     extra = _json_object("metadata", {} if metadata is None else metadata)
     run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
     config = runnable.submission_config(run)
-    asked = {"input": input, "messages": history, "session": session, "metadata": extra}
-    size = len(canonical_json({"config": config, **asked}))
+    task = {"input": input, "messages": history, "session": session, "metadata": extra}
+    size = len(canonical_json({"config": config, **task}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
             "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
@@ -53,7 +53,7 @@ def submitted_event(
         config=config,
         config_digest=sha256_hex(canonical_json(config)),
         input=input,
-        input_digest=sha256_hex(canonical_json({"kind": runnable.kind, "agent": runnable.name, **asked})),
+        input_digest=sha256_hex(canonical_json({"kind": runnable.kind, "agent": runnable.name, **task})),
         messages=history,
         session=session,
         metadata=extra,
@@ -66,15 +66,15 @@ def submitted_event(
 
 
 def with_model(submitted: Submitted, model: str) -> Submitted:
-    """The run asked with another model; of a swarm or loop, all its agents."""
+    """Return the submission with another model; of a swarm or loop, for all its agents."""
     config = lineage.with_model(submitted.kind, submitted.config, model)
     return msgspec.structs.replace(submitted, config=config, config_digest=sha256_hex(canonical_json(config)))
 
 
 def check_text(what: str, value: object) -> None:
-    """Raises `ConfigError` for what the log cannot hold as text."""
+    """Raise `ConfigError` unless the value is text that the log can store."""
     if not isinstance(value, str):
-        raise ConfigError(f"{what} is text, not {type(value).__name__}")
+        raise ConfigError(f"{what} must be text, not {type(value).__name__}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -82,7 +82,7 @@ def check_text(what: str, value: object) -> None:
 
 
 def _history(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as stored. Raises `ConfigError`."""
+    """Return the messages as stored. Raises `ConfigError`."""
     if not _are_objects(messages):
         raise ConfigError("messages: must be a list of objects with role and content")
     try:
@@ -96,7 +96,7 @@ def _are_objects(given: object) -> bool:
 
 
 def lane_of(session: str) -> str:
-    """The lane in which the runs of a session go one after the other."""
+    """Return the lane in which the runs of a session run one after another."""
     return f"session:{session}"
 
 
@@ -108,5 +108,5 @@ def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{what} must be a JSON object: {error}") from error
     if result != value:
-        raise ConfigError(f"{what} must hold JSON values only: it changes when it is stored")
+        raise ConfigError(f"{what} must hold only JSON values: it would change when stored")
     return result

@@ -1,8 +1,8 @@
-"""The time that a run, and each of its steps, may take; none unless the configuration says so.
+"""The timeouts of a run and of each of its steps; there are none unless configured.
 
-It runs from the first claim of the run and from the start of the step, also while nobody drives the run, and stands
-still while the run is paused. That it is over is a fact like any other: an executor reports it (`Expired`) when it is
-due by its clock, and the core ends the run with `timeout`.
+They count from the first claim of the run and from the start of the step, also while no worker drives the run, and
+stop counting while the run is paused. An expired timeout is a fact like any other: an executor reports it (`Expired`)
+when its clock says so, and the core fails the run with `timeout`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from .rules import Rules
 from .turn import Turn
 
 TIMER = "timeout-"
-"""The timer of a parked run whose time is over before what it waits for."""
+"""The timer of a parked run whose timeout comes before what it is parked for."""
 _SETTINGS: dict[Scope, str] = {"run": "run_timeout_s", "step": "step_timeout_s"}
 
 
 def expiry(state: RunState, rules: Rules) -> Expire | None:
-    """When the time of the run, or of its open step, is over, whichever comes first; null for never or not now."""
+    """Return the earlier timeout of the run and its open step; null if none counts now."""
     if rules.run_timeout_s is None and rules.step_timeout_s is None:
         return None
     elapsed = state.elapsed
@@ -37,13 +37,13 @@ def expiry(state: RunState, rules: Rules) -> Expire | None:
 
 
 def is_over(state: RunState, rules: Rules, now: float) -> Expire | None:
-    """What is over by now, if anything is."""
+    """Return the timeout that has passed by now, if any."""
     end = expiry(state, rules)
     return end if end is not None and end.at <= now else None
 
 
 def timer_before(turn: Turn, due_at: float) -> tuple[str, float] | None:
-    """The timer to park on instead of one that is due at `due_at`, if the time is over before."""
+    """Return the timer to park on instead of one due at `due_at`, if a timeout comes first."""
     end = expiry(turn.state, turn.rules)
     if end is None or end.at > due_at:
         return None
@@ -51,10 +51,10 @@ def timer_before(turn: Turn, due_at: float) -> tuple[str, float] | None:
 
 
 def expired(turn: Turn, scope: Scope, step: int) -> None:
-    """The time of the run, or of this step, is over."""
+    """Fail the run, if this timeout of the run or of the step still applies."""
     state = turn.state
-    gone = scope == "step" and (step != state.step or not state.step_open)
-    if gone or state.over or state.elapsed.paused_at is not None:
+    step_is_over = scope == "step" and (step != state.step or not state.step_open)
+    if step_is_over or state.over or state.elapsed.paused_at is not None:
         return
     most_s = turn.rules.step_timeout_s if scope == "step" else turn.rules.run_timeout_s
     if most_s is None:
@@ -69,11 +69,11 @@ def expired(turn: Turn, scope: Scope, step: int) -> None:
 
 
 def scope_of(error: Error) -> Scope:
-    """What the time-out bounded that ended a run."""
+    """Return the scope of the timeout that ended a run."""
     return "run" if _SETTINGS["run"] in error.error else "step"
 
 
 def expired_by_timer(turn: Turn, timer_id: str) -> None:
-    """The timer of `timer_before` is due."""
+    """Handle the fired timer of `timer_before`."""
     scope, _, step = timer_id.removeprefix(TIMER).partition("-")
     expired(turn, "step" if scope == "step" else "run", int(step))

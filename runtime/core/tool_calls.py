@@ -1,4 +1,10 @@
-"""The tool calls of a step: asked for, cleared, started, settled."""
+"""The tool calls of a step: requested, cleared to run, started, settled.
+
+A call of an unsafe tool runs at most once. Its `tool_started` is stored before the tool runs (`unsafe_starts`). If a
+claim finds one without a result, that worker died or lost the run in between, and the call is an orphan: nothing else
+happens in the run until each orphan is settled, by its postcondition (`to_verify`) or by an approval of kind
+`unverifiable` (`park_orphans`). Calls of pure and idempotent tools simply run again.
+"""
 
 from __future__ import annotations
 
@@ -43,32 +49,32 @@ from .rules import RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
 
 CALLS_BYTES_MAX = COMMIT_BYTES_MAX * 7 // 8
-"""How much of a commit the calls of one answer may take, with what is asked and said of each."""
+"""The part of a commit that the calls of one reply may take, with their approvals."""
 APPROVAL_BYTES = 256
-"""What an approval holds besides the call."""
+"""The size of an approval beyond that of its call."""
 ID_LENGTH_MAX = 256
-"""Of a longer id there is one of our own instead; a longer name is cut, and no tool has it."""
+"""A longer id is replaced by one of our own; a longer name is cut, and no tool has it."""
 
 
 class ApprovalNeeded(NamedTuple):
-    """What people are to be asked about a call: an approval of kind tool or policy, and the rule that wants it."""
+    """The approval that a call needs, of kind tool or policy, and the rule that requires it."""
 
     kind: str
     reason: str = ""
 
 
 def idempotency_key(state: RunState, call: CallState) -> str:
-    """The key of a call: the same for every attempt and every owner."""
+    """Return the idempotency key of a call: the same for every attempt and every owner."""
     return f"{state.run}:{state.step}:{call.index}"
 
 
 def call_of(state: RunState, effect: CallTool) -> CallState:
-    """The call that is to be run: of the step, or of the planner."""
+    """Return the call that the effect runs: one of the step, or one of the planner."""
     return state.calls[effect.call_id] if effect.step else state.planning.calls[effect.call_id]
 
 
 def tool_of(state: RunState, call: CallState) -> ToolSpec | None:
-    """The call's tool, if the run has one of that name."""
+    """Return the call's tool, if the run has one of that name."""
     return state.tools.get(call.name)
 
 
@@ -77,9 +83,9 @@ def _tool(state: RunState, call: CallState) -> ToolSpec:
 
 
 def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> Iterable[CallState]:
-    """Those that may run now: cleared, due, and at the front of their read-write lock.
+    """Yield the calls that may run now: cleared, due, and at the front of their read-write lock.
 
-    The order is that of the reply; but a call that people answered for comes behind those that could run before.
+    The order is that of the reply; but a call that was approved comes after those that could run before it.
     """
     waiting: dict[str, bool] = {}
     for call in sorted(calls.values(), key=lambda call: call.turn):
@@ -97,7 +103,7 @@ def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> It
 
 
 def _cleared(state: RunState, call: CallState) -> bool:
-    """Return whether nothing but time and locks stands between the call and its run."""
+    """Return whether the call waits for nothing but time and locks."""
     if call.orphaned or call_problem(state, call) is not None:
         return False
     approval = state.approvals.get(call.approval_id or "")
@@ -110,11 +116,11 @@ def _cleared(state: RunState, call: CallState) -> bool:
         return False
     if approval.request.kind == UNVERIFIABLE:
         return resolution.outcome == "retry"
-    return resolution.outcome is None  # else somebody did by hand what it does
+    return resolution.outcome is None  # else a person carried it out by hand
 
 
 def pending(state: RunState, now: float) -> tuple[Effect, ...]:
-    """The calls to run now, and the wait for those that are tried again later; before all, those to verify."""
+    """Return the calls to run now, and the wait for the next retry; before all others the calls to verify."""
     doubtful = to_verify(state)
     if doubtful:
         return tuple(VerifyCall(step=state.step, call_id=c.id, attempt=c.attempt) for c in doubtful)
@@ -125,7 +131,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
-    """The `tool_started` that must be stored before their tools may run (W20)."""
+    """Return the `tool_started` events that must be stored before their tools may run (W20)."""
     if not state.model.replied or not state.runnable or state.owner is None:
         return ()
     unsafe = [
@@ -143,14 +149,14 @@ def _is_unsafe(state: RunState, call: CallState) -> bool:
 
 
 def called(turn: Turn, requests: Sequence[CallRequest], *, cut: bool = False) -> CallState | None:
-    """The model asked for tools; null if all calls fit, else the first that does not: it is not to be made.
+    """Add the calls of a reply; return null if all fit into a commit, else the first that does not and is refused.
 
-    Those behind it are left out. What comes of a call has to fit, too: an approval or a start of each, in one commit.
-    `cut`: the answer was cut at the limit of its length, and so was its last call.
+    Calls after it are left out. The follow-up of each call has to fit, too: its approval or its start, in one commit.
+    `cut`: the reply was cut off at its length limit, and its last call with it.
     """
     room = CALLS_BYTES_MAX
     for request in requests:
-        event = _asked_for(turn, request, cut=cut and request is requests[-1])
+        event = _tool_call(turn, request, cut=cut and request is requests[-1])
         turn.add(event)
         room -= _bytes_of(event)
         if room < 0:
@@ -158,7 +164,7 @@ def called(turn: Turn, requests: Sequence[CallRequest], *, cut: bool = False) ->
     return None
 
 
-def _asked_for(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
+def _tool_call(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
     state = turn.state
     executable, injected, raw = written(turn, request, cut=cut)
     return ToolCall(
@@ -176,27 +182,27 @@ def _asked_for(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
 
 
 def _bytes_of(event: ToolCall) -> int:
-    """What a call takes of a commit, with an approval of it; what is large of both lies beside the log."""
+    """Return the size of a call with its approval in a commit; large fields of both are offloaded."""
     names = 2 * len((event.tool_call_id or "").encode()) + len(event.tool_name.encode())
-    beside = ASIDE_BYTES_MIN + names
-    return 2 * min(len(msgspec.json.encode(event)), beside) + APPROVAL_BYTES
+    limit = ASIDE_BYTES_MIN + names
+    return 2 * min(len(msgspec.json.encode(event)), limit) + APPROVAL_BYTES
 
 
 def refuse(turn: Turn, call: CallState) -> None:
-    """Tell the model that this call and all behind it are too many."""
-    told = (
-        "this answer asks for more than one step can hold: neither this call nor any behind it was made; "
-        "ask for them in later steps"
+    """Answer this call with the error that it and all calls after it are too many."""
+    problem = (
+        "this reply makes more calls than one step can hold: this call and all calls after it were not made; "
+        "make them in later steps"
     )
-    _result(turn, call, status="error", error=told)
+    _result(turn, call, status="error", error=problem)
 
 
 def written(
     turn: Turn, request: CallRequest, *, cut: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
-    """The executable arguments of a call, the injected ones, and the text of what is no JSON object.
+    """Return the executable arguments of a call, the injected ones, and the text if it is not a JSON object.
 
-    A cut call without any arguments is not a call without arguments: the cut came before their first character.
+    A cut call without any text is not a call without arguments: it was cut before their first character.
     """
     if cut and not request.arguments.strip():
         return {}, {}, request.arguments
@@ -207,7 +213,7 @@ def written(
 
 
 def free_id(given: str, instead: str, is_taken: Callable[[str], bool]) -> str:
-    """The id that the model gave, or another one if a call has it already, be it of an earlier run."""
+    """Return the id from the model, or another one if a call, even of an earlier run, already has it."""
     if given and not is_taken(given):
         return given
     while is_taken(instead):
@@ -216,7 +222,7 @@ def free_id(given: str, instead: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def call_problem(state: RunState, call: CallState) -> str | None:
-    """What no tool can mend: arguments that are none, or a name that the run does not know; or a cut answer."""
+    """Return why no tool can run the call: malformed arguments, an unknown name, or a cut reply."""
     if call.cut == "content_filter":
         return "not run: the provider's content filter stopped the answer that made this call"
     if call.raw_arguments is not None and call.cut == "length":
@@ -240,9 +246,9 @@ def callable_(turn: Turn, call: CallState) -> bool:
 def recorded_result(
     state: RunState, call: CallState, settled: Container[str | None] = ()
 ) -> ResultRecorded | None:
-    """The recorded result that a fork gives to a call instead of running it: each to one call, in call order.
+    """Return the recorded result that a fork uses instead of running the call: each for one call, in call order.
 
-    `settled` are calls that need none, though their results are not folded yet.
+    `settled` are calls that need none, although their results are not folded yet.
     """
     if not state.recorded or call.result is not None or call.approval_id is not None:
         return None
@@ -258,48 +264,48 @@ def recorded_result(
 
 
 def denied(rules: Rules, call: CallState) -> str | None:
-    """The rule of the policy that denies the call, in words."""
-    verdict = verdict_on(rules.policy, call.name, call.arguments)
-    return verdict.why if verdict.action == "deny" else None
+    """Return the policy rule that denies the call, as text."""
+    ruling = verdict_on(rules.policy, call.name, call.arguments)
+    return ruling.why if ruling.action == "deny" else None
 
 
 def approval_needed(
     turn: Turn, call: CallState, settled: Container[str | None] = ()
 ) -> ApprovalNeeded | None:
-    """The approval that a call needs before it runs, if any. `settled`: see above."""
+    """Return the approval that a call needs before it runs, if any. `settled` as in `recorded_result`."""
     state, rules = turn.state, turn.rules
     if not callable_(turn, call) or recorded_result(state, call, settled) is not None:
         return None
-    return _approval_asked(state, rules, call) if unfit(state, rules, call) is None else None
+    return _required_approval(state, rules, call) if unfit(state, rules, call) is None else None
 
 
-def _approval_asked(state: RunState, rules: Rules, call: CallState) -> ApprovalNeeded | None:
-    verdict = verdict_on(rules.policy, call.name, call.arguments)
-    if verdict.action == "deny":
+def _required_approval(state: RunState, rules: Rules, call: CallState) -> ApprovalNeeded | None:
+    ruling = verdict_on(rules.policy, call.name, call.arguments)
+    if ruling.action == "deny":
         return None
     if call.name in rules.hitl_tools:
         return ApprovalNeeded("tool")
-    if verdict.action == "require_approval":
-        return ApprovalNeeded("policy", verdict.why)
+    if ruling.action == "require_approval":
+        return ApprovalNeeded("policy", ruling.why)
     return ApprovalNeeded("policy") if _tool(state, call).effect in rules.approved_effects else None
 
 
 def unfit(state: RunState, rules: Rules, call: CallState) -> str | None:
-    """What is wrong with the arguments of a call that needs an approval and was not asked about.
+    """Return what is wrong with the arguments of a call that needs an approval and has not requested it yet.
 
-    Nobody is asked about a call that could not run: it goes back to the model. A call without an approval is checked by
-    its tool.
+    A call that could not run goes back to the model instead of to a person. The arguments of a call without an
+    approval are checked by its tool.
     """
     if call.approval_id is not None or call.name not in state.tools:
         return None
-    if _approval_asked(state, rules, call) is None:
+    if _required_approval(state, rules, call) is None:
         return None
     problem = value_problem(call.arguments, _tool(state, call).parameters, formats=True)
     return None if problem is None else f"invalid arguments: {problem}"
 
 
 def emitted(turn: Turn, emitted: ToolEmitted) -> None:
-    """A running call emitted an event; one that is stored already stands."""
+    """Store an event that a running call emitted. Idempotent: its ordinal is stored once."""
     call = _open_call(turn, emitted.step, emitted.call_id)
     if call is None or emitted.ordinal != call.emitted:
         return
@@ -308,7 +314,7 @@ def emitted(turn: Turn, emitted: ToolEmitted) -> None:
 
 
 def memoized(turn: Turn, made: MemoMade) -> None:
-    """A running call has the value of a named part; what is stored already stands."""
+    """Store a memoized value. Idempotent: a stored value is never replaced."""
     call = _open_call(turn, made.step, made.call_id)
     if call is not None and made.name not in call.memos:
         turn.add(
@@ -323,7 +329,7 @@ def memoized(turn: Turn, made: MemoMade) -> None:
 
 
 def asked(turn: Turn, question: ToolAsked) -> None:
-    """An attempt ended with a question: people answer it, and the call runs again."""
+    """Request an answer to the question that ended an attempt; then the call runs again."""
     call = _open_call(turn, question.step, question.call_id)
     if call is None or call.orphaned or question.attempt != call.attempt:
         return
@@ -343,11 +349,11 @@ def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
 
 
 def returned(turn: Turn, returned: ToolReturned) -> None:
-    """An attempt ended: a result, or another attempt later."""
+    """Store the end of an attempt: a result, or a failure with a retry later."""
     call = _open_call(turn, returned.step, returned.call_id)
     if call is None or call.orphaned is not returned.settles or call.name not in turn.state.tools:
         return
-    if returned.attempt != call.attempt:  # that attempt's outcome is stored already
+    if returned.attempt != call.attempt:  # the outcome of that attempt is already stored
         return
     if returned.in_doubt or verdict(returned.postcondition) == "unverifiable":
         _unverified(turn, call, returned)
@@ -384,7 +390,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
 
 
 def _unverified(turn: Turn, call: CallState, returned: ToolReturned) -> None:
-    """Neither done nor failed: people say what became of it."""
+    """Request an approval for a call that neither succeeded nor failed: a person states its outcome."""
     why = (returned.error if returned.in_doubt else problem(returned.postcondition)) or ""
     request_approval(turn, call, UNVERIFIABLE, why, unverified=returned)
     if turn.state.paused is None:
@@ -400,7 +406,7 @@ def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
 
 
 def child_spawned(turn: Turn, spawned: ChildSpawned) -> None:
-    """A running call starts a child run."""
+    """Record a child run that a running call starts."""
     call = turn.state.calls.get(spawned.call_id or "")
     if call is None or call.result is not None or spawned.ordinal != len(call.children):
         return
@@ -416,7 +422,7 @@ def child_spawned(turn: Turn, spawned: ChildSpawned) -> None:
 
 
 def child_ended(turn: Turn, ended: ChildEnded) -> None:
-    """A child run is over."""
+    """Record the end of a child run."""
     if ended.child_run not in turn.state.open_children:
         return
     call_id = turn.state.open_children[ended.child_run]
@@ -443,7 +449,7 @@ def child_ended(turn: Turn, ended: ChildEnded) -> None:
 
 
 def to_verify(state: RunState) -> list[CallState]:
-    """The calls in doubt that have a postcondition, which is looked at before people are asked."""
+    """Return the orphaned calls that have a postcondition, which is checked before a person is asked."""
     return [
         c
         for c in state.calls.values()
@@ -456,7 +462,7 @@ def to_verify(state: RunState) -> list[CallState]:
 
 
 def park_orphans(turn: Turn) -> bool:
-    """A claim over an open `tool_started` does nothing but settle (W20)."""
+    """Request approvals for orphaned calls, and park until they are settled: no other work happens before (W20)."""
     orphans = [c for c in turn.state.calls.values() if c.orphaned and c.result is None]
     if not orphans:
         return False
@@ -472,7 +478,7 @@ def park_orphans(turn: Turn) -> bool:
 
 
 def _is_being_settled(state: RunState, call: CallState) -> bool:
-    """Asked already, and not answered by a retry whose start was orphaned in its turn."""
+    """Return whether the call's outcome has been asked for, and the answer was not a retry that was orphaned again."""
     approval = state.approvals.get(call.approval_id or "")
     if approval is None or approval.request.kind != UNVERIFIABLE:
         return False
@@ -480,7 +486,7 @@ def _is_being_settled(state: RunState, call: CallState) -> bool:
 
 
 def settle(turn: Turn) -> bool:
-    """Give results where no tool has to run, and park if all the rest waits for people. True: all calls are done."""
+    """Settle calls without running a tool, and park if all others wait for approvals. True: all calls are done."""
     state = turn.state
     for call in list(state.calls.values()):
         if call.result is None:
@@ -492,7 +498,7 @@ def settle(turn: Turn) -> bool:
 
 
 def _settle(turn: Turn, call: CallState) -> None:
-    """Give a call its result where that needs no run of its tool."""
+    """Store the result of a call that is settled without running its tool."""
     problem = call_problem(turn.state, call)
     if problem is not None:
         _result(turn, call, status="error", error=problem)
@@ -513,13 +519,13 @@ def _settle(turn: Turn, call: CallState) -> None:
     approval = turn.state.approvals.get(call.approval_id or "")
     if approval is None or approval.resolution is None or call.result is not None:
         return
-    if approval.request.kind == QUESTION:  # the tool reads the answer, whatever it is
+    if approval.request.kind == QUESTION:  # the tool itself reads the answer
         return
     resolution, note = approval.resolution, approval.resolution.note
     if resolution.decision == "timed_out":
         _result(turn, call, status="timed_out", error="nobody approved the call in time")
     elif approval.request.kind == UNVERIFIABLE or resolution.outcome is not None:
-        _settle_as_told(turn, call, approval.request, resolution)
+        _settle_by_answer(turn, call, approval.request, resolution)
     elif resolution.decision == "rejected":
         _result(
             turn,
@@ -529,13 +535,13 @@ def _settle(turn: Turn, call: CallState) -> None:
         )
 
 
-def _settle_as_told(
-    turn: Turn, call: CallState, asked: ApprovalRequested, resolution: ApprovalResolved
+def _settle_by_answer(
+    turn: Turn, call: CallState, request: ApprovalRequested, resolution: ApprovalResolved
 ) -> None:
     if resolution.outcome == "succeeded":
-        told = resolution.result if resolution.result is not None else asked.result
-        seen = asked.in_parts and resolution.result is None
-        _result(turn, call, status="success", result=told, in_parts=seen)
+        result = resolution.result if resolution.result is not None else request.result
+        in_parts = request.in_parts and resolution.result is None
+        _result(turn, call, status="success", result=result, in_parts=in_parts)
     elif resolution.outcome == "failed":
         _result(turn, call, status="error", error=resolution.note or "an operator marked the call as failed")
 

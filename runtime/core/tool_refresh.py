@@ -1,4 +1,4 @@
-"""The tool set of a run changes only when somebody asks for it, between two steps."""
+"""Refreshes of a run's tools: the tool set changes only on request, and only between two steps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .turn import Turn
 
 
 def is_due(state: RunState) -> bool:
-    """Return whether the tools are to be listed again before the next step begins."""
+    """Return whether the tools have to be listed again before the next step begins."""
     between_steps = state.prepared and not state.step_open and not state.model.phase
     return state.refresh is not None and between_steps and not state.pause_requested
 
 
 def pending(state: RunState) -> Prepare:
-    """The listing of the tools."""
+    """Return the effect that lists the tools."""
     return Prepare(refresh=state.refreshes)
 
 
 def requested(turn: Turn, command: RefreshTools) -> None:
-    """Somebody wants the tools to be listed again; a second wish before the first is met is added to it."""
+    """Record a requested refresh; a second request before the first is done is merged into it."""
     servers = dict(command.mcp_servers)
     if turn.state.refresh is not None:
         servers = turn.state.refresh.mcp_servers | servers
@@ -29,7 +29,7 @@ def requested(turn: Turn, command: RefreshTools) -> None:
 
 
 def resolved(turn: Turn, command: ToolsResolved) -> None:
-    """The tools are listed: they hold from the next step on."""
+    """Store the listed tools, which apply from the next step on."""
     if is_due(turn.state) and command.refresh == turn.state.refreshes:
         turn.add(
             Prepared(tools=list(command.tools), model=command.model, window_tokens=command.window_tokens)
@@ -37,6 +37,6 @@ def resolved(turn: Turn, command: ToolsResolved) -> None:
 
 
 def failed(turn: Turn, command: PreparationFailed) -> None:
-    """They cannot be listed: the run goes on with those it has."""
+    """Store the failed listing; the run goes on with the tools it has."""
     if is_due(turn.state) and command.refresh == turn.state.refreshes:
         turn.add(ToolsRefreshFailed(error_type=command.error_type, error=command.message))

@@ -1,4 +1,4 @@
-"""One turn at a run: what is decided is folded in place and collected, so that it is stored by one append."""
+"""One turn at a run: decided events are folded in place and collected, so that one append stores them all."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Turn:
         self.events: list[StoredEvent] = []
 
     def add(self, *events: StoredEvent) -> None:
-        """Decide these events."""
+        """Fold these events and collect them for the append."""
         for event in events:
             apply(self.state, event, self.now)
             self.events.append(event)
 
     def complete(self, output: str) -> None:
-        """End a run that coordinates others well."""
+        """End a swarm or loop as completed."""
         self.add(OutputMade(output=output), Status(status="completed"))
 
     def fence(self, reason: str, by: str = "") -> None:
-        """Let nothing follow but the end as cancelled; pending approvals become void in the same commit."""
+        """Request the end as cancelled, which alone may follow; pending approvals become void in the same commit."""
         self._revoke_approvals()
         self.add(CancelRequested(reason=reason, by=by))
 
     def cancel(self, reason: str, by: str = "") -> None:
-        """End the run as cancelled, for the reason of its fence if it has one."""
+        """End the run as cancelled; the reason of its fence wins, if it has one."""
         if not self.state.cancelling:
             self.fence(reason, by)
         self.add(Status(status="cancelled", reason=self.state.cancel_reason or ""))

@@ -119,7 +119,7 @@ def test_an_unsafe_call_of_a_killed_worker_waits_for_a_decision(project: Project
     command = running.until("--outcome succeeded").split()
     undecided = project.run(*command[1:-2])
     assert undecided.code == 1
-    assert "outcome retry, succeeded (with a result) or failed" in undecided.error
+    assert "outcome of the call: retry, succeeded (with a result) or failed" in undecided.error
     assert project.run(*command[1:], "--result", '"done by hand"').code == 0
     ended = running.end()
     assert (ended.code, ended.out) == (0, "It is done\n")

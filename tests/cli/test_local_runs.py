@@ -371,7 +371,7 @@ def test_a_resume_token_is_shown_once_and_is_read_from_standard_input_or_the_env
     assert (done.code, done.out.split()[:2]) == (0, ["approved:", approval])
     used = project.run("approvals", "reject", "--token", "-", stdin=f"{later}\n")
     assert used.code == 1
-    assert "a resume token answers once" in used.error
+    assert "a resume token can be used only once" in used.error
     assert "decided" not in project.run("approvals", "token", "revoke", approval).out
     shown = project.run("runs", "show", row["run_id"], "--json", "--detailed")
     assert token.rpartition(".")[2] not in shown.out + shown.err

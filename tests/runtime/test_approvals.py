@@ -144,7 +144,7 @@ async def test_who_did_by_hand_what_a_call_does_reports_it_and_the_call_is_not_r
 @pytest.mark.parametrize(
     ("decision", "answer", "why"),
     [
-        ("approved", {"outcome": "retry"}, "the call was not started"),
+        ("approved", {"outcome": "retry"}, "the call has not started"),
         ("approved", {"result": 1}, "a result belongs to outcome succeeded"),
         ("approved", {"outcome": "failed", "result": 1}, "a result belongs to outcome succeeded"),
         ("approved", {"outcome": "succeeded", "arguments": {"service": "db"}}, "it takes no arguments"),
@@ -169,8 +169,8 @@ async def test_an_outcome_that_says_two_things_is_refused(
         ({"replicas": 2}, "'service' is a required property"),
         ({"service": "web", "why": "x"}, "'why' is an injected argument"),
         ({"service": "web", "day": "tomorrow"}, "'tomorrow' is not a 'date'"),
-        (5, "the arguments of an answer are an object, not 5"),
-        ([["service", "web"]], "the arguments of an answer are an object, not \\[\\["),
+        (5, "the arguments of an answer must be an object, not 5"),
+        ([["service", "web"]], "the arguments of an answer must be an object, not \\[\\["),
     ],
 )
 async def test_edited_arguments_that_the_tool_does_not_take_are_refused(
@@ -347,7 +347,9 @@ async def test_a_token_answers_its_approval_once_and_never_enters_the_log(
             token, "approved", arguments={"service": "db"}, by="holder"
         )
         assert found.run_id == run.run_id
-        with pytest.raises(ApprovalError, match=r"approved .*by holder already: a resume token answers once"):
+        with pytest.raises(
+            ApprovalError, match=r"approved .*by holder already: a resume token can be used only once"
+        ):
             await elsewhere.resolve_with_token(token, "approved", arguments={"service": "db"})
     assert (await run.result(timeout_s=30)).output == "done"
     assert deployer.ran == ["db x1"]

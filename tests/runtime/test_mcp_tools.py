@@ -261,11 +261,11 @@ async def test_a_dead_workers_call_of_a_servers_tool_is_looked_at_by_whoever_tak
     [
         (
             {"assertions": [{"text_contains": {"text": "${invoce}"}}]},
-            r"text_contains: \$\{invoce\} is no parameter of the tool \(parameters: invoice, becomes, then\)",
+            r"text_contains: \$\{invoce\} is not a parameter of the tool \(parameters: invoice, becomes, then\)",
         ),
         (
             {"assertions": [PAID], "probe": {"tool": "look_up", "arguments": {"number": "${id}"}}},
-            r"mcp_servers\.srv\.postconditions\.pay\.probe\.arguments: \$\{id\} is no parameter of the tool",
+            r"mcp_servers\.srv\.postconditions\.pay\.probe\.arguments: \$\{id\} is not a parameter of the tool",
         ),
         (
             {"assertions": [PAID], "probe": {"tool": "lookup"}},

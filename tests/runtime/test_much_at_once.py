@@ -85,7 +85,7 @@ async def test_calls_beyond_what_a_step_holds_are_left_out_and_the_model_is_told
     )
     assert 50 < len(made) == len(results) + 1 < count
     assert all("unknown tool 'nothing'" in (e.error or "") for e in results)
-    assert "neither this call nor any behind it was made" in (beyond.error or "")
+    assert "this call and all calls after it were not made" in (beyond.error or "")
     stored = [s async for s in cheap.log.events.read(await run._located())]
     assert max(len(each.data) for each in stored) <= SMALL
 

@@ -26,8 +26,8 @@ HALF = "a\ud800b"
     [
         ({"input": HALF}, "the input of a run is not valid Unicode at character 2"),
         ({"session": HALF}, "the session is not valid Unicode"),
-        ({"session": 3}, "the session is text, not int"),
-        ({"idempotency_key": 3}, "the idempotency key is text, not int"),
+        ({"session": 3}, "the session must be text, not int"),
+        ({"idempotency_key": 3}, "the idempotency key must be text, not int"),
         ({"run_id": 3}, "the run id 3"),
         ({"messages": [{"role": "user", "content": HALF}]}, "messages"),
         ({"messages": [3]}, "messages"),
@@ -47,7 +47,7 @@ async def test_a_submission_that_no_log_can_hold_is_refused(
 @pytest.mark.parametrize(
     ("tell", "what"),
     [
-        (lambda run: run.cancel(reason=3), "the reason of a cancel is text, not int"),
+        (lambda run: run.cancel(reason=3), "the reason of a cancel must be text, not int"),
         (lambda run: run.cancel(by=HALF), "the name of who cancels is not valid Unicode"),
         (lambda run: run.inject(HALF), "inject: text that is not valid Unicode"),
         (lambda run: run.pause(by=3), "pause: .*str.*int"),

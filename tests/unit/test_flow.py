@@ -31,9 +31,9 @@ from hypothesis import strategies as st
 
 NAMES = ("a", "b", "c", "d", "e")
 A, B, C, D, E = map(Node, NAMES)
-CYCLE = "'a' stands before this already: a cycle; to go back, write a loop: (a >> b)*3"
+CYCLE = "'a' already runs before this point: a cycle; to repeat, write a loop: (a >> b)*3"
 MORE = "expected '>>', '*' or the end of the flow"
-HOW_OFTEN = "expected how often: a count, as in (a >> b)*3, or until and a predicate"
+HOW_OFTEN = "expected a count, as in (a >> b)*3, or until and a predicate"
 DIALECT = "(the syntax is that of RE2: without look-around and back-references)"
 ANY_PREDICATE = 'expected a predicate: "text", contains "text", /regex/, .json.path or a name'
 ANY_NAME = "expected a name, '(' or '{'"
@@ -120,16 +120,16 @@ def test_any_text_is_a_flow_or_an_error_with_a_place_in_it(text: str) -> None:
         ("a >> >> b", f"{ANY_NAME}, found '>>'", 6),
         ("a b", f"{MORE}, found 'b'", 3),
         ("a => b", f"{MORE}, found '=>'", 3),
-        ("a | b", f"{MORE}, found '|'; a parallel group stands in parentheses: (a | b)", 3),
+        ("a | b", f"{MORE}, found '|'; a parallel group needs parentheses: (a | b)", 3),
         ("(a | b", "expected '>>', '|', '*' or ')', but the flow ends", 7),
         ("a >> bb", "no agent is named 'bb'; did you mean 'b'?", 6),
         ("a >> zz", "no agent is named 'zz'; known are 'a', 'b', 'c', 'd', 'e'", 6),
         ("a >> b >> a", CYCLE, 11),
         ("a >> (b | c >> a)", CYCLE, 16),
-        ("(a | b >> (c | a))", "'a' stands twice: an agent has one place in a flow", 16),
+        ("(a | b >> (c | a))", "'a' occurs twice: an agent has one place in a flow", 16),
         ("(a | b) >> {c: d, else: a}", CYCLE, 25),
-        ("a >> else", "'else' is a word of the language, and no agent's name", 6),
-        ("a >> pass", "'pass' is a word of the language, and no agent's name", 6),
+        ("a >> else", "'else' is a reserved word, not the name of an agent", 6),
+        ("a >> pass", "'pass' is a reserved word, not the name of an agent", 6),
         ("a*", f"{HOW_OFTEN}, but the flow ends", 3),
         ("a*x", f"{HOW_OFTEN}, found 'x'", 3),
         ("a*0", "a loop runs 1 to 1000 times, not 0", 3),
@@ -152,19 +152,19 @@ def test_any_text_is_a_flow_or_an_error_with_a_place_in_it(text: str) -> None:
         ('{"x: a, else: b}', 'expected text in double quotes, as in "done", found \'"x: a, else: b}\'', 2),
         (
             r'{"\q": a, else: b}',
-            "not as JSON writes it: JSON is malformed: invalid escape character in string (byte 3)",
+            "not valid JSON: JSON is malformed: invalid escape character in string (byte 3)",
             2,
         ),
         (
             "{/x: a, else: b}",
-            "the regular expression has no end: it stands between slashes, as in /bug|crash/i",
+            "the regular expression is not closed: write it between slashes, as in /bug|crash/i",
             2,
         ),
-        ("{/(/: a, else: b}", f"no regular expression: missing ): ( {DIALECT}", 2),
-        ("{/a(?=b)/: a, else: b}", f"no regular expression: invalid perl operator: (?= {DIALECT}", 2),
-        (r"{/(a)\1/: a, else: b}", rf"no regular expression: invalid escape sequence: \1 {DIALECT}", 2),
+        ("{/(/: a, else: b}", f"invalid regular expression: missing ): ( {DIALECT}", 2),
+        ("{/a(?=b)/: a, else: b}", f"invalid regular expression: invalid perl operator: (?= {DIALECT}", 2),
+        (r"{/(a)\1/: a, else: b}", rf"invalid regular expression: invalid escape sequence: \1 {DIALECT}", 2),
         ("{.x >= : a, else: b}", "expected a string, a number, true, false or null, found ':'", 8),
-        ("{. : a, else: b}", "a path is written .key.key[0], and . alone is compared, as in . >= 3", 2),
+        ("{. : a, else: b}", "write a path as .key.key[0]; . alone needs a comparison, as in . >= 3", 2),
     ],
 )
 def test_an_error_says_what_is_wrong_and_where(text: str, reason: str, column: int) -> None:
@@ -203,7 +203,7 @@ def test_of_a_long_line_what_stands_beside_the_place_is_shown() -> None:
 def test_an_unknown_predicate_is_an_error_where_they_are_known() -> None:
     flow = parse_flow("{urgent: a, else: b}", NAMES, ["urgent"])
     assert flow == Branch((Case(Named("urgent"), A),), B)
-    with pytest.raises(FlowError, match=r'no predicate is named \'bug\' \(text stands in quotes: "bug"\)'):
+    with pytest.raises(FlowError, match=r'no predicate is named \'bug\' \(text needs quotes: "bug"\)'):
         parse_flow("{bug: a, else: b}", NAMES, [])
 
 
@@ -220,7 +220,7 @@ def test_a_loop_runs_so_often_and_no_more() -> None:
 
 @pytest.mark.parametrize("word", sorted(WORDS))
 def test_no_agent_has_a_word_of_the_language_as_its_name(word: str) -> None:
-    with pytest.raises(FlowError, match="is a word of the language"):
+    with pytest.raises(FlowError, match="is a reserved word"):
         parse_flow(word, [word])
 
 

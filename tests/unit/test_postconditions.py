@@ -212,12 +212,12 @@ async def pay(invoice: str, amount: int = 1) -> str:
         ),
         (
             {"text_contains": {"text": "${invoce}"}},
-            "${invoce} is no parameter of the tool (parameters: invoice, amount)",
+            "${invoce} is not a parameter of the tool (parameters: invoice, amount)",
         ),
         ({"file_exists": {"path": "a"}}, "an assertion about files needs workspace="),
-        ({"text_contains": "a"}, 'an assertion is written {"name": {arguments}}'),
-        ({}, 'an assertion is written {"name": {arguments}}, not {}'),
-        ({"text_contains": {"text": ...}}, "text_contains: its arguments are stored as JSON"),
+        ({"text_contains": "a"}, 'an assertion must be written as {"name": {arguments}}'),
+        ({}, 'an assertion must be written as {"name": {arguments}}, not {}'),
+        ({"text_contains": {"text": ...}}, "text_contains: its arguments must be valid JSON"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""A loop's stored configuration as the core reads it, and what its functions are given."""
+"""The part of a loop's stored configuration that the core reads, and the arguments of the loop's functions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from decimal import Decimal
 import msgspec
 
 REFLECT = "reflect"
-"""The name under which the function that reflects is called and stored."""
+"""The name under which the reflection function is called and its results are stored."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scorer gets: the loop's own input, the iteration (1, 2, ...) and its output."""
+    """The argument of a scorer: the loop's own input, the iteration (1, 2, ...) and its output."""
 
     input: str
     iteration: int
@@ -19,7 +19,10 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reflection(msgspec.Struct, frozen=True, kw_only=True):
-    """What the function that reflects gets: as a scorer, with the scores. A failed iteration's output is its error."""
+    """The argument of the reflection function: that of a scorer, plus the scores.
+
+    The output of a failed iteration is its error.
+    """
 
     input: str
     iteration: int
@@ -29,7 +32,7 @@ class Reflection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """When a loop ends; 0 (or an empty text) is off. `Stop` says what each means."""
+    """The conditions that end a loop; 0 (or an empty text) turns one off. `Stop` documents each."""
 
     completion: str
     max_iterations: int
@@ -48,7 +51,7 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 class LoopRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides about a loop's next iteration. The stored configuration is complete, so nothing has a default."""
+    """The rules of a loop's next iteration. A stored configuration is complete, so there are no defaults."""
 
     runnable: _Member
     scorers: tuple[str, ...]
@@ -57,5 +60,5 @@ class LoopRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def member(self) -> str:
-        """The name of what the loop repeats."""
+        """The name of the runnable that the loop repeats."""
         return self.runnable.config.name

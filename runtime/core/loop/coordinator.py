@@ -1,4 +1,4 @@
-"""What a ralph loop does next: pure decisions over the stored iterations, scores and reflections."""
+"""Decisions about the next iteration of a ralph loop, from the stored iterations, scores and reflections alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .stop import Iteration, StopType, stop_after
 
 
 class RalphCoordinator:
-    """Iterations one after the other: run, score, reflect, and stop or go on."""
+    """Runs iterations one after another: run, score, reflect, then stop or continue."""
 
     def wanted(self, state: RunState) -> Sequence[RunNode | Evaluate]:
-        """The open iteration's run, or what has to be asked about it."""
+        """Return the open iteration's run, or the evaluations that are due for it."""
         config, number = _config(state), len(state.iterations)
         if not number or state.iterations[-1].status != "started":
             return []
@@ -41,7 +41,7 @@ class RalphCoordinator:
         return []
 
     def advance(self, turn: Turn) -> None:
-        """Begin, end and judge iterations; end the run."""
+        """Start and end iterations, and end the run when a stop condition holds."""
         state, config = turn.state, _config(turn.state)
         if not state.iterations:
             turn.add(RalphIteration(iteration=1, status="started"))
@@ -63,7 +63,7 @@ class RalphCoordinator:
             return
         stop = _stop(state, config)
         if stop is None and _reflects(state, config):
-            return  # asked for, and not answered yet
+            return  # the reflection is due and has not returned yet
         scores = _scores(state, config) if node.status == "completed" else {}
         failed = node.status != "completed"
         turn.add(RalphIteration(iteration=number, status="failed" if failed else "completed", scores=scores))
@@ -79,7 +79,7 @@ class RalphCoordinator:
 
 
 def _end(turn: Turn, stop_type: StopType, reason: str) -> None:
-    """The loop's stop and its terminal: well if any iteration completed and nothing broke."""
+    """Add the loop's stop and its terminal event: completed if any iteration completed and nothing broke."""
     state = turn.state
     done = [each for each in state.iterations if each.status == "completed"]
     final = dict(done[-1].scores) if done else {}
@@ -108,7 +108,7 @@ def _read(config: bytes) -> LoopRules:
 
 
 def _config(state: RunState) -> LoopRules:
-    assert state.submitted is not None  # noqa: S101 - a coordinator is asked about stored runs only
+    assert state.submitted is not None  # noqa: S101 - coordinators only see stored runs
     return _read(msgspec.json.encode(state.submitted.config))
 
 
@@ -117,12 +117,12 @@ def _own_input(state: RunState) -> str:
 
 
 def _node(state: RunState, number: int) -> NodeState | None:
-    """The run of an iteration: a loop has one member, so its n-th node is that of its n-th iteration."""
+    """Return the run of an iteration: a loop has one member, so its n-th node runs the n-th iteration."""
     return state.nodes[number - 1] if number <= len(state.nodes) else None
 
 
 def _completed(state: RunState) -> int:
-    """How many iterations were scored before the one that is open."""
+    """Return the number of iterations completed before the open one."""
     return sum(1 for each in state.iterations if each.status == "completed")
 
 
@@ -132,13 +132,13 @@ def _unscored(state: RunState, config: LoopRules) -> list[str]:
 
 
 def _scores(state: RunState, config: LoopRules) -> dict[str, float]:
-    """The scores of the open iteration, in the order of the scorers."""
+    """Return the scores of the open iteration, in the order of the scorers."""
     done = _completed(state)
     return {name: float(state.evaluations[name][done].value or 0.0) for name in config.scorers}
 
 
 def _reflects(state: RunState, config: LoopRules) -> bool:
-    """Whether a reflection on the open iteration is due: there is a function, the loop goes on, nothing is stored."""
+    """Return whether the open iteration needs a reflection: one is configured, not yet stored, and the loop goes on."""
     stored = len(state.evaluations.get(REFLECT, ()))
     due = config.reflects and stored < len(state.iterations)
     return due and _stop(state, config) is None
@@ -149,7 +149,7 @@ def _stop(state: RunState, config: LoopRules) -> tuple[StopType, str] | None:
 
 
 def _problem(state: RunState, config: LoopRules) -> str | None:
-    """The failure of a function that was asked about the open iteration."""
+    """Return the failure of a scorer or of the reflection function in the open iteration."""
     node = _node(state, len(state.iterations))
     if node is not None and node.status == "completed":
         done = _completed(state)
@@ -163,7 +163,7 @@ def _problem(state: RunState, config: LoopRules) -> str | None:
 
 
 def _iterations(state: RunState, config: LoopRules) -> list[Iteration]:
-    """All iterations up to the open one, whose run is over and scored."""
+    """Return all iterations up to the open one, whose run is over and scored."""
     result: list[Iteration] = []
     for known, node in zip(state.iterations, state.nodes, strict=False):
         failed = node.status != "completed"
@@ -204,7 +204,7 @@ def _reflection(state: RunState, config: LoopRules, node: NodeState) -> Evaluate
 
 
 def _input(state: RunState, config: LoopRules) -> str:
-    """The open iteration's input: the loop's own, plus what the one before it taught."""
+    """Return the open iteration's input: the loop's own, plus feedback from the iteration before."""
     number = len(state.iterations)
     own = _own_input(state)
     if number == 1:
@@ -219,8 +219,6 @@ def _feedback(number: int, scores: dict[str, float], node: NodeState) -> str:
     if node.status != "completed":
         error = node.returned.error if node.returned is not None else ""
         return f"Iteration {number} failed: {error}"
-    told = ", ".join(f"{name} {score:g}" for name, score in scores.items())
-    graded = (
-        f"Iteration {number} scored {told}; do better." if told else f"Iteration {number} is done; do better."
-    )
-    return f"{graded} Its answer was:\n{node.output}"
+    graded = ", ".join(f"{name} {score:g}" for name, score in scores.items())
+    verdict = f"scored {graded}" if graded else "is done"
+    return f"Iteration {number} {verdict}; do better. Its answer was:\n{node.output}"

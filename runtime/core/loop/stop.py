@@ -1,4 +1,4 @@
-"""When a ralph loop ends: the stop conditions, in the order in which they are asked."""
+"""The stop conditions of a ralph loop, in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ StopType = Literal[
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):
-    """One iteration that is over, as the stop conditions see it. `cost_usd` is null when it is not known."""
+    """One finished iteration, as the stop conditions see it. `cost_usd` is null if the cost is unknown."""
 
     failed: bool
     output: str
@@ -35,7 +35,7 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stop_after(stop: StopConditions, iterations: list[Iteration]) -> tuple[StopType, str] | None:
-    """Return the first condition that the iterations so far meet, with its reason in words; null: go on."""
+    """Return the first stop condition that holds, with its reason as text; null to continue."""
     latest = iterations[-1]
     if stop.completion and not latest.failed and stop.completion in latest.output:
         return "completion", f"the output contains {stop.completion!r}"
@@ -53,7 +53,7 @@ def stop_after(stop: StopConditions, iterations: list[Iteration]) -> tuple[StopT
 
 
 def _mean(scores: Sequence[float]) -> float:
-    """The mean of the scores as they are written: that of three times 0.7 is 0.7, which a sum of floats misses."""
+    """Return the mean of the scores as written: that of three times 0.7 is 0.7, which a sum of floats misses."""
     return float(sum(Fraction(repr(score)) for score in scores) / len(scores))
 
 

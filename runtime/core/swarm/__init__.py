@@ -1,4 +1,4 @@
-"""Swarms: the language of their flows, and how far a flow is."""
+"""Swarms: the language of their flows, and the progress of a flow."""
 
 from .flow import Arm, Branch, Case, Flow, Loop, Node, Parallel, Pass, Series, format_flow, names_in
 from .flow_parser import parse_flow

@@ -1,4 +1,4 @@
-"""Decides for runs of kind swarm: what its mode makes of how its nodes ended."""
+"""Decisions for runs of kind swarm: what each mode does as its nodes end."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..turn import Turn
 from .flow import Flow, Node
 from .flow_parser import parse_flow
 from .handoff import handoff_progress
-from .progress import Place, Progress, places, progress
+from .progress import FlowPlace, Progress, places, progress
 
 
 class SwarmCoordinator:
-    """The coordinator of swarms, for all modes (see `coordinate.Coordinator`)."""
+    """The coordinator of swarms, for all modes (see `coordination.Coordinator`)."""
 
     def wanted(self, state: RunState) -> Sequence[RunNode | Evaluate]:
-        """The nodes and predicates to go on with."""
+        """Return the nodes and predicates to go on with."""
         return _progress(state).wanted
 
     def advance(self, turn: Turn) -> None:
-        """End the run when its flow is at its end, or one of its nodes has failed."""
+        """End the run when its flow has ended, or when one of its nodes has failed."""
         now = _progress(turn.state)
         if now.failure is not None:
             turn.fail(now.failure.error_type, now.failure.message, recoverable=False, step=None)
@@ -41,8 +41,8 @@ def _progress(state: RunState) -> Progress:
     return progress(_flow_of(config), text, state.nodes, state.evaluations)
 
 
-def node_places(state: RunState) -> dict[tuple[str, int], Place]:
-    """Where each run of a node stands in the flow, by name and ordinal; empty where one runs after the other."""
+def node_places(state: RunState) -> dict[tuple[str, int], FlowPlace]:
+    """Return each node's place in the flow, by name and ordinal; empty in modes that run one node after another."""
     submitted = state.submitted
     if submitted is None or submitted.config["mode"] != "workflow":
         return {}
@@ -51,12 +51,12 @@ def node_places(state: RunState) -> dict[tuple[str, int], Place]:
 
 
 def _entry(config: dict[str, Any]) -> str:
-    """Who begins, or leads."""
+    """Return the name of the agent that starts, or leads."""
     return str(config.get("entry") or config["agents"][0]["name"])
 
 
 def _flow_of(config: dict[str, Any]) -> Flow:
-    """A team is a workflow of its lead alone: the others are its tools."""
+    """Return the flow. A team is a workflow of its lead alone: its other agents are tools of the lead."""
     if config["mode"] == "team":
         return Node(_entry(config))
     return _parsed(config["flow"], tuple(agent["name"] for agent in config["agents"]))

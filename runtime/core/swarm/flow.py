@@ -1,7 +1,7 @@
-"""The tree of a flow: which agents run, in which order, and on what it depends.
+"""The tree of a flow: which agents run, in which order, and under which conditions.
 
-`parse_flow` makes it of text, `format_flow` writes it as text again. Trees are normal: a series holds no series, a
-group no group, and neither has fewer than two parts; so a text that is parsed, written and parsed gives an equal tree.
+`parse_flow` reads it from text, `format_flow` writes it as text. Trees are in normal form: a series contains no series,
+a group no group, and neither has fewer than two parts; so parsing, writing and parsing again gives an equal tree.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import msgspec
 from .predicates import Predicate, format_predicate, named_in
 
 LOOP_TIMES = 10
-"""How often a loop runs at most that gives no count."""
+"""The most passes of a loop without a count."""
 
 
 class Node(msgspec.Struct, frozen=True, tag="node"):
-    """The agent (or swarm) of this name runs once, with what comes in as its input."""
+    """The agent (or swarm) of this name runs once; its input is the text that reaches the node."""
 
     name: str
 
 
 class Pass(msgspec.Struct, frozen=True, tag="pass"):
-    """Nothing runs: what comes in goes on. Only as an arm of a branch."""
+    """Nothing runs: the incoming text passes through. Only as an arm of a branch."""
 
 
 class Series(msgspec.Struct, frozen=True, tag="series"):
-    """`a >> b`: one after the other, each with the output of the one before."""
+    """`a >> b`: one after another, each with the output of the one before."""
 
     stages: tuple[Node | Parallel | Branch | Loop, ...]
 
 
 class Parallel(msgspec.Struct, frozen=True, tag="parallel"):
-    """`(a | b)`: all at once, each with what comes in; their outputs go on together."""
+    """`(a | b)`: all at once, each with the same input; their outputs are joined."""
 
     members: tuple[Node | Series | Branch | Loop, ...]
 
@@ -47,14 +47,14 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True, tag="branch"):
-    """`{"bug": a, else: b}`: the first case whose predicate holds of what comes in, with it as input."""
+    """`{"bug": a, else: b}`: the first case whose predicate holds for the incoming text, which is also its input."""
 
     cases: tuple[Case, ...]
     otherwise: Node | Series | Parallel | Branch | Loop | Pass
 
 
 class Loop(msgspec.Struct, frozen=True, tag="loop"):
-    """`(a >> b)*5 until "done"`: again with its own output, at most `times`, until its output meets the predicate."""
+    """`(a >> b)*5 until "done"`: repeats with its own output, at most `times`, until the output meets the predicate."""
 
     body: Node | Series | Parallel | Branch | Loop
     times: int = LOOP_TIMES
@@ -66,7 +66,7 @@ Arm = Flow | Pass
 
 
 def series(stages: list[Flow]) -> Flow:
-    """The flows one after the other, in normal form."""
+    """Return the flows one after another, in normal form."""
     flat: list[Node | Parallel | Branch | Loop] = []
     for stage in stages:
         flat.extend(stage.stages if isinstance(stage, Series) else (stage,))
@@ -74,7 +74,7 @@ def series(stages: list[Flow]) -> Flow:
 
 
 def parallel(members: list[Flow]) -> Flow:
-    """The flows at once, in normal form."""
+    """Return the flows in parallel, in normal form."""
     flat: list[Node | Series | Branch | Loop] = []
     for member in members:
         flat.extend(member.members if isinstance(member, Parallel) else (member,))
@@ -82,12 +82,12 @@ def parallel(members: list[Flow]) -> Flow:
 
 
 def names_in(flow: Arm) -> tuple[str, ...]:
-    """The names of its nodes, in the order of the text."""
+    """Return the names of the flow's nodes, in the order of the text."""
     return tuple(node.name for node in _walk(flow) if isinstance(node, Node))
 
 
 def tests_in(flow: Arm) -> frozenset[str]:
-    """The names of the predicates that it leaves to functions."""
+    """Return the names of the flow's predicates that are functions."""
     found: frozenset[str] = frozenset()
     for part in _walk(flow):
         if isinstance(part, Branch):
@@ -120,7 +120,7 @@ def _parts(flow: Arm) -> tuple[Arm, ...]:
 
 
 def format_flow(flow: Arm) -> str:
-    """The flow as one line of text, which `parse_flow` reads as an equal tree."""
+    """Return the flow as one line of text, which `parse_flow` reads as an equal tree."""
     match flow:
         case Node(name=name):
             return name

@@ -1,4 +1,4 @@
-"""From the text of a flow to its tree: one rule of the grammar a method, and errors that point into the text.
+"""The parser of flows: one method for each rule of the grammar, and errors that point into the text.
 
     flow      = stage { ">>" stage }
     stage     = part [ "*" ( count [ "until" predicate ] | "until" predicate ) ]
@@ -7,7 +7,7 @@
     arm       = flow | "pass"
     predicate = [ "not" ] ( string | "contains" string | regex | path [ operator value ] | name )
 
-Strings are JSON's. White space, line breaks included, separates and means nothing else.
+Strings are JSON strings. White space, including line breaks, only separates.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .predicates import At, Contains, Is, Matches, Named, Not, Operator, Predica
 
 LOOP_TIMES_MAX = 1_000
 NESTING_MAX = 32
-"""How deep groups, branches and loops may lie within each other."""
+"""The deepest nesting of groups, branches and loops."""
 
 WORDS = frozenset({"contains", "else", "false", "not", "null", "pass", "true", "until"})
-"""No agent of a flow can have one of these names."""
+"""Reserved words, which are not valid as names of agents in a flow."""
 
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
 _BLANK = re.compile(r"\s*")
@@ -45,19 +45,19 @@ _SHOWN = re.compile(r'"[^"\n]*"?|[A-Za-z0-9_-]+|[^\sA-Za-z0-9_"]+')
 
 
 def parse_flow(text: str, names: Collection[str], tests: Collection[str] | None = None) -> Flow:
-    """The tree of a flow between the agents of these names.
+    """Return the tree of a flow between the agents of these names.
 
     `tests` are the names of the predicates that are functions; None leaves them unchecked. Raises `FlowError` with the
-    position of what is no flow, names no agent, or stands twice (behind itself: a cycle). That an agent has no place in
-    the flow is for the caller to say.
+    position of a syntax error, an unknown agent, or an agent that occurs twice (after itself: a cycle). Checking for
+    agents that do not occur in the flow is left to the caller.
     """
     if (surrogate := _SURROGATE.search(text)) is not None:
         raise FlowError("a character that is not valid Unicode", text, surrogate.start())
-    return _Parser(text, names, tests).whole()
+    return _Parser(text, names, tests).parse()
 
 
 class _Parser:
-    """The text with a place in it, which every method moves behind what it has read."""
+    """A text with a position in it; each method advances the position past what it has read."""
 
     def __init__(self, text: str, names: Collection[str], tests: Collection[str] | None) -> None:
         self._text, self._names, self._tests = text, names, tests
@@ -65,15 +65,15 @@ class _Parser:
         self._depth = 0
         self._seen: list[str] = []
         self._upstream: frozenset[str] = frozenset()
-        """The nodes that run before whatever stands here."""
+        """The nodes that run before the current position."""
 
     # --- the grammar ----------------------------------------------------------------------------------------------
 
-    def whole(self) -> Flow:
-        """A flow and nothing behind it."""
+    def parse(self) -> Flow:
+        """Return the flow that is the whole text."""
         flow = self._flow()
         if self._found():
-            hint = "; a parallel group stands in parentheses: (a | b)" if self._at("|") else ""
+            hint = "; a parallel group needs parentheses: (a | b)" if self._at("|") else ""
             self._expected("'>>', '*' or the end of the flow", hint)
         return flow
 
@@ -99,7 +99,7 @@ class _Parser:
         if word == "until":
             return LOOP_TIMES
         if not word.isdecimal():
-            self._expected("how often: a count, as in (a >> b)*3, or until and a predicate")
+            self._expected("a count, as in (a >> b)*3, or until and a predicate")
         if len(word) > len(str(LOOP_TIMES_MAX)) or not 1 <= int(word) <= LOOP_TIMES_MAX:
             self._fail(start, f"a loop runs 1 to {LOOP_TIMES_MAX} times, not {word}")
         self._place = start + len(word)
@@ -170,11 +170,11 @@ class _Parser:
         found = self._match(_REGEX)
         if found is None:
             self._fail(
-                start, "the regular expression has no end: it stands between slashes, as in /bug|crash/i"
+                start, "the regular expression is not closed: write it between slashes, as in /bug|crash/i"
             )
         pattern = re.sub(r"\\(.)", lambda pair: "/" if pair[1] == "/" else pair[0], found[1])
         if (problem := problem_of(pattern)) is not None:
-            self._fail(start, f"no regular expression: {problem}")
+            self._fail(start, f"invalid regular expression: {problem}")
         return Matches(pattern, ignore_case=found[2] == "i")
 
     def _comparison(self) -> At:
@@ -184,7 +184,7 @@ class _Parser:
         if not self._at(">>") and (operator := self._match(_OPERATOR)) is not None:
             return At(path, msgspec.convert(operator[0], Operator), self._value())
         if not path:
-            self._fail(start, "a path is written .key.key[0], and . alone is compared, as in . >= 3")
+            self._fail(start, "write a path as .key.key[0]; . alone needs a comparison, as in . >= 3")
         return At(path)
 
     # --- words ----------------------------------------------------------------------------------------------------
@@ -194,15 +194,16 @@ class _Parser:
         if not name:
             self._expected("a name, '(' or '{'")
         if name in WORDS:
-            self._fail(start, f"{name!r} is a word of the language, and no agent's name")
+            self._fail(start, f"{name!r} is a reserved word, not the name of an agent")
         if name not in self._names:
             self._fail(start, f"no agent is named {name!r}{nearest(name, self._names)}")
         if name in self._upstream:
             self._fail(
-                start, f"{name!r} stands before this already: a cycle; to go back, write a loop: (a >> b)*3"
+                start,
+                f"{name!r} already runs before this point: a cycle; to repeat, write a loop: (a >> b)*3",
             )
         if name in self._seen:
-            self._fail(start, f"{name!r} stands twice: an agent has one place in a flow")
+            self._fail(start, f"{name!r} occurs twice: an agent has one place in a flow")
         self._seen.append(name)
         self._place = start + len(name)
         return name
@@ -213,7 +214,7 @@ class _Parser:
             self._expected('a predicate: "text", contains "text", /regex/, .json.path or a name')
         if self._tests is not None and name not in self._tests:
             near = nearest(name, self._tests)
-            self._fail(start, f'no predicate is named {name!r}{near} (text stands in quotes: "{name}")')
+            self._fail(start, f'no predicate is named {name!r}{near} (text needs quotes: "{name}")')
         self._place = start + len(name)
         return name
 
@@ -236,18 +237,18 @@ class _Parser:
         try:
             return msgspec.json.decode(written)
         except msgspec.DecodeError as error:
-            self._fail(start, f"not as JSON writes it: {error}")
+            self._fail(start, f"not valid JSON: {error}")
 
-    # --- the place ------------------------------------------------------------------------------------------------
+    # --- the position ---------------------------------------------------------------------------------------------
 
     def _start(self) -> int:
-        """Move behind white space; where that is."""
+        """Skip white space and return the position."""
         blank = _BLANK.match(self._text, self._place)
         self._place = blank.end() if blank else self._place
         return self._place
 
     def _at(self, symbol: str) -> bool:
-        """Return whether the symbol stands here."""
+        """Return whether the text continues with the symbol."""
         return self._text.startswith(symbol, self._start())
 
     def _accept(self, symbol: str) -> bool:
@@ -271,12 +272,12 @@ class _Parser:
         return found == word
 
     def _found(self) -> str:
-        """What stands here, to be shown; empty at the end of the text."""
+        """Return the next token for an error message; empty at the end of the text."""
         found = _SHOWN.match(self._text, self._start())
         return found[0] if found else ""
 
     def _expected(self, what: str, hint: str = "") -> NoReturn:
-        """Raise the error of what should stand here."""
+        """Raise the error for a token that is not what the grammar expects here."""
         found = self._found()
         there = f"found {found!r}" if found else "but the flow ends"
         self._fail(self._start(), f"expected {what}, {there}{hint}")

@@ -1,4 +1,4 @@
-"""Handing over: an agent answers with what it has to say and to whom, and the next one gets that as its input.
+"""Handoffs: an agent's answer names the agent that continues, which gets the answer's message as its input.
 
 The answer is structured output, so that it is plain data in the log: `{"handoff_to": name or null, "message": text}`.
 """
@@ -17,14 +17,14 @@ from .progress import Failure, Progress, failed
 
 
 class Handoff(msgspec.Struct, frozen=True):
-    """The answer of an agent: for the next one, or (`handoff_to` null) for the caller of the swarm."""
+    """The answer of an agent: for the agent it hands over to, or (`handoff_to` null) for the caller of the swarm."""
 
     handoff_to: str | None
     message: str
 
 
 def handoff_schema(others: Sequence[str]) -> dict[str, Any]:
-    """What the answer of an agent must meet that can hand over to these."""
+    """Return the schema for the answer of an agent that can hand over to these others."""
     return {
         "type": "object",
         "properties": {
@@ -40,7 +40,7 @@ def handoff_schema(others: Sequence[str]) -> dict[str, Any]:
 
 
 def handoff_instructions(others: Mapping[str, str]) -> str:
-    """What an agent is told besides its own instructions; `others` are names with what each is for."""
+    """Return the text added to an agent's own instructions; `others` maps names to purposes."""
     listed = "\n".join(f"- {name}: {purpose}" if purpose else f"- {name}" for name, purpose in others.items())
     return (
         "You work with other agents, and can hand the work over to one of them:\n"
@@ -54,9 +54,9 @@ def handoff_instructions(others: Mapping[str, str]) -> str:
 def handoff_progress(
     entry: str, text: str, nodes: Sequence[NodeState], agents: frozenset[str], max_handoffs: int
 ) -> Progress:
-    """What follows from the nodes for a swarm that `entry` begins with `text`; `agents` are those that can hand over.
+    """Return the progress of a swarm that `entry` starts with `text`; `agents` are those that can hand over.
 
-    Total: an answer that hands over to nobody, or is no such answer, is the swarm's output.
+    Total: an answer that hands over to no agent, or is malformed, is the swarm's output.
     """
     if (failure := failed(nodes)) is not None:
         return Progress(failure=failure)

@@ -1,15 +1,15 @@
-"""What a flow can ask of an output: predicates that are data, or the name of a function that the process knows.
+"""The predicates of a flow on an output: plain data, or the name of a function that the process knows.
 
     "bug"               the output is this text, apart from white space around it
-    contains "TODO"     the text stands in the output
+    contains "TODO"     the text occurs in the output
     /bug|crash/i        the regular expression (RE2's) is found in the output; i ignores case
     .review.ok          the output is JSON, and the value at this path is true
     .score >= 0.8       the same, compared with a string, a number, true, false or null: == != < <= > >=
-    is_urgent           the function of this name says so
+    is_urgent           the function of this name returns true
     not contains "TODO" the opposite
 
-All but functions are total: output that is not JSON, or lacks the path, has null there, and what cannot be compared is
-not in order.
+All but functions are total: if the output is not JSON, or lacks the path, the value is null; `<` and the like are
+false for values that cannot be ordered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 from ...ports.patterns import is_found
 
 Test = Callable[[str], bool | Awaitable[bool]]
-"""A named predicate: a function of the output's text. Its value is stored; it is not asked again after a takeover."""
+"""A named predicate: a function of the output's text. Its value is stored, so a takeover does not call it again."""
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 Scalar = str | int | float | bool | None
@@ -36,7 +36,7 @@ class Is(msgspec.Struct, frozen=True, tag="is"):
 
 
 class Contains(msgspec.Struct, frozen=True, tag="contains"):
-    """`text` stands in the output."""
+    """`text` occurs in the output."""
 
     text: str
 
@@ -49,7 +49,7 @@ class Matches(msgspec.Struct, frozen=True, tag="matches"):
 
 
 class At(msgspec.Struct, frozen=True, tag="at"):
-    """The value at `path` (keys and indexes) of the output's JSON compares so with `value`."""
+    """The value at `path` (keys and indexes) of the output's JSON, compared with `value`."""
 
     path: tuple[str | int, ...]
     operator: Operator = "=="
@@ -57,7 +57,7 @@ class At(msgspec.Struct, frozen=True, tag="at"):
 
 
 class Named(msgspec.Struct, frozen=True, tag="named"):
-    """The function of this name says so."""
+    """The function of this name returns true."""
 
     name: str
 
@@ -76,7 +76,7 @@ Predicate = Simple | Not
 
 
 def holds(predicate: Data, output: str) -> bool:
-    """Return whether a predicate that is data is true of the output."""
+    """Return whether the output meets a predicate that is data."""
     match predicate:
         case Is(text=text):
             return output.strip() == text.strip()
@@ -91,7 +91,7 @@ def holds(predicate: Data, output: str) -> bool:
 
 
 def named_in(predicate: Predicate) -> frozenset[str]:
-    """The names of the functions that it asks."""
+    """Return the names of the functions that the predicate calls."""
     match predicate:
         case Named(name=name):
             return frozenset({name})
@@ -102,7 +102,7 @@ def named_in(predicate: Predicate) -> frozenset[str]:
 
 
 def format_predicate(predicate: Predicate) -> str:
-    """The predicate as it is written in a flow."""
+    """Return the predicate as it is written in a flow."""
     match predicate:
         case Is(text=text):
             return _quoted(text)
@@ -125,7 +125,7 @@ def format_predicate(predicate: Predicate) -> str:
 
 
 def format_path(path: tuple[str | int, ...]) -> str:
-    """The path as it is written in a flow: `.a.b[0]["odd key"]`; `.` is the whole value."""
+    """Return the path as it is written in a flow: `.a.b[0]["odd key"]`; `.` is the whole value."""
     parts = [_part(part) for part in path]
     return "".join(parts) if parts and parts[0].startswith(".") else f".{''.join(parts)}"
 
@@ -175,7 +175,7 @@ def _compare(found: Any, operator: Operator, value: Scalar) -> bool:
 
 
 def _same(found: Any, value: Scalar) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Return whether both are equal as JSON: true is not 1."""
     return isinstance(found, bool) is isinstance(value, bool) and bool(found == value)
 
 

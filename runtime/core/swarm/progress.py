@@ -1,7 +1,7 @@
-"""How far a workflow is: from how its nodes ended follows which are to run, with which input, and what comes out.
+"""The progress of a workflow: how its nodes ended determines which run next, with which input, and the output.
 
-A node runs more than once only in a loop, so its runs are known by name and order. The position in the flow is read
-from them again each time: nothing else is remembered, so a takeover comes to the same answer.
+A node runs more than once only in a loop, so its runs are identified by name and ordinal. The position in the flow is
+recomputed from them each time; nothing else is remembered, so a takeover reaches the same position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .predicates import Named, Not, Predicate, holds
 
 _FAILED = frozenset({"error", "cancelled"})
 INPUT = "input"
-"""The label of the swarm's own input, where it is joined with outputs."""
+"""The label of the swarm's own input, where it is joined with outputs of nodes."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What is next: nodes and predicates that are `wanted` (going on or to begin), or how the swarm ends."""
+    """The next nodes and predicates, open or to be started (`wanted`), or how the swarm ends."""
 
     wanted: tuple[RunNode | Evaluate, ...] = ()
     output: str | None = None
@@ -45,9 +45,9 @@ def progress(
     nodes: Sequence[NodeState],
     evaluations: Mapping[str, Sequence[Evaluated]],
 ) -> Progress:
-    """What follows from the nodes in the order of their start, for a swarm with `text` as input. Total.
+    """Return the progress of a swarm with `text` as input, from its nodes in the order of their start. Total.
 
-    A predicate that is a function is asked by the name `predicate@place`, its place in the tree.
+    A predicate that is a function is evaluated under the name `predicate@place`, its place in the tree.
     """
     if (failure := failed(nodes)) is not None:
         return Progress(failure=failure)
@@ -59,9 +59,9 @@ def progress(
     return Progress(tuple(position.wanted), output=None if outputs is None else _joined(outputs))
 
 
-Place = tuple[tuple[Literal["|", ">"], int], ...]
-"""Where a run of a node stands in its flow, outermost part first: which member ("|") of a group, which stage (">") of a
-series or pass of a loop. Two runs are concurrent exactly if their places part at two members of one group."""
+FlowPlace = tuple[tuple[Literal["|", ">"], int], ...]
+"""The place of a node's run in its flow, outermost part first: which member ("|") of a group, which stage (">") of a
+series or pass of a loop. Two runs are concurrent exactly if their places first differ in the member of a group."""
 
 
 def places(
@@ -69,8 +69,8 @@ def places(
     text: str,
     nodes: Sequence[NodeState],
     evaluations: Mapping[str, Sequence[Evaluated]],
-) -> dict[tuple[str, int], Place]:
-    """The place of each run of a node that was started, by name and ordinal; of a swarm that failed, too."""
+) -> dict[tuple[str, int], FlowPlace]:
+    """Return the place of each started run of a node, by name and ordinal; also for a swarm that failed."""
     going = [msgspec.structs.replace(n, status=None) if n.status in _FAILED else n for n in nodes]
     values = {
         name: tuple(itertools.takewhile(lambda value: value.error is None, each))
@@ -82,7 +82,7 @@ def places(
 
 
 def failed(nodes: Sequence[NodeState]) -> Failure | None:
-    """The first of the nodes, in the order of their start, that ended without an output."""
+    """Return the first node, in the order of their start, that ended without an output."""
     for node in nodes:
         if node.status in _FAILED:
             why = node.returned.error if node.returned is not None else ""
@@ -94,19 +94,19 @@ def failed(nodes: Sequence[NodeState]) -> Failure | None:
 class _Output(msgspec.Struct, frozen=True):
     text: str
     name: str | None
-    """Of the node; None for the swarm's own input."""
+    """The name of the node; None for the swarm's own input."""
 
 
 _Outputs = tuple[_Output, ...]
-"""What goes from one stage to the next: one text, or those of several nodes at once."""
+"""The texts passed from one stage to the next: one text, or those of several parallel nodes."""
 
 
 class _PredicateFailed(Exception):
-    """A predicate that is a function raised."""
+    """A predicate function raised an error."""
 
 
 def _joined(outputs: _Outputs) -> str:
-    """One output as it is; several each below its node's name, in the order of the text."""
+    """Return one output unchanged; several each below its node's name, in the order of the text."""
     distinct = tuple(dict.fromkeys(outputs))
     if len(distinct) == 1:
         return distinct[0].text
@@ -114,21 +114,21 @@ def _joined(outputs: _Outputs) -> str:
 
 
 class _Position:
-    """One walk along the flow: it takes up the runs of each node in order, and notes what is wanted.
+    """One walk along the flow: it consumes the runs of each node in order, and collects what is wanted.
 
-    Its methods give what comes out of a part of the flow, or None as long as that is not known.
+    Its methods return the outputs of a part of the flow, or None as long as those are not known.
     """
 
     def __init__(self, nodes: Sequence[NodeState], evaluations: Mapping[str, Sequence[Evaluated]]) -> None:
         self._nodes = {(node.name, node.ordinal): node for node in nodes}
         self._evaluations = evaluations
         self._taken: dict[str, int] = {}
-        self._at: Place = ()
-        self.places: dict[tuple[str, int], Place] = {}
+        self._at: FlowPlace = ()
+        self.places: dict[tuple[str, int], FlowPlace] = {}
         self.wanted: list[RunNode | Evaluate] = []
 
     def reach(self, flow: Arm, incoming: _Outputs, place: str) -> _Outputs | None:
-        """What comes out of this part of the flow, which stands at `place`."""
+        """Return the outputs of the part of the flow at `place`."""
         match flow:
             case Node(name=name):
                 return self._node(name, incoming)
@@ -152,7 +152,7 @@ class _Position:
         self._at = outer
 
     def _next(self, name: str) -> int:
-        """Which run of a node, or value of a predicate at its place, comes next on the walk."""
+        """Return the ordinal of the next run of a node, or of the next value of a predicate, on this walk."""
         ordinal = self._taken.get(name, 0)
         self._taken[name] = ordinal + 1
         return ordinal
