@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from ...eventlog.errors import ConfigError
+from ...runtime.ports.suggestions import nearest
 
 
 class StrictTable(BaseModel):
@@ -23,7 +22,9 @@ class StrictTable(BaseModel):
         if isinstance(data, dict):
             for key in data:
                 if key not in cls.model_fields:
-                    raise PydanticCustomError("unknown_key", unknown_key(str(key), cls.model_fields))
+                    raise PydanticCustomError(
+                        "unknown_key", f"unknown key {key!r}{nearest(str(key), cls.model_fields)}"
+                    )
         return data
 
     @classmethod
@@ -35,12 +36,6 @@ class StrictTable(BaseModel):
             faults = error.errors(include_url=False, include_context=False, include_input=False)
             told = (": ".join(filter(None, (_place(fault["loc"]), fault["msg"]))) for fault in faults)
             raise ConfigError(f"{where}: {'; '.join(told)}") from None
-
-
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """What to say of a key that is not known."""
-    nearest = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)
-    return f"unknown key {key!r}" + (f", did you mean {nearest[0]!r}?" if nearest else "")
 
 
 def _place(path: tuple[int | str, ...]) -> str:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -27,6 +26,7 @@ from ...eventlog.faults import (
     SpuriousConflict,
     plan_of,
 )
+from ...runtime.ports.suggestions import unknown
 
 SHORT_S = 0.05
 """How long an outage and a delay last where they are written as text."""
@@ -69,9 +69,7 @@ def _fault(text: str) -> Fault:
     name, _, place = text.strip().partition("@")
     number, _, operation = place.partition(":")
     if name not in _MADE:
-        near = difflib.get_close_matches(name, _MADE, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"faults: there is no fault {name!r}; {hint}known: {', '.join(_MADE)}")
+        raise ConfigError(f"faults: {unknown('fault', name, _MADE)}")
     if place and not (number.isdecimal() and int(number) > 0):
         raise ConfigError(
             f"faults: {text.strip()!r}: the number of the operation is 1, 2, ..., not {number!r}"

@@ -8,7 +8,6 @@ process that connects, at the time it connects; in a postcondition `${name}` is 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 import urllib.parse
@@ -309,17 +308,16 @@ def check_named_tools(name: str, config: ServerConfig, offered: list[str], shown
             )
     for key, later in (("effects", config.effects), ("postconditions", config.postconditions)):
         for tool in later:
-            if tool not in offered and (meant := difflib.get_close_matches(tool, offered, n=1, cutoff=0.8)):
+            if tool not in offered and (meant := near(tool, offered, likeness=0.8)) is not None:
                 logger.warning(
                     "mcp_servers.%s.%s: the server offers no tool %r; did you mean %r?",
                     name,
                     key,
                     tool,
-                    meant[0],
+                    meant,
                 )
 
 
 def _not_offered(path: str, tool: str, offered: list[str]) -> ConfigError:
-    nearest = difflib.get_close_matches(tool, offered, n=1, cutoff=0.0)
-    hint = f"; the nearest is {nearest[0]!r}" if nearest else "; it offers none"
+    hint = nearest(tool, offered) or "; it offers none"
     return ConfigError(f"{path}: the server offers no tool {tool!r}{hint}")

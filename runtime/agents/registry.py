@@ -8,7 +8,6 @@ imported or constructed before a run needs it.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import re
@@ -32,7 +31,7 @@ from ..ports.memory import MemoryFactory, MemoryStore
 from ..ports.models import ModelProvider
 from ..ports.prices import NoPrices, PriceBook
 from ..ports.runnable import Runnable, is_runnable
-from ..ports.suggestions import unknown
+from ..ports.suggestions import near, unknown
 from ..ports.tokens import Estimate, TokenCounter
 from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
 from ..tools.decorator import check_injected
@@ -147,8 +146,8 @@ class Registry:
         found: list[ConfigProblem] = []
         for name in config.tools:
             if name not in known:
-                near = next(iter(difflib.get_close_matches(name, known, n=1)), None)
-                found.append(ConfigProblem("tools", f"tools: {unknown('tool', name, known)}", near))
+                problem = f"tools: {unknown('tool', name, known)}"
+                found.append(ConfigProblem("tools", problem, near(name, known)))
                 continue
             try:
                 check_injected(known[name].spec, config.injected_tool_args)

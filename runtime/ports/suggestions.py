@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
-def near(word: str, known: Iterable[str]) -> str | None:
+def near(word: str, known: Iterable[str], likeness: float = 0.5) -> str | None:
     """The known word that is most like it, whatever the case; null for none that is like it."""
     folded = {each.casefold(): each for each in known}
-    found = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=likeness)
     return folded[found[0]] if found else None
 
 
@@ -24,6 +24,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """What is said of a name that nothing of its kind has: what it may mean, and all that there are."""
     known = sorted(set(known))
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    meant = near(name, known)
+    hint = "" if meant is None else f"did you mean {meant!r}? "
     return f"there is no {kind} {name!r}; {hint}known: {', '.join(known) or 'none'}"

@@ -241,7 +241,7 @@ async def test_a_tool_named_in_the_configuration_has_to_be_offered(
     factory: McpToolSource, key: str, mcp_server: dict[str, Any]
 ):
     with pytest.raises(
-        ConfigError, match=f"mcp_servers.srv.{key}: .* no tool 'serch'; the nearest is 'search'"
+        ConfigError, match=f"mcp_servers.srv.{key}: .* no tool 'serch'; did you mean 'search'"
     ):
         await factory.open({"srv": mcp_server | {key: ["serch"]}})
 

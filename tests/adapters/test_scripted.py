@@ -238,7 +238,7 @@ async def test_a_file_that_is_not_there_is_named_with_the_place_it_was_looked_fo
         (b'{"turns": ["\xff"]}', "is no UTF-8 text"),
         ("[]", "Input should be"),
         ("{}", "turns: Field required"),
-        ('{"turn": []}', "unknown key 'turn', did you mean 'turns'?"),
+        ('{"turn": []}', "unknown key 'turn'; did you mean 'turns'?"),
         ('{"turns": {}}', "turns: Input should be a valid list"),
     ],
 )
@@ -254,19 +254,19 @@ async def test_a_file_that_is_no_script_is_refused_with_its_name_and_the_place(
 @pytest.mark.parametrize(
     ("turn", "told"),
     [
-        ({"txt": []}, "unknown key 'txt', did you mean 'text'?"),
-        ({"{type}": []}, "unknown key '{type}', did you mean"),
-        ({"tool_calls": [{"id": "c", "nam": "f"}]}, "tool_calls[0]: unknown key 'nam', did you mean 'name'?"),
+        ({"txt": []}, "unknown key 'txt'; did you mean 'text'?"),
+        ({"{type}": []}, "unknown key '{type}'; known are 'text'"),
+        ({"tool_calls": [{"id": "c", "nam": "f"}]}, "tool_calls[0]: unknown key 'nam'; did you mean 'name'?"),
         ({"tool_calls": [{"name": "f"}]}, "tool_calls[0].id: Field required"),
         (
             {"tool_calls": [{"id": "c", "name": "f", "arguments": 5}]},
             "tool_calls[0].arguments: Input should be",
         ),
-        ({"usage": {"input_token": 5}}, "usage: unknown key 'input_token', did you mean 'input_tokens'?"),
+        ({"usage": {"input_token": 5}}, "usage: unknown key 'input_token'; did you mean 'input_tokens'?"),
         ({"usage": {"input_tokens": -1}}, "usage.input_tokens: Input should be greater than"),
         ({"usage": {"input_tokens": "5"}}, "usage.input_tokens: Input should be a valid integer"),
         ({"error": {"type": "transiet"}}, "error.type: Input should be 'transient', 'rate_limit'"),
-        ({"error": {"type": "auth", "time": 2}}, "error: unknown key 'time', did you mean 'times'?"),
+        ({"error": {"type": "auth", "time": 2}}, "error: unknown key 'time'; did you mean 'times'?"),
         ({"delay_ms": -1}, "delay_ms: Input should be greater than"),
         ({"text": [5]}, "text[0]: Input should be a valid string"),
         ("text", "Input should be"),

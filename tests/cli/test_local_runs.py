@@ -299,7 +299,7 @@ def test_what_cannot_be_started_is_a_usage_error_in_one_line(alone: Project, pat
     ("agent", "told"),
     [
         ("no_key", "OPENAI_API_KEY"),
-        ("bad_script", "bad_script.json: turn 1: unknown key 'txt', did you mean 'text'?"),
+        ("bad_script", "bad_script.json: turn 1: unknown key 'txt'; did you mean 'text'?"),
         ("no_script", "no_script.json cannot be read"),
     ],
 )

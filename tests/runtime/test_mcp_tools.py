@@ -269,7 +269,7 @@ async def test_a_dead_workers_call_of_a_servers_tool_is_looked_at_by_whoever_tak
         ),
         (
             {"assertions": [PAID], "probe": {"tool": "lookup"}},
-            r"srv\.postconditions\.pay\.probe: the server offers no tool 'lookup'; the nearest is 'look_up'",
+            r"srv\.postconditions\.pay\.probe: the server offers no tool 'lookup'; did you mean 'look_up'",
         ),
     ],
     ids=["assertion", "arguments", "tool"],
