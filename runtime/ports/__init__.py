@@ -1,4 +1,4 @@
-"""What others implement: models, tools, runners, memory, knowledge, prices, tokens, evidence, executors.
+"""The ports, which others implement: models, tools, runners, memory, knowledge, prices, tokens, evidence, executors.
 
-Beside the ports lie the few helpers that every room may use: JSON values and schemas, patterns, suggestions.
+Next to them are the few helpers that every room may use: JSON values and schemas, patterns, suggestions.
 """

@@ -1,8 +1,8 @@
-"""What was seen of the world after a tool call, and the port of the assertions that are judged by it.
+"""The evidence about a tool call's effect, and the port of the assertions that judge it.
 
-An assertion is made from its arguments, once, and judges without looking at anything else: the same evidence leads to
-the same finding, in every process. Assertions are found by entry point group `foldlog.postconditions`; each is a
-function that takes its arguments as a mapping, raises `ConfigError` for wrong ones, and returns an `Assertion`.
+An assertion is built once, from its arguments, and looks at nothing but the evidence: the same evidence leads to the
+same finding in every process. Assertions are found by entry point group `foldlog.postconditions`; each is a function
+that takes its arguments as a mapping, raises `ConfigError` for wrong ones, and returns an `Assertion`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .tools import ToolFailed
 class FileSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A path of the workspace. `kind`: file, directory, link, other, or null for nothing.
 
-    `content` is null where nobody asked for it; `problem` says why the path could not be looked at.
+    `content` is null if no assertion reads it; `problem` says why the path could not be examined.
     """
 
     kind: str | None = None
@@ -29,11 +29,11 @@ class FileSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen, as far as it was looked at: the status and the body of a response, a page, JSON, an exit code.
+    """The observed facts: the status and the body of a response, a page, JSON, an exit code; unset if not observed.
 
-    `text` is a body, a page or an output, of the media type `text_type`. `data` is a JSON value; where there is none, a
-    `text` that is JSON counts. `result` is what the model reads as the result of a call whose own was lost. `files` are
-    filled in from the workspace, by their paths as asserted.
+    `text` is a body, a page or an output, of the media type `text_type`. `data` is a JSON value; without one, a `text`
+    that is JSON is used. `result` is shown to the model as the result of a call whose own result was lost. `files` are
+    read from the workspace, by their paths as asserted.
     """
 
     http_status: int | None = None
@@ -45,14 +45,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, FileSeen] = {}
 
     def known(self, name: str) -> Any:
-        """The field of this name. Raises `EvidenceMissing`."""
+        """Return the field of this name. Raises `EvidenceMissing`."""
         value = getattr(self, name)
         if value is None:
             raise EvidenceMissing(name)
         return value
 
     def as_text(self) -> str:
-        """The text, or the JSON as text. Raises `EvidenceMissing`."""
+        """Return the text, or the JSON as text. Raises `EvidenceMissing`."""
         if self.text is not None:
             return self.text
         if self.data is msgspec.UNSET:
@@ -60,7 +60,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return canonical_json(self.data).decode()
 
     def as_json(self) -> Any:
-        """The JSON value, or the text read as one. Raises `EvidenceMissing`."""
+        """Return the JSON value, or the text parsed as JSON. Raises `EvidenceMissing`."""
         if self.data is not msgspec.UNSET:
             return self.data
         if self.text is None:
@@ -68,10 +68,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return msgspec.json.decode(self.text)
         except (msgspec.MsgspecError, RecursionError):
-            raise EvidenceMissing("data: the text is no JSON") from None
+            raise EvidenceMissing("data: the text is not JSON") from None
 
     def file(self, path: str) -> FileSeen:
-        """What is at the path. Raises `EvidenceMissing`."""
+        """Return what is at the path. Raises `EvidenceMissing`."""
         seen = self.files.get(path)
         if seen is None or seen.problem:
             raise EvidenceMissing(f"file {path}" + (f": {seen.problem}" if seen is not None else ""))
@@ -79,7 +79,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sound_evidence(evidence: Evidence) -> Evidence:
-    """The evidence with JSON builtins where JSON has to be. Raises `ToolFailed` for what the log cannot hold."""
+    """Return the evidence with its JSON as builtins. Raises `ToolFailed` if the log cannot store it."""
     changes: dict[str, Any] = {}
     try:
         for name in ("data", "result"):
@@ -89,12 +89,12 @@ def sound_evidence(evidence: Evidence) -> Evidence:
         facts = msgspec.structs.replace(evidence, data=None, result=None, files={})
         as_stored(facts)
     except NotJson as error:
-        raise ToolFailed(f"evidence holds what cannot be stored: {error}", in_doubt=True) from None
+        raise ToolFailed(f"the evidence cannot be stored: {error}", in_doubt=True) from None
     return msgspec.structs.replace(evidence, files={}, **changes)
 
 
 def of_result(result: Any, observed: Evidence | None) -> Evidence:
-    """The evidence that a call gives by itself: what it said that it saw, else its result (JSON)."""
+    """Return the evidence that a call gives by itself: what it reported as observed, else its result (JSON)."""
     if observed is not None:
         return observed
     return Evidence(text=result) if isinstance(result, str) else Evidence(data=result)
@@ -105,20 +105,20 @@ class EvidenceMissing(Exception):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An assertion does not hold: why in a word, and what was seen instead (JSON)."""
+    """An assertion does not hold: a short code for the reason, and what was observed instead (JSON)."""
 
     code: str
     observed: Any = None
 
 
 class Assertion(Protocol):
-    """Something that holds of the evidence, or not."""
+    """A condition that holds for the evidence, or does not."""
 
     @property
     def files(self) -> Mapping[str, bool]:
-        """The paths of the workspace that it is about, and whether it has to read them."""
+        """The workspace paths that the assertion is about, and whether it needs their content."""
         ...
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """Null if it holds. Raises `EvidenceMissing`; whatever else it raises counts as its own error."""
+        """Return null if the assertion holds. Raises `EvidenceMissing`; any other error is reported as its own."""
         ...

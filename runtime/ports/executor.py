@@ -1,4 +1,4 @@
-"""What an executor is: a name, the capabilities it has, and how it gets a submitted run driven."""
+"""The executor port: a name, a set of capabilities, and a way to get submitted runs driven."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ CAPABILITIES = frozenset(
         "concurrency",
     }
 )
-"""The names of what an executor may be able to do (R20). Those that are shipped can do all of it."""
+"""The names of an executor's possible capabilities (R20). The shipped executors have all of them."""
 
 RunsIn = Literal["process", "workers", "elsewhere"]
-"""Where an executor has runs driven: in its own process, by workers that serve their agents, or by something else."""
+"""The place where an executor gets runs driven: in its own process, by workers that serve their agents, or elsewhere."""
 
 
 class Executor(Protocol):
@@ -43,29 +43,29 @@ class Executor(Protocol):
 
     @property
     def name(self) -> str:
-        """The word for `executor=`."""
+        """The value for `executor=`."""
         ...
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What it can do."""
+        """The capabilities that it has."""
         ...
 
     @property
     def runs_in(self) -> RunsIn:
-        """Where its runs are driven.
+        """The place where its runs are driven.
 
-        Callers ask it: what has to be registered in this process, whether other processes have to notice its death,
-        and what a run waits for that nobody drives.
+        Callers derive from it what must be registered in this process, whether other processes have to notice its
+        death, and what a run that no one drives is waiting for.
         """
         ...
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
-        """Store the run's first commit and get it driven. False: the run exists already, and nothing was done."""
+        """Store the run's first commit and get it driven. False: the run already exists, and nothing was done."""
         ...
 
     async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
-        """Get a run that exists driven on, as soon as nobody drives it; by this agent, if it is given as an object."""
+        """Get an existing run driven on as soon as no one else drives it; with this agent object, if one is given."""
         ...
 
     async def failure(self, run_id: str) -> FoldlogError | None:
@@ -81,7 +81,7 @@ class Executor(Protocol):
 
 
 def require(executor: Executor, needed: frozenset[str]) -> None:
-    """Raise `UnsupportedByExecutor` for the first capability that is needed and missing."""
+    """Raise `UnsupportedByExecutor` for the first capability that is needed but missing."""
     for feature in sorted(needed - executor.capabilities):
         remedy = "switch the feature off in the agent's configuration or use another executor"
         raise UnsupportedByExecutor(feature, executor.name, remedy)

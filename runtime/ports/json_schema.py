@@ -1,9 +1,9 @@
-"""JSON Schemas of users and servers, checked in time that grows with the value alone.
+"""Validation by the JSON Schemas of users and servers, in time linear in the size of the value.
 
 jsonschema searches for a `pattern` with Python's engine, which takes exponential time for expressions like `(a+)+$` and
-holds the worker meanwhile. Here RE2 searches. A pattern that RE2 cannot express (look-around, back-references) is
-refused where our user gives the schema (`unsearchable`), and checks nothing in a schema of somebody else's. The same
-goes for `unevaluatedProperties` beside `patternProperties`, which jsonschema cannot be told to search otherwise.
+blocks the worker meanwhile. Here RE2 searches. A pattern that RE2 cannot express (look-around, back-references) is
+rejected in a schema of our user (`unsearchable`), and ignored in a schema of a third party. The same goes for
+`unevaluatedProperties` next to `patternProperties`, whose search in jsonschema cannot be replaced.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .patterns import is_found, problem_of
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 DATA_KEYWORDS: Final = frozenset({"const", "default", "enum", "examples"})
-"""What stands below these is not a schema."""
+"""Keywords whose values are data, not schemas."""
 NAMED_SCHEMAS: Final = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
-"""What stands below these are schemas by their names."""
+"""Keywords whose values are schemas by name."""
 _UNEVALUATED = "unevaluatedProperties"
 _BY_PATTERN = "patternProperties"
 
 
 def subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object that stands where a schema stands, and not in data or as a property's name."""
+    """Yield every object in the place of a schema, not those in data or under a property's name."""
     if isinstance(schema, list):
         for item in schema:
             yield from subschemas(item)
@@ -49,7 +49,7 @@ def subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def unsearchable(schema: Mapping[str, Any]) -> str | None:
-    """What of a schema cannot be checked here; null for nothing."""
+    """Return the part of a schema that cannot be checked here; null if there is none."""
     found = list(subschemas(schema))
     for each in found:
         by_name = each.get(_BY_PATTERN)
@@ -62,11 +62,11 @@ def unsearchable(schema: Mapping[str, Any]) -> str | None:
 
 
 def check_output_schema(schema: Mapping[str, Any]) -> None:
-    """Raises `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
+    """Raise `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
     if (dialect := schema.get("$schema", DRAFT)) not in (DRAFT, f"{DRAFT}#"):
         raise ValueError(f"$schema is {dialect!r}; only draft 2020-12 ({DRAFT}) is supported")
     draft = jsonschema.Draft202012Validator
-    try:  # with its formats, it refuses a pattern that is not a regular expression
+    try:  # its formats also reject invalid regular expressions
         draft.check_schema(schema, format_checker=draft.FORMAT_CHECKER)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a valid JSON Schema at {error.json_path}: {error.message}") from None
@@ -74,7 +74,7 @@ def check_output_schema(schema: Mapping[str, Any]) -> None:
     resolver = referencing.Registry().with_resource("", resource).resolver()
     for reference in _references(schema):
         if not reference.startswith("#"):
-            raise ValueError(f"the reference {reference!r} leaves the schema; put what it means under $defs")
+            raise ValueError(f"the reference {reference!r} leaves the schema; put its target under $defs")
         try:
             resolver.lookup(reference)
         except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
@@ -84,7 +84,7 @@ def check_output_schema(schema: Mapping[str, Any]) -> None:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Every `$ref` and `$dynamicRef` that stands where a schema stands, and not in data or as a property's name."""
+    """Yield every `$ref` and `$dynamicRef` in the place of a schema's keyword, not those in data."""
     for each in subschemas(schema):
         for keyword in ("$ref", "$dynamicRef"):
             if isinstance(each.get(keyword), str):
@@ -94,7 +94,7 @@ def _references(schema: Any) -> Iterator[str]:
 def linear_validator(
     schema: Any, *, default: Any = jsonschema.Draft202012Validator, **options: Any
 ) -> Validator:
-    """A validator of the schema's dialect, else of `default`, whose patterns are searched for in linear time."""
+    """Return a validator of the schema's dialect, else of `default`, that searches for patterns in linear time."""
     base = validator_for(schema, default=default)
     has_patterns = any(_BY_PATTERN in each for each in subschemas(schema))
     return cast("Validator", _linear(base, has_patterns)(schema, **options))
@@ -112,7 +112,7 @@ def _linear(base: Any, has_patterns: bool) -> Any:
 
 
 def _is_found(pattern: Any, text: str) -> bool:
-    """Return whether it is found, or cannot be searched for."""
+    """Return whether the pattern is found, or cannot be searched for."""
     try:
         return is_found(pattern, text)
     except (ValueError, AttributeError):

@@ -1,7 +1,8 @@
-"""Any Python value as JSON builtins, exactly or not at all: what a tool returns becomes part of the log.
+"""Python values as JSON builtins, exactly or not at all: tool results become part of the log.
 
 Sets are sorted, so that every process stores the same text (within a pydantic model the model decides). Bytes become
-URL-safe base64, times ISO 8601, decimals strings. pydantic is loaded when a value needs it: the core does without.
+URL-safe base64, times ISO 8601, decimals strings. pydantic is loaded only for values that need it: the core runs
+without it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**64 - 1
-"""The integers that the log's JSON codec holds."""
-TOLD_HEAD, TOLD_TAIL = 12_000, 4_000
-"""What is kept of the text of an error, in characters."""
+"""The integers that the log's JSON codec can store."""
+HEAD_CHARACTERS, TAIL_CHARACTERS = 12_000, 4_000
+"""The length of the head and the tail kept of an error's text, in characters."""
 
 
 WAIT_S_MAX = 365 * 24 * 3600.0
@@ -34,9 +35,9 @@ class NotJson(ValueError):
 
 
 def as_stored(value: StructT) -> StructT:
-    """The value as the log would give it back. Raises `NotJson` for one whose fields do not hold what they declare.
+    """Return the value as the log would return it. Raises `NotJson` if its fields do not match their declared types.
 
-    What callers and tools hand over is of any type, and no reader could get past it once it is stored.
+    Callers and tools may pass values of any type, and once stored, no reader could get past a malformed one.
     """
     try:
         return msgspec.json.decode(msgspec.json.encode(value), type=type(value))
@@ -47,28 +48,28 @@ def as_stored(value: StructT) -> StructT:
 
 
 def sound(text: str) -> str:
-    """The text as UTF-8 holds it: what is not a character becomes a question mark."""
+    """Return the text as valid UTF-8: what is not a character becomes a question mark."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def bounded(text: str) -> str:
-    """The text as UTF-8 holds it; of one that is too long to be told, the head and the tail."""
+    """Return the text as valid UTF-8; only the head and the tail if it is too long."""
     text = sound(text)
-    left_out = len(text) - TOLD_HEAD - TOLD_TAIL
+    left_out = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
     if left_out <= 0:
         return text
-    return f"{text[:TOLD_HEAD]}\n[{left_out} characters are left out]\n{text[-TOLD_TAIL:]}"
+    return f"{text[:HEAD_CHARACTERS]}\n[{left_out} characters are left out]\n{text[-TAIL_CHARACTERS:]}"
 
 
 def seconds_of(value: object) -> float | None:
-    """How long to wait, as somebody else says it: at most a year; None for what is no such number."""
+    """Return a wait in seconds requested by a third party, at most a year; None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return min(max(0.0, float(value)), WAIT_S_MAX)
 
 
 def as_json(value: Any) -> Any:
-    """The value as None, bool, int, float, str, list and dict. Raises `NotJson`."""
+    """Return the value as None, bool, int, float, str, list and dict. Raises `NotJson`."""
     try:
         return _convert(value, "")
     except RecursionError:
@@ -144,7 +145,7 @@ def _key(key: Any, path: str) -> str:
 
 
 def _of_object(value: Any, path: str) -> Any:
-    """One layer less of object: fields as a mapping, or what pydantic makes of it."""
+    """Unwrap one layer: the fields as a mapping, or pydantic's serialisation."""
     if isinstance(value, msgspec.Struct):
         return _of_struct(value)
     if dataclasses.is_dataclass(value) and not hasattr(value, "__pydantic_serializer__"):
@@ -153,7 +154,7 @@ def _of_object(value: Any, path: str) -> Any:
 
 
 def _by_pydantic(value: Any, path: str) -> Any:
-    """Models, dataclasses, times, bytes and whatever else pydantic can serialise."""
+    """Serialise models, dataclasses, times, bytes and anything else that pydantic supports."""
     import pydantic_core
 
     try:
@@ -171,7 +172,7 @@ def _by_pydantic(value: Any, path: str) -> Any:
 
 
 def _check_finite(value: Any) -> None:
-    """A model writes NaN as null unless its configuration says otherwise: refuse it before it is lost."""
+    """Raise `NotJson` for NaN in a model, which would write it as null unless configured otherwise."""
     import pydantic
 
     if isinstance(value, pydantic.BaseModel) and "ser_json_inf_nan" not in value.model_config:

@@ -1,7 +1,7 @@
-"""The port to long-term knowledge: pieces of text that are found by what a run is asked.
+"""The port to long-term knowledge: pieces of text that are searched for a run's input.
 
 A store is found under entry point group `foldlog.knowledge`, name `default` (a function of the log's namespace), or
-given as `Registry(knowledge=...)`.
+passed as `Registry(knowledge=...)`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ...eventlog.errors import FoldlogError
 
 
 class KnowledgeUnavailable(FoldlogError):
-    """Stored knowledge cannot be read or written now: locked, damaged, or a full disk. The message says what to do."""
+    """Stored knowledge cannot be read or written now: locked, damaged, or a full disk. The message has the remedy."""
 
 
 class KnowledgeItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of knowledge. `source` is where it came from, as given when it was added.
+    """A piece of knowledge. `source` is its origin, as given when it was added.
 
-    `score` says how well it fits the query, higher is better; scores of different queries do not compare.
+    `score` is how well it matches the query, higher is better; scores of different queries are not comparable.
     """
 
     id: str
@@ -31,17 +31,17 @@ class KnowledgeItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnowledgeStore(Protocol):
-    """Finds text by text."""
+    """Searches text by text."""
 
     async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
-        """At most `limit` pieces that fit, the best first; the same for the same content. Any text is a query.
+        """Return at most `limit` matching pieces, best first; deterministic for the same content. Any text is a query.
 
         Raises `KnowledgeUnavailable`, `ConfigError`.
         """
         ...
 
     async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
-        """Store a text in pieces, and return those that are new: what is stored already stays as it is.
+        """Store a text in pieces, and return the new ones; pieces already stored stay unchanged.
 
         Raises `KnowledgeUnavailable`, `ConfigError`.
         """
@@ -49,12 +49,12 @@ class KnowledgeStore(Protocol):
 
 
 class NoKnowledge:
-    """The store of a process that has none: nothing is found."""
+    """The store of a process without one: it finds nothing."""
 
     async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
-        """Nothing."""
+        """Return nothing."""
         return ()
 
     async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
-        """Raises `KnowledgeUnavailable`."""
+        """Raise `KnowledgeUnavailable`."""
         raise KnowledgeUnavailable("no plugin for knowledge (entry point foldlog.knowledge) is installed")

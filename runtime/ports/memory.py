@@ -1,10 +1,11 @@
-"""The port to memory: what a run is told of earlier ones.
+"""The port to memory: what a run remembers of earlier ones.
 
 A backend is found by its name: in `Registry(memories=...)`, then in the entry point group `foldlog.memory` (a function
-that is given the log and returns a store). foldlog itself installs `log` there (`log_memory`).
+of the log that returns a store). foldlog itself installs `log` there (`log_memory`).
 
-A run's memory is that of its agent's configuration. An agent without one remembers the session of the run, unless the
-run was handed `messages` of its own. `metadata["memory"]` overrides both, and the keys that it names say the scope:
+A run uses the memory that its agent configures. Without that configuration it remembers the session of the run, unless
+the run was given `messages` of its own. `metadata["memory"]` overrides both; the keys that it contains select the
+scope:
 
     {"scope": {"user_id": "ada", "session_id": "tour-7"}, "backend": "log"}      # each key may be left out
 """
@@ -28,7 +29,7 @@ NO_SCOPE = "none"
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """Who remembers. `run` is the run that asks, which is at the head of the lane of `own_session` if it has one."""
+    """The keys of a lookup. `run` is the run that recalls, which heads the lane of `own_session` if it has one."""
 
     run: str
     agent: str
@@ -38,9 +39,9 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing remembered, as messages that stand before the input; every tool call has its result.
+    """One remembered item, as messages to put before the input; every tool call has its result.
 
-    `at` is in Unix seconds. `id` names it within its backend: of `log` it is the earlier run.
+    `at` is in Unix seconds. `id` identifies the item within its backend; for `log` it is the earlier run.
     """
 
     id: str
@@ -49,26 +50,26 @@ class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStore(Protocol):
-    """Gives back what is known under some keys."""
+    """Recalls the items stored under some keys."""
 
     async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
-        """The newest `limit` items, oldest first. No two calls in them share an id.
+        """Return the newest `limit` items, oldest first. No two calls in them have the same id.
 
         Raises `ConfigError` if a key that the scope needs is missing, `LogUnavailable`, `LogCorrupted`.
         """
         ...
 
     async def aclose(self) -> None:
-        """Give back what is held open. Safe to repeat."""
+        """Release all resources. Safe to repeat."""
         ...
 
 
 MemoryFactory = Callable[[Log], MemoryStore]
-"""What an entry point of the group `foldlog.memory` names."""
+"""The type of the entry points in the group `foldlog.memory`."""
 
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run asks of which backend."""
+    """The memory that a run uses: backend, scope and keys."""
 
     backend: str
     scope: Scope
@@ -76,7 +77,7 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Key = Annotated[str, msgspec.Meta(min_length=1)]
-"""Not empty: all whom nobody named would share one memory."""
+"""Not empty, or all runs without a key would share one memory."""
 
 
 class _Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,9 +91,9 @@ class _Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
-    """What the run is to remember; null if nothing.
+    """Return the memory that the run uses; null for none.
 
-    Raises `ConfigError` for metadata of another shape, or a scope whose key is nowhere.
+    Raises `ConfigError` for malformed metadata, or a scope whose key is missing.
     """
     if submitted.kind != "agent":
         return None
@@ -115,16 +116,16 @@ def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
 
 
 def _configured(submitted: Submitted) -> Mapping[str, Any]:
-    """The agent's table; without one, a session is remembered unless the caller handed its own history over."""
+    """Return the agent's table; without one, sessions are remembered unless the caller passed messages."""
     table: Mapping[str, Any] | None = submitted.config.get("memory")
     if table is None:
-        carried = submitted.session is not None and not submitted.messages
-        return {"scope": "session"} if carried else {}
+        has_session = submitted.session is not None and not submitted.messages
+        return {"scope": "session"} if has_session else {}
     return {} if table.get("scope") == NO_SCOPE else table
 
 
 def _scope(configured: Scope | None, named: _Keys, keys: MemoryKeys) -> Scope:
-    """The agent's, unless the run names another key than that scope needs; a session goes before a user."""
+    """Return the agent's scope, unless the run's keys select another one; a session key wins over a user key."""
     given = {"session": named.session_id, "task": named.session_id, "user": named.user_id}
     if configured is not None and (given[configured] is not None or named == _Keys()):
         return configured
@@ -134,7 +135,7 @@ def _scope(configured: Scope | None, named: _Keys, keys: MemoryKeys) -> Scope:
 
 
 def check_keys(scope: Scope, keys: MemoryKeys) -> None:
-    """Raises `ConfigError` that says how to give the key that the scope needs."""
+    """Raise `ConfigError`, which says how to pass the key that the scope needs."""
     if scope == "user" and keys.user is None:
         raise ConfigError(
             "memory of scope 'user' needs a user: start the run with "

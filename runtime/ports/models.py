@@ -1,4 +1,4 @@
-"""The model port: a provider-neutral request, what a provider streams back, and the errors it may raise.
+"""The model port: a provider-neutral request, the deltas that a provider streams, and the errors it may raise.
 
 A provider is found by the part of the model's name before the colon (`openai:gpt-4o`). Providers are plugins:
 entry point group `foldlog.providers`, or `Registry(providers=[...])`.
@@ -19,22 +19,22 @@ from ...projections.messages import CallRequest, Message, Place
 from ...projections.tokens import TokenSource
 
 
-def _nobody_listens() -> None:
-    """Outside of a run."""
+def _ignore() -> None:
+    """Do nothing: outside of a run no timeout is counting."""
 
 
-HEARD: ContextVar[Callable[[], None]] = ContextVar("HEARD", default=_nobody_listens)
-"""What a provider calls, within `stream`, for all that its server sends and that is no delta: a server that says that
-it is at work is not silent."""
+HEARD: ContextVar[Callable[[], None]] = ContextVar("HEARD", default=_ignore)
+"""The callback that a provider calls, within `stream`, for any sign of life from its server that is not a delta: it
+restarts the idle timeout."""
 
 
 async def _no_artifact(file: FilePart) -> bytes:
-    """Outside of a run."""
+    """Raise `InvalidRequest`: outside of a run there are no artifacts."""
     raise InvalidRequest(f"there are no bytes of {file} here")
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides what a model answers, and nothing of how it is reached."""
+    """Everything that determines a model's reply, and nothing about how the model is reached."""
 
     model: str
     """The model's name without the provider."""
@@ -45,23 +45,23 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     max_tokens: int | None = None
     phase: str = ""
-    """Empty for the call of a step, else what it is for besides: planner, summary, compaction; a transport matter."""
+    """Empty for the call of a step, else planner, summary or compaction; a transport matter."""
     idempotency_key: str = ""
     """The same for every attempt of a model at one call; a transport matter, not part of the digest."""
     attempt: int = 1
-    """Which attempt at the call this is: 1, 2, ..., those of the models asked before it included."""
+    """The number of this attempt at the call: 1, 2, ..., counting those of models tried before."""
     round: int = 0
-    """Which model call of the run, or of its phase, this is: 1, 2, ... (0: not told); a transport matter."""
+    """The number of this model call in the run, or in its phase: 1, 2, ... (0: unknown); a transport matter."""
     places: Mapping[str, Place] = {}
-    """Where each call of the messages was made; a transport matter."""
+    """The position at which each call in the messages was made; a transport matter."""
     read_artifact: Callable[[FilePart], Awaitable[bytes]] = _no_artifact
-    """Gives the bytes of a file part with an artifact; a transport matter: the digest covers the artifact. Raises
-    `InvalidRequest` for one that is gone. A part with a URL is fetched by the provider's server."""
+    """Returns the bytes of a file part with an artifact; a transport matter: the digest covers the artifact. Raises
+    `InvalidRequest` for a missing artifact. A part with a URL is fetched by the provider's server."""
     history: int = 0
-    """How many of the first messages stand before the run's own input; a transport matter, not part of the digest."""
+    """The number of messages before the run's own input; a transport matter, not part of the digest."""
 
     async def file_bytes(self) -> dict[str, bytes]:
-        """The bytes of all files in the messages that have an artifact, by that. Raises `InvalidRequest`."""
+        """Return the bytes of all files in the messages that have an artifact, by artifact. Raises `InvalidRequest`."""
         files = [file for message in self.messages for file in files_of(message.parts) if file.artifact]
         return {file.artifact or "": await self.read_artifact(file) for file in files}
 
@@ -73,7 +73,7 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """The next piece of what the model thinks aloud."""
+    """The next piece of the model's reasoning."""
 
     text: str
 
@@ -88,7 +88,7 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that the model made, whole; not a draft of one."""
+    """A complete file that the model generated."""
 
     data: bytes
     media_type: str
@@ -96,16 +96,16 @@ class FileDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer is complete. It is the last thing a provider yields; a stream without it was cut."""
+    """The reply is complete. A provider yields this last; a stream without it was cut off."""
 
     reason: str
-    """stop, tool_calls, length, content_filter, malformed_call, or the provider's own word (`cut_reason`)."""
+    """stop, tool_calls, length, content_filter, malformed_call, or the provider's own word (see `cut_reason`)."""
     usage: TokenUsage | None = None
-    """Null where the server says nothing of it; it is counted then."""
+    """Null if the server does not report it; tokens are counted then."""
     usage_source: TokenSource = "provider"
     model: str = ""
     cost_usd: str | None = None
-    """What the provider itself says that the call cost; null leaves it to the price book."""
+    """The cost as the provider reports it; null leaves it to the price book."""
 
 
 Delta = TextDelta | ReasoningDelta | CallDelta | FileDelta | Finished
@@ -131,22 +131,22 @@ _CUT_REASONS: dict[str, FinishReason] = {
     "malformed_call": "malformed_call",
     "malformed_function_call": "malformed_call",
 }
-"""The words of OpenAI, Anthropic, Bedrock, Gemini, Mistral, Cohere, Zhipu and servers that speak like them."""
+"""The words of OpenAI, Anthropic, Bedrock, Gemini, Mistral, Cohere, Zhipu and compatible servers."""
 
 
 def cut_reason(reason: str) -> FinishReason:
-    """Why the provider cut an answer, from its own word in any case; empty for one that ended by itself."""
+    """Return why the provider cut a reply off, from its own word in any case; empty if the reply ended by itself."""
     return _CUT_REASONS.get(reason.lower(), "")
 
 
 class ModelError(FoldlogError):
-    """A model call failed. `error_type` decides what happens.
+    """A model call failed. `error_type` decides how the run reacts.
 
-    transient, rate_limit: tried again, not before `retry_after_s` when the server gave one.
-    context_overflow: the history has to shrink. quota, auth, content_filter, invalid_request: never tried again.
+    transient, rate_limit: retried, not before `retry_after_s` if the server sent it.
+    context_overflow: the history has to shrink. quota, auth, content_filter, invalid_request: never retried.
 
-    A provider that knows what the broken answer took says so in `usage`, and in `cost_usd` (a decimal) what it cost;
-    else what had arrived is counted.
+    A provider that knows the usage of the failed call sets `usage`, and `cost_usd` (a decimal) if it knows the cost;
+    otherwise the tokens that had arrived are counted.
     """
 
     error_type: str = "transient"
@@ -159,19 +159,19 @@ class ModelError(FoldlogError):
 
 
 class TransientModelError(ModelError):
-    """Network, 5xx, a stream that was cut or went silent."""
+    """A network error, a 5xx, or a stream that was cut off or went silent."""
 
     error_type = "transient"
 
 
 class RateLimited(ModelError):
-    """429: too many requests or tokens for now."""
+    """429: too many requests or tokens at the moment."""
 
     error_type = "rate_limit"
 
 
 class CircuitOpen(ModelError):
-    """The call was not made: a circuit breaker lets none through for now. Not for providers to raise."""
+    """The call was not made because a circuit breaker is open. Not for providers to raise."""
 
     error_type = "circuit_open"
 
@@ -179,8 +179,8 @@ class CircuitOpen(ModelError):
 class ContextOverflow(ModelError):
     """The request does not fit the model's window.
 
-    `window_tokens`: how much the model reads at most, what the answer may take left out; `request_tokens`: what the
-    request takes. Both as the server states them, null where it does not.
+    `window_tokens`: the most that the model reads, minus the room for the reply; `request_tokens`: the size of the
+    request. Both as the server reports them, null if it does not.
     """
 
     error_type = "context_overflow"
@@ -210,13 +210,13 @@ class AuthenticationFailed(ModelError):
 
 
 class ContentFiltered(ModelError):
-    """The provider's filter refuses the request."""
+    """The provider's filter rejected the request."""
 
     error_type = "content_filter"
 
 
 class InvalidRequest(ModelError):
-    """The provider refuses the request as it stands."""
+    """The provider rejected the request as invalid."""
 
     error_type = "invalid_request"
 
@@ -245,7 +245,7 @@ def model_error(
     window_tokens: int | None = None,
     request_tokens: int | None = None,
 ) -> ModelError:
-    """Return the error of this type, an `InvalidRequest` for an unknown one; the tokens are those of an overflow."""
+    """Return the error of this type, `InvalidRequest` if unknown; the token counts are those of an overflow."""
     if error_type == ContextOverflow.error_type:
         return ContextOverflow(
             message,
@@ -259,24 +259,24 @@ def model_error(
 class ModelProvider(Protocol):
     """Answers model requests. One object serves many runs at once and keeps no state about any of them.
 
-    One that calls a billed HTTP API may have an attribute `api_url`, by which its prices are looked up; one that cannot
-    do all that a request may ask for an attribute `lacks` with the names of it (tools, output_schema, temperature,
-    max_tokens): an agent that asks for it is refused before its first event.
+    A provider of a billed HTTP API may have an attribute `api_url`, by which its prices are looked up. A provider that
+    does not support all of a request may have an attribute `lacks` with the names of what it does not (tools,
+    output_schema, temperature, max_tokens): an agent that needs one of them is rejected before its first event.
     """
 
     def check(self, model: str) -> None:
-        """Raise `ConfigError` if the model cannot be called from here (no key, no such file)."""
+        """Raise `ConfigError` if the model cannot be called from this process (no key, no such file)."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """The answer in pieces, closed by exactly one `Finished`. Raises `ModelError`.
+        """Stream the reply in pieces, ended by exactly one `Finished`. Raises `ModelError`.
 
-        Closing the iterator, or cancelling the task that reads it, closes the connection. Never retries by itself.
+        Closing the iterator, or cancelling the task that reads it, closes the connection. Never retries on its own.
         """
         ...
 
     async def aclose(self) -> None:
-        """Give back connections. Safe to repeat."""
+        """Close connections. Safe to repeat."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""The port to what models cost and how much they can read: facts about a model that its provider does not tell.
+"""The port to prices and context windows of models: facts that a model's provider does not report.
 
-A price book is found under entry point group `foldlog.prices`, name `default`, or given as `Registry(prices=...)`.
+A price book is found under entry point group `foldlog.prices`, name `default`, or passed as `Registry(prices=...)`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from ...eventlog.events import TokenUsage
 
 
 class PriceBook(Protocol):
-    """Prices and windows by model. `model` is written `provider:model`; `api_url` is where its provider is called.
+    """Prices and windows by model. `model` has the form `provider:model`; `api_url` is the URL of its provider.
 
-    `api_url` is null for a provider that is not a billed HTTP API. Nothing here waits, or reaches out of the process.
+    `api_url` is null for a provider that is not a billed HTTP API. No method blocks or does network I/O.
     """
 
     def price(self, model: str, usage: TokenUsage, api_url: str | None) -> Decimal | None:
-        """What the tokens cost in US dollars; null where the price is not known."""
+        """Return the price of the tokens in US dollars; null if it is unknown."""
         ...
 
     def window_tokens(self, model: str, api_url: str | None) -> int | None:
-        """How many tokens of input the model reads at most; null where that is not known."""
+        """Return the most input tokens that the model reads; null if unknown."""
         ...
 
 
 class NoPrices:
-    """The price book of a process that has none: nothing is known."""
+    """The price book of a process without one: it knows nothing."""
 
     def price(self, model: str, usage: TokenUsage, api_url: str | None) -> Decimal | None:
-        """Null."""
+        """Return null."""
         return None
 
     def window_tokens(self, model: str, api_url: str | None) -> int | None:
-        """Null."""
+        """Return null."""
         return None

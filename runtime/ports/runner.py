@@ -1,8 +1,8 @@
-"""The runner port: how a command of a tool is carried out, and what is told of its end.
+"""The runner port: how a tool's command is executed, and what is reported of its end.
 
-A `ToolRunner` belongs to one workspace. What every runner does alike is written down as tests in
-`adapters.runners.conformance`: the end of a command is the end of all that it started, its environment holds what is
-allowed and nothing else, and its output is bounded.
+A `ToolRunner` belongs to one workspace. The common behaviour of all runners is specified as tests in
+`adapters.runners.conformance`: the end of a command is the end of all processes it started, its environment contains
+only what is allowed, and its output is bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from .tools import ToolFailed
 
 TIMED_OUT: Final = 124
-"""The exit code of a command that was stopped after its time, as of timeout(1)."""
+"""The exit code of a command that exceeded its timeout, as of timeout(1)."""
 NOT_FOUND: Final = 127
 """The exit code when there is no such program, as in a shell."""
 NOT_EXECUTABLE: Final = 126
@@ -28,13 +28,13 @@ Limit = Literal["", "cpu", "memory", "processes"]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program and its arguments; nothing is parsed by a shell.
+    """A program and its arguments; no shell parses them.
 
-    `cwd` is a directory of the workspace; `env` is added to what the runner lets through; `stdin` is all there is to
-    read. `output_bytes_max` bounds what is kept of the output. `key` names the call, the same for every attempt: a
-    runner whose work outlives this process finds it again by that.
+    `cwd` is a directory of the workspace; `env` is added to the variables that the runner lets through; `stdin` is the
+    whole input. `output_bytes_max` bounds the part of the output that is kept. `key` identifies the call, the same for
+    every attempt: a runner whose commands outlive this process finds them again by it.
 
-    Raises `ToolFailed` for what no system takes as arguments.
+    Raises `ToolFailed` for arguments that no system accepts.
     """
 
     argv: tuple[str, ...]
@@ -49,7 +49,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         if not self.argv or not self.argv[0]:
             raise ToolFailed("the command is empty: give the program and its arguments as a list")
         if not self.timeout_s > 0:
-            raise ToolFailed(f"the command's time must be more than 0 s, not {self.timeout_s:g} s")
+            raise ToolFailed(f"the command's timeout must be more than 0 s, not {self.timeout_s:g} s")
         for text in (*self.argv, *self.env, *self.env.values()):
             _check_text(text)
         for name in self.env:
@@ -58,12 +58,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended.
+    """The end of a command.
 
-    `exit_code` as in a shell: 124 after its time, 126 and 127 if it could not be started, 128 + n after signal n.
+    `exit_code` as in a shell: 124 after its timeout, 126 and 127 if it could not be started, 128 + n after signal n.
     `output` is what it wrote to stdout and stderr, in that order, as text: head and tail with a marker between them if
-    it wrote more than `output_bytes_max`; `output_bytes` is how much it wrote. `limit` names the limit that ended it.
-    `lost`: what ran the command died before it could tell how the command ended.
+    it wrote more than `output_bytes_max`; `output_bytes` is the full size. `limit` names the limit that ended it.
+    `lost`: the process that ran the command died before it could report how the command ended.
     """
 
     exit_code: int
@@ -76,25 +76,25 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRunner(Protocol):
-    """Carries out commands in one workspace, one at a time."""
+    """Executes commands in one workspace, one at a time."""
 
     async def run(self, command: Command) -> Outcome:
-        """Run the command to its end; when this returns or raises, nothing that the command started runs on.
+        """Run the command to its end. When this returns or raises, no process that the command started is running.
 
         Raises `ToolFailed` if there is no outcome: a `cwd` that is not a directory of the workspace, or a runner that
-        cannot do its work now. Cancelling stops the command.
+        cannot work now. Cancelling stops the command.
         """
         ...
 
 
 def outlives_worker(runner: ToolRunner) -> bool:
-    """Whether what it runs goes on when this process dies, and can be found again: its attribute of this name."""
+    """Return whether commands survive this process and can be found again: the runner's attribute of this name."""
     return bool(getattr(runner, "outlives_worker", False))
 
 
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise ToolFailed("a command, its arguments and its environment cannot hold a NUL character")
+        raise ToolFailed("a command, its arguments and its environment cannot contain a NUL character")
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

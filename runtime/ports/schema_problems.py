@@ -1,4 +1,4 @@
-"""What is wrong with a value by its JSON Schema. jsonschema is loaded when one is checked: the core does without."""
+"""Validation errors by JSON Schema. jsonschema is loaded with the first check: the core imports without it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import msgspec
 
 
 def value_problem(value: object, schema: Mapping[str, Any], *, formats: bool = False) -> str | None:
-    """What is wrong with a JSON value by a JSON Schema, in one line; None for nothing.
+    """Return how a JSON value violates a JSON Schema, in one line; None if it does not.
 
-    A schema of somebody else's (an MCP server's) that is none, or leads outside, finds nothing wrong. `formats`: texts
-    are held to their `format` (date, email, uuid, ...), too.
+    A schema of a third party (an MCP server) that is invalid, or refers to other documents, rejects nothing.
+    `formats`: text must also match its `format` (date, email, uuid, ...).
     """
     validator = _validator(msgspec.json.encode(schema, order="sorted"), formats)
     try:
         first = next(iter(validator.iter_errors(value)), None)
     except RecursionError:
         return "it is nested too deeply, or its schema leads back to itself without end"
-    except Exception:  # noqa: BLE001 - over what is not a schema the library may stumble in any way
+    except Exception:  # noqa: BLE001 - the library may fail in any way on an invalid schema
         return None
     return None if first is None else f"{first.message} (at {first.json_path})"
 
 
 @lru_cache(maxsize=1)
 def _formats() -> Any:
-    """The formats that jsonschema knows by itself, and two of the four that MCP's forms have."""
+    """Return the formats that jsonschema knows by itself, plus two of the four that MCP's forms have."""
     from jsonschema import Draft202012Validator, FormatChecker
     from pydantic import AnyUrl, TypeAdapter
 

@@ -1,4 +1,4 @@
-"""The known word that an unknown one may mean, for messages about a key or a name that is not known."""
+"""Suggestions for an unknown key or name: the known one that it may mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def near(word: str, known: Iterable[str], likeness: float = 0.5) -> str | None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the known one it may mean, or all known ones."""
+    """Return the end of a message about an unknown word: the known one it may mean, or all known ones."""
     known = list(known)
     if (found := near(word, known)) is not None:
         return f"; did you mean {found!r}?"
@@ -22,7 +22,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """What is said of a name that nothing of its kind has: what it may mean, and all that there are."""
+    """Return the message for an unknown name: the one it may mean, and all known names of its kind."""
     known = sorted(set(known))
     meant = near(name, known)
     hint = "" if meant is None else f"did you mean {meant!r}? "

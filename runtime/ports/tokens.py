@@ -1,7 +1,7 @@
-"""The port to a tokenizer: how a model's provider would count a text, where that is known on this machine.
+"""The port to tokenizers: counts of a text as the model's provider would count it, if known on this machine.
 
 Found under entry point group `foldlog.tokens`, name `default`: a function of the model's name (without its provider)
-that returns a counter, or null for a model that it does not know. It never loads anything from elsewhere.
+that returns a counter, or null for a model that it does not know. It never downloads anything.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from ...projections.tokens import TokenSource, estimate_tokens
 
 
 class TokenCounter(Protocol):
-    """Counts text; `source` says how."""
+    """Counts the tokens of text; `source` says how."""
 
     @property
     def source(self) -> TokenSource:
-        """What the counts rest on."""
+        """The basis of the counts."""
         ...
 
     def count(self, text: str) -> int:
-        """How many tokens the text takes."""
+        """Return the number of tokens in the text."""
         ...
 
 
 class Estimate:
-    """Four bytes of UTF-8 are a token."""
+    """Counts four bytes of UTF-8 as a token."""
 
     source: TokenSource = "estimate"
 
     def count(self, text: str) -> int:
-        """The estimate, rounded up."""
+        """Return the estimate, rounded up."""
         return estimate_tokens(text)

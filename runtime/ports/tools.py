@@ -1,7 +1,7 @@
-"""The tool port: what an agent can call: a Python function, a tool of an MCP server, a built-in.
+"""The tool port: anything an agent can call: a Python function, a tool of an MCP server, a built-in.
 
 A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plugins found by entry point group
-`foldlog.toolsources`; they are opened when a run is prepared and give tools for as long as they are open.
+`foldlog.toolsources`; they are opened when a run is prepared and provide tools for as long as they are open.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ...projections.run_state import RunState
 
 
 def in_a_line(error: BaseException) -> str:
-    """An exception that is not ours, as it is told."""
+    """Return a foreign exception as text in one line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 class ToolFailed(FoldlogError):
     """The call failed and nothing was done; the message goes to the model as the tool's result.
 
-    `result` may hold what the tool returned besides (MCP error content). With `in_doubt` it is not known whether
-    anything was done, as with any other exception: an unsafe call is then settled by its postcondition or by people.
+    `result` may hold content returned with the error (MCP). With `in_doubt` the effect is unknown, as with any other
+    exception: an unsafe call is then settled by its postcondition or by a person.
     """
 
     def __init__(self, message: str, *, result: Any = None, in_doubt: bool = False) -> None:
@@ -34,16 +34,16 @@ class ToolFailed(FoldlogError):
 
 
 def unencodable(why: Exception) -> ToolFailed:
-    """The tool ran, and what it returned cannot be stored."""
+    """Return the error for a tool that ran but returned a value that cannot be stored."""
     return ToolFailed(f"the tool returned a value that JSON cannot hold: {why}", in_doubt=True)
 
 
 class InvalidArguments(ToolFailed):
-    """The arguments are not what the tool takes: the model's fault, and not the tool's."""
+    """The arguments do not match the tool's parameters: the model's fault, not the tool's."""
 
 
 class Retryable(ToolFailed):
-    """The call failed in a way that a further attempt may mend; honoured for pure and idempotent tools."""
+    """The call failed in a way that a retry may fix; honoured for pure and idempotent tools."""
 
     def __init__(self, message: str, *, after_s: float | None = None, in_doubt: bool = False) -> None:
         super().__init__(message, in_doubt=in_doubt)
@@ -51,7 +51,7 @@ class Retryable(ToolFailed):
 
 
 class ToolTimedOut(ToolFailed):
-    """The call took longer than its time and was stopped; what it did is in doubt. Attribute: `timeout_s`."""
+    """The call exceeded its timeout and was stopped; its effect is in doubt. Attribute: `timeout_s`."""
 
     def __init__(self, timeout_s: float, *, result: Any = None, in_doubt: bool = True) -> None:
         super().__init__(f"timed out after {timeout_s:g} s", result=result, in_doubt=in_doubt)
@@ -70,9 +70,9 @@ AnswerAction = Literal["accept", "decline", "cancel"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What people say to a question of a tool: approved (`accept`), rejected (`decline`), or nobody did (`cancel`).
+    """A person's answer to a tool's question: approved (`accept`), rejected (`decline`), or timed out (`cancel`).
 
-    `content` is what an accepted form holds, null without one.
+    `content` is the filled-in form of an accepted answer, null without a form.
     """
 
     action: AnswerAction
@@ -82,16 +82,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accepted(self) -> bool:
-        """Return whether somebody said yes."""
+        """Return whether the question was approved."""
         return self.action == "accept"
 
 
 class Asked(BaseException):
-    """Ends an attempt whose question waits for an answer. Not to be caught, like a cancellation."""
+    """Ends an attempt whose question waits for an answer. Like a cancellation, it must not be caught."""
 
 
 class ToolContextPort(Protocol):
-    """What a running tool call may do besides returning (see `runtime.context.ToolContext`)."""
+    """The context of a running tool call (see `runtime.tools.context.ToolContext`)."""
 
     @property
     def tool_call_id(self) -> str:
@@ -108,32 +108,32 @@ class ToolContextPort(Protocol):
         ...
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the call is; never blocks."""
+        """Report the progress of the call; never blocks."""
         ...
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
-        """The value of a named part of the call, made once."""
+        """Return the value of a named part of the call, computed once."""
         ...
 
     def answer(self, name: str) -> Answer | None:
-        """The answer to the question of this name, if there is one already."""
+        """Return the answer to the question of this name, if it was already given."""
         ...
 
     async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
-        """The answer of people; ends the attempt while there is none."""
+        """Return a person's answer; ends the attempt while there is none."""
         ...
 
 
 class ToolOfRun(Protocol):
-    """A tool that looks at the state of the run which calls it. For tools of the runtime."""
+    """A tool of the runtime that reads the state of the run which calls it."""
 
     def of(self, state: Callable[[], RunState]) -> Tool:
-        """The tool of a run."""
+        """Return the tool for one run."""
         ...
 
 
 class Tool(Protocol):
-    """Something an agent can call."""
+    """A tool that an agent can call."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -143,27 +143,27 @@ class Tool(Protocol):
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         """Run one attempt and return a JSON-able result.
 
-        Raises `ToolFailed` where nothing was done; anything else leaves the outcome of an unsafe tool in doubt.
-        Cancelling the task stops the call and all it started. Progress reported before it returns is settled.
+        Raises `ToolFailed` if nothing was done; any other error leaves the outcome of an unsafe tool in doubt.
+        Cancelling the task stops the call and all it started. Progress reported before it returns is stored.
         """
         ...
 
 
 def is_of_run(tool: Tool) -> TypeGuard[ToolOfRun]:
-    """Return whether a tool looks at its run: what `isinstance` finds out of a protocol, at a tenth of its time."""
+    """Return whether a tool reads its run; equivalent to `isinstance` with the protocol, in a tenth of the time."""
     return hasattr(tool, "of")
 
 
 class ToolSource(Protocol):
-    """A server that provides tools, connected to."""
+    """A connected server that provides tools."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """Its tools by their full name, as found when it was opened."""
+        """Its tools by their full name, as listed when it was opened."""
         ...
 
     async def aclose(self) -> None:
-        """Disconnect, and end what was started for it. Safe to repeat."""
+        """Disconnect, and end the processes started for it. Safe to repeat."""
         ...
 
 
@@ -171,15 +171,15 @@ class ToolSourceFactory(Protocol):
     """Opens the sources of an agent's configuration (entry point `foldlog.toolsources`)."""
 
     def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raise `ConfigError` for a wrong entry; does not connect."""
+        """Raise `ConfigError` for an invalid entry; does not connect."""
         ...
 
     async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
-        """Connect to all servers and list their tools. Raises `ToolSourceUnavailable` that names the server."""
+        """Connect to all servers and list their tools. Raises `ToolSourceUnavailable`, which names the server."""
         ...
 
     async def aclose(self) -> None:
-        """End what the factory keeps for later sources of the running event loop. Safe to repeat."""
+        """Close everything kept for later sources of the running event loop. Safe to repeat."""
         ...
 
 

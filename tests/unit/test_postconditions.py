@@ -108,7 +108,7 @@ def test_what_nobody_has_seen_is_an_error_that_names_it(assertion: dict[str, Any
 
 def test_a_text_that_is_no_json_is_no_evidence_of_it() -> None:
     finding = found({"json_path": {"path": "$", "equals": 1}}, Evidence(text="one"))
-    assert finding["observed"] == "data: the text is no JSON"
+    assert finding["observed"] == "data: the text is not JSON"
 
 
 def test_an_assertion_that_raises_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
