@@ -54,7 +54,7 @@ from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
 from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult
 from .journal.journal import Journal
-from .journal.keys import Place, agent_of, check_there, key_of, note_stored, refuse_other, take_key
+from .journal.keys import RunPlace, agent_of, check_there, key_of, note_stored, refuse_other, take_key
 from .journal.snapshots import snapshot_setting
 from .opening import open_log
 from .options import RunOptions, check_options
@@ -326,7 +326,7 @@ class Runtime:
             require(executor, frozenset({"memory"}))
             self.registry.memory(use.backend, self.log)
 
-    async def _place(self, submitted: Submitted, run_id: str | None) -> Place:
+    async def _place(self, submitted: Submitted, run_id: str | None) -> RunPlace:
         """Where the run lies. Raises `RunConflict` for a key that belongs to another agent or input."""
         shards = self.log.events.shards
         if run_id is not None:
@@ -341,7 +341,7 @@ class Runtime:
         name = run_id or new_run_id(shard, self.log.clock)
         run = run_subject(shard, name, name)
         key = key_of(submitted, name, shards, chosen=run_id is not None)
-        return await take_key(self.log, key, run, submitted) if key else Place(run, submitted)
+        return await take_key(self.log, key, run, submitted) if key else RunPlace(run, submitted)
 
     async def _state_of(self, subject: Subject) -> RunState:
         return await Journal(self.log, subject).load()

@@ -1,4 +1,4 @@
-"""Ending a run together with all that it started (W22 to W24)."""
+"""Cancelling a run together with all runs that it started (W22 to W24)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .timers import wakeup_for
 
 CLAIM_AFTER_CONFLICTS = 3
 CANCELLER_S = 3.0
-"""How long a process that finds a run being cancelled leaves its end to the canceller."""
+"""The time that a process finding a run being cancelled gives the canceller to finish."""
 
 
 async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -> str:
-    """Cancel a run and every open run below it; what the run's status was found to be.
+    """Cancel a run and every open run below it, and return the status that the run was found in.
 
-    One of cancelled, already_completed, already_error, already_cancelled. Needs no live worker. A family that fits into
-    a batch and stands still is cancelled by that one append. Any other is fenced first: one append to the run itself,
-    behind which nobody goes on with it; then the runs below are cancelled, children before their parents, and the run
-    last. Should the canceller die in between, whoever wakes the run next goes on with the cancel. Raises `RunNotFound`,
-    `ConfigError`, `LogUnavailable`.
+    The result is one of cancelled, already_completed, already_error, already_cancelled. No worker has to be alive. A
+    family that fits into a batch and does not change meanwhile is cancelled by that one append. Any other is fenced
+    first, by one append to the run itself, after which no executor goes on with it; then the runs below are cancelled,
+    children before their parents, and the run last. If the canceller dies in between, the next worker that is woken
+    for the run completes the cancel. Raises `RunNotFound`, `ConfigError`, `LogUnavailable`.
     """
     check_text("the reason of a cancel", reason)
-    check_text("the name of who cancels", by)
+    check_text("the name of the canceller", by)
     append, at_once = log.clock.new_id(), True
     for conflicts in range(DECISIONS_MAX):
-        if conflicts > 1:  # reads may be stale: give them the time to be fresh
+        if conflicts > 1:  # reads may be stale: give the replica time to catch up
             await log.clock.sleep(STALE_READ_S)
         named = await Journal(log, subject).relative(subject.id, at_once=True)
         if not named.state.exists:
@@ -55,7 +55,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
             continue
         if conflicts >= CLAIM_AFTER_CONFLICTS:
             await _claim_top_down(log, members)
-            if any(member.state.over for member in members):  # a claim has read what is newer
+            if any(member.state.over for member in members):  # the claim has read newer commits
                 continue
         if members and await _cancel_all(log, journals, members, reason, by, append):
             return "cancelled"
@@ -64,7 +64,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
 
 
 async def see_cancel_through(journal: Journal) -> None:
-    """Wait for the end of a run that is being cancelled; if its canceller takes too long, go on with the work."""
+    """Wait for the end of a run that is being cancelled; complete the cancel if its canceller takes too long."""
     state, clock = journal.state, journal.log.clock
     left_s = state.updated_at + CANCELLER_S - clock.now()
     with contextlib.suppress(TimeoutError):
@@ -77,7 +77,7 @@ async def see_cancel_through(journal: Journal) -> None:
 
 
 async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
-    """Store that the run is to be cancelled, with a wake-up for the worker that finishes it if the canceller dies."""
+    """Store the request to cancel, with a wake-up for the worker that completes it if the canceller dies."""
     for _ in range(DECISIONS_MAX):
         if journal.state.closed:
             return
@@ -89,9 +89,10 @@ async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
 
 
 async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
-    """Fence the executors of a family that changes too fast, so that it stands still for the batch (W23).
+    """Fence the executors of a family that changes too fast, so that it holds still for the batch (W23).
 
-    Only runs with an owner: each has a wake-up or a watch, should the canceller die before its batch.
+    Only runs with an owner are claimed: each of them has a wake-up or a watch, should the canceller die before its
+    batch.
     """
     for journal in reversed([member for member in members if member.state.owner is not None]):
         turn = Turn(journal.state, journal.rules, log.clock.now())
@@ -102,10 +103,10 @@ async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
 async def _cancel_all(
     log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, by: str, append: str
 ) -> bool:
-    """Atomic batches, children first, each run under its own condition. False: a conflict; enumerate again.
+    """Append the atomic batches, children first, each run under its own condition. False: a conflict; enumerate again.
 
-    More than one only behind a fence. All attempts of one cancel have one append id, so that one which was late is
-    found and reported (W2); behind a fence it is the fence's, and its canceller is the one who cancelled.
+    There is more than one batch only after a fence. All attempts of one cancel share one append id, so that a late one
+    is found and reported (W2); after a fence it is that of the fence, whose canceller gets the credit.
     """
     last = members[-1]
     fenced = last.state.cancelling
@@ -129,7 +130,7 @@ async def _cancel_all(
 
 
 async def _was_stored(log: Log, subject: Subject, append: str, known: int = 0) -> bool:
-    """After a lost ack: look for the own append id in everything (W2), up to what is known at least."""
+    """Look for our append id in the whole run after a lost acknowledgement (W2), up to the known position at least."""
     for _ in range(REFUSALS_MAX):
         chain, position = Chain(), 0
         async for stored in log.events.read(subject):
@@ -143,7 +144,7 @@ async def _was_stored(log: Log, subject: Subject, append: str, known: int = 0) -
 
 
 def parent_wakeup(parent: Journal, child: str) -> list[Write]:
-    """The wake-up that a child's end owes its parent; its cause is the revision of `child_started`."""
+    """Return the wake-up that a child's end owes its parent; its cause is the revision of `child_started`."""
     state = parent.state
     if state.over:
         return []

@@ -1,7 +1,7 @@
-"""What a run that rests is woken by: its own log, its timers, or something below it that can go on.
+"""The news that wakes a resting run: its own log, its timers, or a run below it that can go on.
 
-The wake-up of a child goes to whoever serves its root. What is ready below a run that is parked on a child is looked
-for in the log, so one that came too early or too late finds what is to be done (W11, W12).
+The wake-up of a child goes to the workers that serve its root. Runs that are ready below a run parked on a child are
+found by reading the log, so a wake-up that comes too early or too late still finds what has to be done (W11, W12).
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from .timers import news_or_timer, owed_timers, set_timers
 
 
 async def until_ready(journal: Journal) -> TimerDue | BelowReady | None:
-    """Wait for news of a run that rests; what came from outside of it, if that is what can let it go on (W11)."""
+    """Wait for news of a resting run; return the outside event that lets it go on, if there is one (W11)."""
     if is_parked_on_child(journal.state):
         return await _family_news(journal)
     return await news_or_timer(journal)
 
 
 async def waiting_below(journal: Journal, seen: int = 0) -> Mapping[str, Journal]:
-    """The family of a run that is parked on a child, read as by `family_of`; nothing for any other run."""
+    """Return the family of a run that is parked on a child, read as by `family_of`; empty for any other run."""
     return await family_of(journal, seen) if is_parked_on_child(journal.state) else {}
 
 
 def ready_below(journal: Journal, family: Mapping[str, Journal]) -> BelowReady | None:
-    """What can go on below a run that is parked on a child; null if all wait, or the family is not given."""
+    """Return the child that lets a parked run go on; null if all of them wait, or the family is empty."""
     return _ready(family, journal.subject.id, journal.log.clock.now())
 
 
 async def set_timers_below(journal: Journal, family: Mapping[str, Journal]) -> None:
-    """Set the timers of a run that rests, and of all that wait below it."""
+    """Set the timers of a resting run, and of all runs that wait below it."""
     log = journal.log
     if not family:
         await set_timers(log, journal)
     for each in family.values():
-        for timer in owed_timers(each):  # the worker that it wakes must see that the root is parked
+        for timer in owed_timers(each):  # the worker it wakes must see that the root is parked
             wakeup = msgspec.structs.replace(timer.wakeup, root_cause=journal.state.head.rev)
             await through_outages(log.clock, log.timers.set, msgspec.structs.replace(timer, wakeup=wakeup))
 
 
 async def family_of(journal: Journal, seen: int = 0) -> dict[str, Journal]:
-    """The whole family, read up to position `seen` and to what is known of this run: no older read decides anything.
+    """Return the whole family, read up to position `seen` and to what is known of this run, so never from a stale read.
 
-    A family lies in one stream, so a read that shows a position shows all before it. Raises `LogUnavailable`.
+    A family is in one stream, so a read that shows a position shows all before it. Raises `LogUnavailable`.
     """
     subject, log = journal.subject, journal.log
     for _ in range(REFUSALS_MAX):
@@ -63,11 +63,11 @@ async def family_of(journal: Journal, seen: int = 0) -> dict[str, Journal]:
         if newest >= max(seen, journal.state.head.position):
             return family
         await log.clock.sleep(STALE_READ_S)
-    raise LogUnavailable(f"the family of run {subject.root} cannot be seen as far as it is known")
+    raise LogUnavailable(f"the family of run {subject.root} cannot be read up to its last known position")
 
 
 def ancestors(family: Mapping[str, Journal], run: str) -> list[str]:
-    """The runs above a run of the family, the nearest first."""
+    """Return the runs above a run of the family, nearest first."""
     found: list[str] = []
     while run in family and (submitted := family[run].state.submitted) and submitted.parent is not None:
         run = submitted.parent.run
@@ -76,7 +76,7 @@ def ancestors(family: Mapping[str, Journal], run: str) -> list[str]:
 
 
 async def _read(journal: Journal) -> dict[str, Journal]:
-    """Every run of the family, by one read, so that none is older than another."""
+    """Return every run of the family from one read, so that none is older than another."""
     log, chain, journals = journal.log, Chain(), dict[str, Journal]()
     async for stored in log.events.read(Family(journal.subject.shard, journal.subject.root)):
         each = journals.setdefault(stored.subject.id, Journal(log, stored.subject, wait_for_log=True))
@@ -114,7 +114,7 @@ def _ready(family: Mapping[str, Journal], run: str, now: float) -> BelowReady | 
 def _can_go_on(family: Mapping[str, Journal], run: str, now: float) -> bool:
     journal = family.get(run)
     if journal is None:
-        return False  # announced, and not seen yet
+        return False  # announced, but not visible yet
     state = journal.state
     if state.over or state.runnable or any(timer.due_at <= now for timer in owed_timers(journal)):
         return True

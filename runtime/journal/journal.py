@@ -1,7 +1,22 @@
 """The one write path: load, decide, append at the expected position, and on a conflict decide again.
 
-A `Journal` is one process' view of one run. Everybody who writes to a run does it through one: executors, cancellers,
-approvers, injectors, submitters (W1 to W3).
+A `Journal` is one process' view of one run. Every writer uses one: executors, cancellers, approvers, injectors,
+submitters (W1 to W3).
+
+The state runs ahead of the log while a turn is stored: the turn has folded its events already when `store` appends
+them at the known head. Then there are three cases:
+
+    stored     the head moves to the new commit; the state is right as it is
+    conflict   another writer was first: the state is rebuilt from the log, and the caller decides again
+    unsure     the acknowledgement was lost: the run is read from its beginning, and the append id tells whether the
+               commit is stored (W2). All that was read is folded first (W3): a later claim or cancel may follow it
+
+A read may come from a replica that lags behind, so no read may take the state back before a position that was seen
+once (W10). If it tries, it is repeated for some seconds; then the log is reported as corrupted.
+
+Ownership is a claim, the event `claimed` with the next epoch: of two claims at one head the log accepts one. Every
+commit of an executor carries its epoch, and the fold rejects one that is not in force (W4), so the epoch is the
+fencing token of the run. Cancels and answers come from outside, and carry epoch 0.
 """
 
 from __future__ import annotations
@@ -45,11 +60,11 @@ logger = logging.getLogger("foldlog.journal")
 
 T = TypeVar("T")
 DECISIONS_MAX = 64
-"""How often a caller's command is decided again before it gives up: only a livelock conflicts that often."""
+"""The most decisions on one command of a caller: only a livelock conflicts that often."""
 
 
 class Writing(NamedTuple):
-    """A commit about to be stored, and the digest of its bytes."""
+    """A commit about to be stored, with the digest of its bytes."""
 
     write: CommitWrite
     commit: Commit
@@ -57,7 +72,7 @@ class Writing(NamedTuple):
 
 
 class Journal:
-    """A run's state and its only way into the log. Not for use by two tasks at once.
+    """A run's state, and the only way to write to the run. Not for use by two tasks at once.
 
     `state` is folded in place by turns that are about to be stored; after a conflict it is rebuilt from the log.
     """
@@ -66,9 +81,9 @@ class Journal:
         self.log, self.subject = log, subject
         self.state = RunState(run=subject.id, root=subject.root)
         self.wait_for_log = wait_for_log
-        """Executors wait through an outage (it pauses runs and fails none); callers get `LogUnavailable`."""
+        """Executors wait through an outage, which delays runs but fails none; callers get `LogUnavailable`."""
         self.snapshot_rev = 0
-        """The revision of the newest snapshot that is known here; 0 for none."""
+        """The revision of the newest known snapshot; 0 for none."""
         self._rules = Rules()
         self._rules_from: Submitted | None = None
         self._refusals = 0
@@ -76,28 +91,28 @@ class Journal:
 
     @property
     def rules(self) -> Rules:
-        """What the run's configuration means, read when somebody asks."""
+        """The rules of the run, read from its configuration on first use."""
         submitted = self.state.submitted
         if submitted is not None and submitted is not self._rules_from:
             self._rules, self._rules_from = rules_of_run(submitted), submitted
         return self._rules
 
     async def load(self, *, short: bool = False) -> RunState:
-        """Fold the run: what is behind its snapshot, or all of it. Raises `LogCorrupted`.
+        """Fold the run from its snapshot, or from its beginning. Raises `LogCorrupted`.
 
-        `short`: the caller has a reason to think that there is no snapshot worth asking for.
+        `short`: the run is probably too short for a snapshot to be worth a request.
         """
         known = self.state.head.position
-        asks = bool(self.snapshot_rev) or not (known or short)
-        state = await self._from_snapshot() if asks else None
+        try_snapshot = bool(self.snapshot_rev) or not (known or short)
+        state = await self._from_snapshot() if try_snapshot else None
         if state is None or state.head.position < known:
-            await self._read_anew()
+            await self._read_all()
         else:
             self.state = state
         return self.state
 
     async def _from_snapshot(self) -> RunState | None:
-        """The snapshot with what the log has behind it; None for none, or one that the log does not bear out."""
+        """Return the snapshot plus the commits after it; None if there is none, or the log contradicts it."""
         try:
             data = await self.log.snapshots.get(self.subject.id)
         except LogUnavailable:
@@ -110,33 +125,33 @@ class Journal:
             if not await self._persist(lambda: self._fold_tail(state)):
                 return None
             newest = await self._persist(lambda: self.log.events.head(self.subject))
-            if newest is not None and newest.position > state.head.position:  # stored meanwhile
+            if newest is not None and newest.position > state.head.position:  # stored in the meantime
                 await self._persist(lambda: self._fold_onto(state))
             if newest is None or newest.position > state.head.position:
-                return None  # one that cannot be read, behind all that can, shows only to who counts from the first
-        except LogCorrupted:  # who reads everything finds out what is damaged
+                return None  # an unreadable last commit shows only when counting from the first
+        except LogCorrupted:  # reading from the beginning finds out what is damaged
             return None
         self.snapshot_rev = rev
         return state
 
     async def _fold_tail(self, state: RunState) -> bool:
-        """Fold onto a state that did not come from the log; whether the log has the commit where it stands.
+        """Fold the tail onto a snapshot's state; return whether the log has the commit that the snapshot was taken at.
 
-        The commit at its head is read, too: a state that is ahead of the log, or of another log, is worth nothing.
+        The commit at the head is read, too: a state that is ahead of the log, or from another log, is worthless.
         """
-        stands: bool | None = None
+        is_ours: bool | None = None
         async for stored in self.log.events.read(self.subject, state.head.position - 1):
-            if stands is None:
-                here = stored.position, digest_of_bytes(stored.data)
-                stands = here == (state.head.position, state.head.digest)
-            elif stands:
+            if is_ours is None:
+                found = stored.position, digest_of_bytes(stored.data)
+                is_ours = found == (state.head.position, state.head.digest)
+            elif is_ours:
                 fold_commit(state, await self._restored(verify(stored, state.head)))
-        return bool(stands)
+        return bool(is_ours)
 
-    async def _read_anew(self, see: Callable[[Recorded], None] | None = None) -> None:
-        """Fold the run from its beginning, and show each commit to who wants to see it.
+    async def _read_all(self, see: Callable[[Recorded], None] | None = None) -> None:
+        """Fold the run from its beginning, calling `see` with each commit.
 
-        A read may come from a replica that lags: what was known once stays known (W10).
+        The read may come from a replica that lags: it is repeated until it shows all that is known (W10).
         """
         known = self.state.head.position
         state = RunState(run=self.subject.id, root=self.subject.root)
@@ -147,11 +162,11 @@ class Journal:
                 return
             await self.log.clock.sleep(STALE_READ_S)
         raise LogCorrupted(
-            self.subject.id, state.head.rev + 1, "the log does not show any more what it has shown before"
+            self.subject.id, state.head.rev + 1, "the log no longer shows commits that it has shown before"
         )
 
     async def catch_up(self) -> RunState:
-        """Fold what was stored behind the known head."""
+        """Fold the commits after the known head."""
         await self._persist(lambda: self._fold_onto(self.state))
         return self.state
 
@@ -168,11 +183,11 @@ class Journal:
         return await restored(recorded, self.log)
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Await the attempt; through an outage repeat it until the log is back, if this journal waits."""
+        """Await the attempt; if this journal waits for the log, repeat it until an outage is over."""
         return await (through_outages(self.log.clock, attempt) if self.wait_for_log else attempt())
 
     async def follow_until(self, done: Callable[[RunState], bool]) -> RunState:
-        """Fold the run's log as it grows until `done` holds, asked once and after each commit. Sits through outages."""
+        """Fold the run's log as it grows until `done` holds, checked once and after each commit. Waits out outages."""
         if done(self.state):
             return self.state
         async with following(self.log, self.subject, self.state.head.position) as commits:
@@ -187,7 +202,7 @@ class Journal:
         return self.state
 
     async def wait_for_news(self) -> RunState:
-        """Wait until the run's log holds more than is known, and fold that."""
+        """Wait until the run's log has more than is known, and fold that."""
         known = self.state.head.rev
         return await self.follow_until(lambda state: state.head.rev > known)
 
@@ -199,15 +214,15 @@ class Journal:
         extra: Sequence[Write] = (),
         append: str | None = None,
     ) -> bool:
-        """Append events that are folded into `state` already; whether they are stored.
+        """Append events that are already folded into `state`; return whether they are stored.
 
-        `append` is the append id, for a decision that must not be stored twice: who gives it again with the next
-        attempt finds an earlier one that was late (W2). Two of them are never stored both.
+        `append` is the append id of a decision that must not be stored twice: a caller that passes it again with the
+        next attempt finds an earlier one that landed late (W2). Two commits with one id are never both stored.
 
-        False: somebody else was first, and `state` is what the log says now: decide again (and look first whether
-        there is still anything to decide). Raises `PayloadTooLarge` with `state` rebuilt.
+        False: another writer was first, and `state` is what the log has now: decide again, after checking whether
+        there still is something to decide. Raises `PayloadTooLarge` with `state` rebuilt.
         """
-        at = self.log.clock.now()  # what is put aside takes its time, and was decided before
+        at = self.log.clock.now()  # offloading takes time, and the decision was before it
         try:
             spilled = await self.spilled(events)
             writing = self.write(spilled, epoch=epoch, append=append, at=at)
@@ -227,7 +242,7 @@ class Journal:
         return True
 
     async def _groups(self, events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
-        """Commits that fit; where no border is left to cut at, what is largest in them lies beside the log.
+        """Return the events in commits that fit; where they cannot be split, the largest values are offloaded.
 
         Raises `PayloadTooLarge`.
         """
@@ -237,7 +252,7 @@ class Journal:
             return split(await self._put_aside(events))
 
     async def write_in_one(self, events: Sequence[StoredEvent], *, epoch: int) -> Writing:
-        """As `write`, with what is too large for one commit put aside."""
+        """Return the write as `write` does, with values offloaded if it would be too large for one commit."""
         writing = self.write(events, epoch=epoch)
         if len(writing.write.data) <= COMMIT_BYTES_MAX:
             return writing
@@ -247,7 +262,7 @@ class Journal:
         return await self._persist(lambda: put_aside(events, EVENTS_BYTES_MAX, self.log.artifacts))
 
     async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """The events as they are stored, with their large values put aside."""
+        """Return the events as they are stored, with their large values offloaded."""
         for event in events:
             if offloading.is_offloaded(event):
                 await self._persist(functools.partial(offloading.store, event, self.log.artifacts))
@@ -263,9 +278,9 @@ class Journal:
         append: str | None = None,
         at: float | None = None,
     ) -> Writing:
-        """The write that would store these events behind the known head, for a batch over several subjects.
+        """Return the write that would store these events after the known head, for a batch over several subjects.
 
-        `at` is when they were decided (Unix seconds); null is now.
+        `at` is the time of the decision (Unix seconds); null is now.
         """
         state = self.state
         commit = Commit(
@@ -302,9 +317,9 @@ class Journal:
         raise LogUnavailable(f"the family of {self.subject.root} cannot be read as a whole; try again")
 
     def _fresh(self) -> str:
-        """The id of an append: one for the journal, which dice take their time for, and a number.
+        """Return a new append id: a random part for the journal, which is slow to generate, plus a counter.
 
-        It is looked for among the commits of one run, so fifty random bits do.
+        It is searched for among the commits of one run, so fifty random bits are enough.
         """
         self._writer = self._writer or self.log.clock.new_id()[-10:]
         self._appends += 1
@@ -318,7 +333,7 @@ class Journal:
             if is_terminal(commit.events[-1]):
                 below, lane = await self._ended_below(), await self._lane_handed_on()
             positions = await self.log.events.append(*below, write, *lane, *extra)
-        except Conflict:  # wherever in the batch: everything is read and decided again (W7)
+        except Conflict:  # anywhere in the batch: read and decide everything again (W7)
             await self._read_past(write.expected.position, alone=not (below or lane or extra))
             return append is not None and await self._find(append)
         except LogUnavailable as error:
@@ -329,9 +344,9 @@ class Journal:
         return True
 
     async def _read_past(self, position: int, *, alone: bool) -> None:
-        """Read what came first. It must become visible: a log that refuses a position and shows none newer lost it.
+        """Read what came first. It must become visible: a log that rejects a position and shows no newer one lost it.
 
-        `alone`: no other subject can have been what was refused.
+        `alone`: no other subject can have caused the conflict.
         """
         if (await self.load()).head.position > position:
             self._refusals = 0
@@ -341,13 +356,13 @@ class Journal:
             raise LogCorrupted(
                 self.subject.id,
                 self.state.head.rev + 1,
-                "the log refuses to append behind the last commit it can show, so a newer one is lost or unreadable",
+                "the log refuses to append after the last commit it can show, so a newer one is lost or unreadable",
             )
         if self._refusals > 1:
             await self.log.clock.sleep(STALE_READ_S)
 
     def stored(self, writing: Writing, position: int) -> None:
-        """The write was stored at `position`: the state, which has its events already, stands there now."""
+        """Move the head to the write, now stored at `position`; the state has its events already."""
         commit = writing.commit
         for index, event in enumerate(commit.events):
             if isinstance(event, Claimed):
@@ -357,27 +372,27 @@ class Journal:
         self.state.updated_at = commit.at
 
     async def _find(self, append: str) -> bool:
-        """W2 and W3: read everything, look for the own append id, fold first and answer then.
+        """Return whether the append id is in the log: read and fold everything first, then answer (W2, W3).
 
-        A snapshot does not say what was appended by whom.
+        A snapshot does not record append ids.
         """
         appends: set[str] = set()
-        await self._read_anew(lambda recorded: appends.add(recorded.commit.append))
+        await self._read_all(lambda recorded: appends.add(recorded.commit.append))
         return append in appends
 
     async def _ended_below(self) -> list[Write]:
-        """W24: no terminal of a parent while a child is open; they end in one batch, the parent last."""
+        """Return the writes that cancel open children in the batch of the parent's terminal, before it (W24)."""
         if not self.state.open_children:
             return []
-        # Which children it has, this journal says: another read of the run may be older.
+        # The children are taken from this journal: another read of the run may be older.
         below = open_below(await open_family(self, self.relative), self.subject.id)
         *first, last = in_batches([each.cancel_write("its parent ended") for each in below])
-        for batch in first:  # of more runs than one batch holds, all but the last are cancelled here
+        for batch in first:  # if there are too many for one batch, all but the last batch go first
             await self.log.events.append(*batch)
         return last
 
     async def _lane_handed_on(self) -> list[Write]:
-        """W6: a terminal hands the lane on in the same batch."""
+        """Return the writes that hand the lane on, in the batch of the terminal (W6)."""
         submitted = self.state.submitted
         if submitted is None or submitted.lane is None:
             return []
@@ -388,7 +403,7 @@ class Journal:
 async def following(
     log: Log, selector: Selector, after: int, *, to_end: bool = False
 ) -> AsyncIterator[AsyncIterator[Stored]]:
-    """`EventLog.follow`, closed for certain when the context is left."""
+    """Yield `EventLog.follow`, and close it when the context is left."""
     commits = log.events.follow(selector, after, to_end=to_end)
     try:
         yield commits
@@ -399,7 +414,7 @@ async def following(
 
 
 async def restored(recorded: Recorded, log: Log) -> Recorded:
-    """The commit with its artifacts put back in place."""
+    """Return the commit with its offloaded values restored."""
     commit = recorded.commit
     events = await restore(commit.events, log.artifacts, run=commit.run, rev=commit.rev)
     if events is recorded.commit.events:
@@ -409,13 +424,13 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
 
 
 EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048
-"""What the events of a commit may take; the rest is for all that stands around them."""
+"""The size limit for the events of a commit; the rest is for the fields around them."""
 CUT_BEHIND = (ToolResult, PlannerToolReturned, McpProgress, Custom, ChildFinished, LateOutcome)
-"""Events after which a turn may be cut: the next turn decides the rest again."""
+"""Events after which a turn may be split: the rest is decided again by the next turn."""
 
 
 def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
-    """Cut events into commits that fit, at borders that no rule needs atomic. Raises `PayloadTooLarge`."""
+    """Split events into commits that fit, only where no rule requires atomicity. Raises `PayloadTooLarge`."""
     limit = EVENTS_BYTES_MAX
     sizes = [len(msgspec.json.encode(event)) + 1 for event in events]
     groups: list[Sequence[StoredEvent]] = []

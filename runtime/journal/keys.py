@@ -1,7 +1,8 @@
-"""One key, one run: who comes first records the run of an idempotency key, and the others find it (W26).
+"""Idempotency keys: the first submitter records the run of a key, and all others find it (W26).
 
-A key is recorded before its run is stored, with all that is needed to store it, and once more behind that. So a run of
-which the log shows nothing is stored by whoever finds its key, or was purged and is not started again.
+A key is recorded before its run is stored, with all that is needed to store the run, and again afterwards. So if the
+log shows nothing of the run, it is stored by the next submitter that finds the key; or it was purged, if the key says
+that it was stored, and is not started again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from .outages import STALE_READ_S
 from .register import read_register, register_write
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a run lies, and what is submitted there: that of whoever recorded its key first.
+class RunPlace(msgspec.Struct, frozen=True):
+    """The subject of a run, and its submission: that of the submitter who recorded its key first.
 
-    `stored`: the run's first commit is in the log, or was. `key` is recorded at `head`, or empty for a run without one.
+    `stored`: the run's first commit is, or was, in the log. `key` is recorded at `head`; empty for a run without one.
     """
 
     subject: Subject
@@ -36,20 +37,20 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def key_of(submitted: Submitted, run: str, shards: int, *, chosen: bool) -> str:
-    """The name under which the run of a submission is recorded; empty if it needs no record.
+    """Return the name to record the run of a submission under; empty if it needs no record.
 
-    An id that its caller has chosen carries no shard, so where there are several it is recorded like a key.
+    An id chosen by the caller does not carry a shard, so with several shards it is recorded like a key.
     """
     if submitted.idempotency_key is not None:
         return f"key:{submitted.idempotency_key}"
     return f"run:{run}" if chosen and shards > 1 else ""
 
 
-async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> Place:
-    """The place of the run that the key belongs to: this one, if nobody was before. Raises `RunConflict`."""
+async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> RunPlace:
+    """Return the place of the run that owns the key: this run, if the key was free. Raises `RunConflict`."""
     subject = key_subject(key, log.events.shards)
     for attempt in range(DECISIONS_MAX):
-        if attempt > 1:  # a read may be stale: give it the time to be fresh
+        if attempt > 1:  # a read may be stale: give the replica time to catch up
             await log.clock.sleep(STALE_READ_S)
         head, events = await read_register(log, subject)
         if (record := _record_in(events)) is not None:
@@ -57,15 +58,15 @@ async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> Pl
             refuse_other(record.agent_name, record.input_digest, submitted, record.run, what)
             found = run_subject(record.shard, record.run, record.run)
             first = submitted if record.stored else msgspec.convert(record.submission, Submitted)
-            return Place(found, first, key, head, record.stored)
+            return RunPlace(found, first, key, head, record.stored)
         event = _record(key, run, submitted, stored=False)
         with contextlib.suppress(Conflict):
             await log.events.append(register_write(log, subject, head, event))
     raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
 
 
-async def note_stored(log: Log, place: Place) -> None:
-    """Record behind the run's first commit that it is stored. If that fails, who finds the key next does it."""
+async def note_stored(log: Log, place: RunPlace) -> None:
+    """Record that the run's first commit is stored. If that fails, the next submitter that finds the key does it."""
     if place.head is None or place.stored:
         return
     event = _record(place.key, place.subject, place.submitted, stored=True)
@@ -74,14 +75,14 @@ async def note_stored(log: Log, place: Place) -> None:
         await log.events.append(write)
 
 
-async def check_there(log: Log, place: Place) -> None:
-    """Raises `RunPurged` for a run that was stored and is not in the log any more."""
+async def check_there(log: Log, place: RunPlace) -> None:
+    """Raise `RunPurged` if the run was stored and is no longer in the log."""
     if await purged(log, [place.subject]):
         raise RunPurged(place.subject.id, place.key.partition(":")[2])
 
 
 async def check_keys(log: Log, runs: Sequence[tuple[Subject, Submitted]]) -> None:
-    """Raises `RunConflict` if the key of a run that is to be imported belongs to another run here."""
+    """Raise `RunConflict` if the key of a run to import belongs to another run here."""
     for run, submitted in runs:
         for key in _keys_of(log, run, submitted):
             _head, events = await read_register(log, key_subject(key, log.events.shards))
@@ -94,7 +95,7 @@ async def check_keys(log: Log, runs: Sequence[tuple[Subject, Submitted]]) -> Non
 
 
 async def restore_keys(log: Log, runs: Sequence[tuple[Subject, Submitted]]) -> None:
-    """Record the keys of runs that were imported."""
+    """Record the keys of imported runs."""
     for run, submitted in runs:
         for key in _keys_of(log, run, submitted):
             place = await take_key(log, key, run, submitted)
@@ -123,13 +124,13 @@ def _record_in(events: Sequence[StoredEvent | Unknown]) -> KeyRecorded | None:
 
 
 def agent_of(submitted: Submitted) -> str:
-    """The name of what a submission runs."""
+    """Return the name of the submission's agent."""
     return str(submitted.config.get("name", ""))
 
 
-def refuse_other(agent: str, input_digest: str, asked: Submitted, run_id: str, what: str) -> None:
-    """Raises `RunConflict` unless the same is asked of the same agent, whatever its configuration is by now."""
-    if agent != agent_of(asked):
+def refuse_other(agent: str, input_digest: str, given: Submitted, run_id: str, what: str) -> None:
+    """Raise `RunConflict` unless agent and input are the same; the configuration may have changed meanwhile."""
+    if agent != agent_of(given):
         raise RunConflict(f"{what} with another agent ({agent}); choose another id or key", run_id=run_id)
-    if input_digest != asked.input_digest:
+    if input_digest != given.input_digest:
         raise RunConflict(f"{what} with another input; choose another id or key", run_id=run_id)

@@ -1,8 +1,12 @@
-"""Lanes: the runs of one session go one after the other (W6).
+"""Lanes: the runs of one session execute one after another (W6).
 
-A lane is a register: one subject whose newest commit holds the queue, head first. A run enters it in the batch that
-stores the run, and leaves it in the batch of its terminal, which also wakes the next. So the log shows no run without
-its place in line, and no place without its run, except that of a run that was purged.
+A lane is a register: one subject whose newest commit holds the queue, head first. A run joins it in the batch that
+stores the run, and leaves it in the batch of its terminal, which also wakes the next run. So the log never shows a run
+without its place in the queue, nor a place without its run, unless that run was purged.
+
+Only the head may be claimed. A read of the queue may be stale, so the wake-up of a run carries the lane revision that
+made it the head (`lane_cause`): an older read decides nothing (W10). A purged run would block its lane for ever; so
+whoever meets one at the head removes it, after looking long enough to rule out a stale read.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ PURGED_LOOKS = 7
 
 
 async def read_lane(log: Log, lane: str) -> tuple[Subject, Head, list[LaneEntry]]:
-    """The lane's subject, where it stands, and its queue, head first."""
+    """Return the lane's subject, its head revision, and its queue, head first."""
     subject = lane_subject(lane, log.events.shards)
     head, events = await read_register(log, subject)
     queue = [entry for event in events if isinstance(event, LaneUpdated) for entry in event.queue]
@@ -42,9 +46,9 @@ async def _lane_write(
 
 
 async def purged(log: Log, runs: Sequence[Subject]) -> list[Subject]:
-    """Those of these runs, which were stored once, that are not in the log any more.
+    """Return those of these runs, all stored once, that are no longer in the log.
 
-    A read may be stale, so it takes six seconds to say so of a run.
+    A read may be stale, so it takes six seconds to conclude that a run is missing.
     """
     missing = list(runs)
     for look in range(PURGED_LOOKS):
@@ -58,19 +62,19 @@ async def purged(log: Log, runs: Sequence[Subject]) -> list[Subject]:
 
 
 async def drop_purged_head(log: Log, lane: str) -> bool:
-    """Take the run at the head out of its lane if it was purged, and wake the next; whether the lane has changed.
+    """Remove a purged run from the head of its lane, and wake the next; return whether the lane has changed.
 
-    A run enters its lane in the batch that stores it, so one that is not there was purged.
+    A run joins its lane in the batch that stores it, so a run that is not in the log was purged.
     """
     subject, head, queue = await read_lane(log, lane)
     if not queue or not await purged(log, [run_subject(subject.shard, queue[0].run, queue[0].run)]):
         return False
-    gone, *after = queue
-    event = LaneUpdated(queue=after, purged=[gone.run])
+    first, *after = queue
+    event = LaneUpdated(queue=after, purged=[first.run])
     wakes = [WakeWrite(_wakeup_of(after[0], subject.shard, head.rev + 1))] if after else []
-    with contextlib.suppress(Conflict, AppendUnsure):  # somebody else has changed it: it is read again
+    with contextlib.suppress(Conflict, AppendUnsure):  # another writer has changed it: it is read again
         await log.events.append(register_write(log, subject, head, event), *wakes)
-        logger.warning("run %s was purged while it was open: it has left the lane %r", gone.run, lane)
+        logger.warning("run %s was purged while it was open: it was removed from lane %r", first.run, lane)
     return True
 
 
@@ -86,9 +90,9 @@ def _wakeup_of(entry: LaneEntry, shard: int, lane_revision: int) -> Wakeup:
 
 
 async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
-    """The writes that take a run out of its lane and wake the next one, if the run was at its head.
+    """Return the writes that remove a run from its lane, and wake the next one if the run was at the head.
 
-    A run that is not over is in its lane: where it is not seen there, the read is stale and the write conflicts.
+    A run that is not over is in its lane: if it is not seen there, the read is stale and the write conflicts.
     """
     write, before, after, revision = await _lane_write(log, lane, lambda q: [e for e in q if e.run != run])
     if before and before[0].run == run and after:
@@ -97,7 +101,7 @@ async def hand_lane_on(log: Log, lane: str, run: str) -> list[Write]:
 
 
 async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite, bool, int]:
-    """The write that puts a run at the end of its lane; whether it is at the head then, and the lane's revision."""
+    """Return the write that adds a run to its lane, whether it is then at the head, and the lane revision."""
     while await drop_purged_head(log, lane):
         pass
     write, _before, after, revision = await _lane_write(log, lane, lambda q: [*q, entry])
@@ -105,7 +109,7 @@ async def join_lane(log: Log, lane: str, entry: LaneEntry) -> tuple[CommitWrite,
 
 
 async def at_head_of_lane(log: Log, lane: str, run: str, lane_cause: int) -> bool | None:
-    """Return whether it is this run's turn; None when the read is older than `lane_cause` and decides nothing (W10)."""
+    """Return whether it is this run's turn; None if the read is older than `lane_cause` and decides nothing (W10)."""
     _subject, head, queue = await read_lane(log, lane)
     if head.rev < lane_cause:
         return None

@@ -11,11 +11,11 @@ from ...eventlog.ports import CommitWrite, Write
 from ...projections.run_state import RunState
 
 BATCH_RUNS_MAX: ContextVar[int] = ContextVar("BATCH_RUNS_MAX", default=500)
-"""How many runs one batch cancels. A simulation sets it lower."""
+"""The number of runs that one batch cancels. A simulation sets it lower."""
 
 
 class Member(Protocol):
-    """One run of a family as it is stored. `Journal` is one."""
+    """One run of a family as it is stored. `Journal` implements it."""
 
     @property
     def state(self) -> RunState:
@@ -31,10 +31,10 @@ M = TypeVar("M", bound=Member)
 
 
 async def open_family(named: M, load: Callable[[str], Awaitable[M]]) -> dict[str, M]:
-    """Return the run, its parent, and every open run below it, by id, each as it was at some moment.
+    """Return the run, its parent, and every open run below it, by id, each as of some moment.
 
-    `load` reads a run of the family by its id. No read is torn for good: the batch that announces a child stores it
-    (W5).
+    `load` reads a run of the family by its id. A torn read heals when repeated: the batch that announces a child also
+    stores it (W5).
     """
     members = dict[str, M]()
     level = [named]

@@ -1,4 +1,4 @@
-"""The turn that opens a run: what it is submitted with, and its first status."""
+"""The turn that opens a run: its submission and its first status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .journal import Journal
 
 
 def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
-    """The turn that opens a run in an empty journal: submitted, then `status(starting)`."""
+    """Return the turn that opens a run in an empty journal: submitted, then `status(starting)`."""
     now = journal.log.clock.now()
     state = journal.state
     state.run, state.root, state.path, state.submitted_at = (

@@ -1,4 +1,4 @@
-"""How reads and writes sit through an outage of the log, and through replicas that are a moment behind."""
+"""Retries of reads and writes through an outage of the log, and bounds for replicas that lag a moment."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 OUTAGE_POLL_S = 0.25
 STALE_READ_S = 0.1
 REFUSALS_MAX = 50
-"""A read from a replica may be a moment behind the refusal; five seconds behind it is not."""
+"""The most stale reads in a row: a replica may lag a moment after a conflict, but not five seconds."""
 
 
 async def through_outages(
     clock: Clock, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """What the attempt gives; repeated until the log is back. Only for what may be repeated."""
+    """Return the attempt's result; repeat it until the log is back. Only for idempotent attempts."""
     while True:
         try:
             return await attempt(*args, **kwargs)

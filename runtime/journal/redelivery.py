@@ -1,4 +1,4 @@
-"""A holder of leases vanished: what it held is offered to others at once; the normal claim does the rest."""
+"""Redelivery after a lease holder died: its wake-ups go to other workers at once, which claim as always."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ...eventlog.ports import Lease, Log, Wakeup
 
 
 async def redeliver(log: Log, lease: Lease) -> None:
-    """Have the wake-up behind a dead holder's lease delivered again, or send one. Raises `LogUnavailable`."""
+    """Redeliver the wake-up that a dead holder's lease belongs to, or send a new one. Raises `LogUnavailable`."""
     if lease.token:
         await log.wakeups.nak(lease.token)
         return

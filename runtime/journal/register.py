@@ -1,4 +1,4 @@
-"""Registers: entities of the log whose last commit tells all that they are (lanes, circuit breakers, slots)."""
+"""Registers: entities of the log whose newest commit is their whole value (lanes, circuit breakers, slots)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ...eventlog.ports import At, CommitWrite, Log, Subject
 
 
 async def read_register(log: Log, subject: Subject) -> tuple[Head, tuple[StoredEvent | Unknown, ...]]:
-    """Where the register stands, and the events that tell what it holds; none before its first. May be stale.
+    """Return the register's head and the events of its newest commit, none before its first. May be stale.
 
-    Raises `LogUnavailable`, `ValueError` for what is not a commit.
+    Raises `LogUnavailable`, `ValueError` for bytes that are not a commit.
     """
     stored = await log.events.head(subject)
     if stored is None:
@@ -22,7 +22,7 @@ async def read_register(log: Log, subject: Subject) -> tuple[Head, tuple[StoredE
 def register_write(
     log: Log, subject: Subject, head: Head, event: StoredEvent, append: str = ""
 ) -> CommitWrite:
-    """The write that makes this its next event, if it still stands at `head`."""
+    """Return the write that makes this the register's next event, if its head is still `head`."""
     commit = Commit(
         run=subject.id,
         root="",

@@ -1,10 +1,10 @@
-"""Snapshots of a run, stored beside its driving: never in its way, and no run depends on one.
+"""Snapshots of runs, taken next to the driving: they never delay a run, and no run depends on one.
 
-A snapshot is a cache of the fold, so everything about it may fail. It is taken from the log and not from the driver's
-state, which may be ahead of the log by events that are about to be stored. Whoever loads one (`Journal`) believes it
-only if it was made by the same code, its checksum is right, and the log has the very commit at which it was taken, at
-its position and with its digest; the rest is folded from the log, with the hash chain checked as always. If any of
-this is not so, the run is read from its beginning, which also finds out what is damaged.
+A snapshot is a cache of the fold, so anything about it may fail. It is taken from the log and not from the driver's
+state, which may be ahead of the log by events that are about to be stored. A `Journal` that loads one trusts it only
+if it was made by the same code, its checksum is right, and the log has the very commit at which it was taken, at its
+position and with its digest. The commits after it are folded from the log, with the hash chain verified as always. If
+any of this fails, the run is read from its beginning, which also finds out what is damaged.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from .journal import Journal
 logger = logging.getLogger("foldlog.snapshots")
 
 SNAPSHOT_EVENTS = 500
-"""How many events lie between two snapshots of a run: a load reads at most some more than these."""
+"""The number of events between two snapshots of a run: a load reads little more than this many."""
 GRACE_S = 1.0
-"""How long a driver that leaves a run waits for its snapshot."""
+"""The time that a driver which leaves a run waits for its snapshot."""
 
 
 def snapshot_setting() -> int:
-    """`FOLDLOG_SNAPSHOT_EVENTS`, or its default. Raises `ConfigError`."""
+    """Return `FOLDLOG_SNAPSHOT_EVENTS`, or its default. Raises `ConfigError`."""
     given = os.environ.get("FOLDLOG_SNAPSHOT_EVENTS") or str(SNAPSHOT_EVENTS)
     if not given.isdecimal():
         raise ConfigError(
-            f"FOLDLOG_SNAPSHOT_EVENTS is {given!r}; it can be a number of events, or 0 for no snapshots"
+            f"FOLDLOG_SNAPSHOT_EVENTS is {given!r}; it must be a number of events, or 0 for no snapshots"
         )
     return int(given)
 
 
 class SnapshotTaker:
-    """Stores a snapshot whenever the run of a journal has `events` more than at the last; 0 for none."""
+    """Stores a snapshot each time the run of a journal has grown by `events`; 0 for never."""
 
     def __init__(self, journal: Journal, events: int) -> None:
         self._journal, self._events = journal, events
         self._task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Begin to store one if it is time."""
+        """Start a snapshot if one is due."""
         rev = self._journal.state.head.rev
         if not self._events or rev - self._journal.snapshot_rev < self._events:
             return
         if self._task is None or self._task.done():
-            self._journal.snapshot_rev = rev  # whatever becomes of it: the next is due so many events later
+            self._journal.snapshot_rev = rev  # even if it fails: the next is due that many events later
             self._task = asyncio.create_task(self._take())
 
     async def end(self, grace_s: float) -> None:
-        """Stop, after waiting so long for one that is under way, and for the one that became due meanwhile."""
+        """Stop, after waiting this long for a snapshot under way, and for one that became due meanwhile."""
         if await self._finished(grace_s) and grace_s > 0:
             self.look()
             await self._finished(grace_s)
 
     async def _finished(self, grace_s: float) -> bool:
-        """Let the one under way have so long; false if there is none."""
+        """Wait this long for the snapshot under way; false if there is none."""
         if self._task is None or self._task.done():
             return False
         await asyncio.wait({self._task}, timeout=grace_s)
@@ -67,7 +67,7 @@ class SnapshotTaker:
         return True
 
     async def _take(self) -> None:
-        """Store what the log says, not what the driver holds: that may be ahead of it, by events about to be stored."""
+        """Store a snapshot of a fresh read of the log: the driver's state may be ahead by events not stored yet."""
         log, subject = self._journal.log, self._journal.subject
         fresh = Journal(log, subject)
         try:

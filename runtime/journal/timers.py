@@ -15,7 +15,7 @@ WATCH = "watch"
 
 
 def wakeup_for(journal: Journal, **changes: object) -> Wakeup:
-    """A wake-up of this run whose cause is what this journal has seen."""
+    """Return a wake-up of this run whose cause is the head that this journal has seen."""
     state = journal.state
     fields = {
         "shard": journal.subject.shard,
@@ -28,7 +28,7 @@ def wakeup_for(journal: Journal, **changes: object) -> Wakeup:
 
 
 def owed_timers(journal: Journal) -> list[Timer]:
-    """The timers that a run waits for: its retry, and the expiry of its approvals."""
+    """Return the timers that a run waits for: its retry, and the expiry of its approvals."""
     state = journal.state
     timers: list[Timer] = []
     if state.over:
@@ -48,12 +48,12 @@ def _timer(journal: Journal, timer_id: str, due_at: float) -> Timer:
 
 
 def watch_timer(journal: Journal, due_at: float) -> Timer:
-    """The cover of a run that a local executor drives: a plain wake-up, unless renewed in time (W18)."""
+    """Return the watch over a run that a local executor drives: a plain wake-up, unless renewed in time (W18)."""
     return Timer(id=WATCH, due_at=due_at, wakeup=wakeup_for(journal))
 
 
 async def news_or_timer(journal: Journal) -> TimerDue | None:
-    """Wait for news of a run that waits, or until a timer of it is due on this process' clock (W18)."""
+    """Wait for news of a waiting run, or until one of its timers is due on this process' clock (W18)."""
     clock = journal.log.clock
     timers = sorted(owed_timers(journal), key=lambda timer: timer.due_at)
     wait_s = max(0.0, timers[0].due_at - clock.now()) if timers else None

@@ -35,7 +35,7 @@ CAPABILITIES = frozenset(
 """The names of an executor's possible capabilities (R20). The shipped executors have all of them."""
 
 RunsIn = Literal["process", "workers", "elsewhere"]
-"""The place where an executor gets runs driven: in its own process, by workers that serve their agents, or elsewhere."""
+"""The place that drives the runs: this process, workers that serve their agents, or something else."""
 
 
 class Executor(Protocol):

@@ -356,7 +356,7 @@ async def zombie_is_fenced(world: World) -> None:
 def head_only(patch: pytest.MonkeyPatch) -> None:
     async def find(self: Journal, append: str) -> bool:
         appends: list[str] = []
-        await self._read_anew(lambda recorded: appends.append(recorded.commit.append))
+        await self._read_all(lambda recorded: appends.append(recorded.commit.append))
         return appends[-1:] == [append]
 
     patch.setattr(Journal, "_find", find)
