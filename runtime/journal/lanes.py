@@ -5,8 +5,8 @@ stores the run, and leaves it in the batch of its terminal, which also wakes the
 without its place in the queue, nor a place without its run, unless that run was purged.
 
 Only the head may be claimed. A read of the queue may be stale, so the wake-up of a run carries the lane revision that
-made it the head (`lane_cause`): an older read decides nothing (W10). A purged run would block its lane for ever; so
-whoever meets one at the head removes it, after looking long enough to rule out a stale read.
+made it the head (`lane_cause`): an older read decides nothing (W10). A purged run would block its lane for ever, so a
+process that finds one at the head removes it, after looking long enough to rule out a stale read.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def near(word: str, known: Iterable[str], likeness: float = 0.5) -> str | None:
-    """The known word that is most like it, whatever the case; null for none that is like it."""
+    """Return the most similar known word, ignoring case; null if none is as similar as `likeness` (0 to 1)."""
     folded = {each.casefold(): each for each in known}
     found = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=likeness)
     return folded[found[0]] if found else None
