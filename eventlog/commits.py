@@ -65,6 +65,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     rev: int
     prev: str
+    path: str
     events: tuple[msgspec.Raw, ...]
 
 

@@ -22,6 +22,7 @@ from .events import (
     ChildReturned,
     Custom,
     Event,
+    EventFields,
     KnowledgeFound,
     LateOutcome,
     Memoized,
@@ -47,10 +48,10 @@ from .ports import Artifacts
 FIELD_BYTES_MAX = 32 * 1024
 """How large a value may be, encoded, to stay in its event."""
 
-E = TypeVar("E", bound=Event)
-W = TypeVar("W", bound=Event)
+E = TypeVar("E", bound=EventFields)
+W = TypeVar("W", bound=EventFields)
 T = TypeVar("T")
-_FIELDS: dict[type[Event], str] = {
+_FIELDS: dict[type[EventFields], str] = {
     MemoryHydrated: "messages",
     KnowledgeFound: "items",
     ToolResult: "result",
@@ -60,9 +61,9 @@ _FIELDS: dict[type[Event], str] = {
     ResultRecorded: "result",
     PlannerToolReturned: "result",
 }
-OFFLOADED: tuple[type[Event], ...] = tuple(_FIELDS)
+OFFLOADED: tuple[type[EventFields], ...] = tuple(_FIELDS)
 """The events that have such a field."""
-_TEXTS: dict[type[Event], dict[str, Any]] = {
+_TEXTS: dict[type[EventFields], dict[str, Any]] = {
     Prepared: {"tools": []},
     Text: {"text": ""},
     Reasoning: {"text": ""},

@@ -64,6 +64,7 @@ class Outcome(msgspec.Struct):
     """
 
     head: Head = ORIGIN
+    agent_path: str = ""
     terminal: Status | None = None
     error: Error | None = None
     output: str = ""
@@ -85,7 +86,7 @@ def fold_stored(outcome: Outcome, stored: Stored) -> None:
         events = [event for event in verify(stored, outcome.head).commit.events if isinstance(event, Telling)]
     else:
         events = [_DECODER.decode(raw) for raw in envelope.events if _KIND.decode(raw).type in _TYPES]
-    outcome.head = head
+    outcome.head, outcome.agent_path = head, envelope.path
     for event in events:
         _apply(outcome, event)
 

@@ -7,12 +7,12 @@ import contextlib
 import math
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
 
 from ..eventlog.errors import ConfigError, LogUnavailable, RunCancelled, RunFailed, RunFinished, RunNotFound
-from ..eventlog.events import ApprovalResolved, Event, TokenUsage
+from ..eventlog.events import ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
 from ..eventlog.names import check_name
 from ..eventlog.ports import Log, Subject, WakeWrite
 from ..projections.call_texts import conversation
@@ -102,12 +102,19 @@ class RunHandle(Generic[OutputT]):
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r})"
 
+    @overload
+    def stream(
+        self, detailed: Literal[False] = False, after: str | None = None, family: bool = True
+    ) -> AsyncGenerator[StreamEvent]: ...
+
+    @overload
+    def stream(
+        self, detailed: bool, after: str | None = None, family: bool = True
+    ) -> AsyncGenerator[DetailedEvent]: ...
+
     async def stream(
-        self,
-        detailed: bool = False,
-        after: str | None = None,
-        family: bool = True,
-    ) -> AsyncGenerator[Event]:
+        self, detailed: bool = False, after: str | None = None, family: bool = True
+    ) -> AsyncGenerator[DetailedEvent]:
         """The run's observable events from the beginning, or behind the cursor `after`, until it is over.
 
         Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool
@@ -121,13 +128,14 @@ class RunHandle(Generic[OutputT]):
         events = stream_run(self._runtime.log, subject, detailed=detailed, after=after, family=family)
         async with contextlib.aclosing(events):
             async for event in events:
-                yield event
+                yield cast("DetailedEvent", event)
 
     async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
         """Wait for the end; a paused run keeps waiting.
 
         Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, what stopped this
-        process from driving the run, if it does, and `ConfigError` for an output that a validator of its type refuses.
+        process from driving the run, if it does, and `ConfigError` for an output that a validator of its type refuses,
+        or for a run of another agent than the handle's.
         """
         outcome = Outcome()
         async with asyncio.timeout(timeout_s):
@@ -150,6 +158,7 @@ class RunHandle(Generic[OutputT]):
                 steps=outcome.steps_completed,
                 output=outcome.output,
             )
+        self._check_agent(outcome.agent_path.rpartition("/")[2])
         output: Any = outcome.output
         stopped = terminal.reason == "budget_limit"  # the text is ours, and no answer
         if self._agent is not None and self._agent.output_type is not None and not stopped:
@@ -162,6 +171,10 @@ class RunHandle(Generic[OutputT]):
             reason=terminal.reason,
             cost_usd=plus_cost(outcome.cost_usd, outcome.inner_cost_usd),
         )
+
+    def _check_agent(self, name: str) -> None:
+        if self._agent is not None and self._agent.name != name:
+            raise ConfigError(f"run {self.run_id} is of agent {name!r}, not of {self._agent.name!r}")
 
     def _parsed(self, output: str) -> Any:
         """The output, which meets the schema of its type, as that type."""

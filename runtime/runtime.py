@@ -8,7 +8,7 @@ import os
 import socket
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from ..eventlog.clock import SystemClock
 from ..eventlog.errors import (
@@ -17,7 +17,7 @@ from ..eventlog.errors import (
     RunConflict,
     RunNotFound,
 )
-from ..eventlog.events import Event, ForkTools, Submitted
+from ..eventlog.events import DetailedEvent, ForkTools, Observable, StreamEvent, Submitted
 from ..eventlog.names import (
     check_name,
     new_run_id,
@@ -169,6 +169,26 @@ class Runtime:
         handle = await self.start(agent, input, **options)
         return await handle.result(timeout_s=timeout_s)
 
+    @overload
+    def stream(
+        self,
+        agent: Runnable[Any],
+        input: str,
+        *,
+        detailed: Literal[False] = False,
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[StreamEvent]: ...
+
+    @overload
+    def stream(
+        self,
+        agent: Runnable[Any],
+        input: str,
+        *,
+        detailed: bool,
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[DetailedEvent]: ...
+
     async def stream(
         self,
         agent: Runnable[Any],
@@ -176,7 +196,7 @@ class Runtime:
         *,
         detailed: bool = False,
         **options: Unpack[RunOptions],
-    ) -> AsyncGenerator[Event]:
+    ) -> AsyncGenerator[DetailedEvent]:
         """Start a run and yield its events until it is over; options as for `start`."""
         handle = await self.start(agent, input, **options)
         async with contextlib.aclosing(handle.stream(detailed=detailed)) as events:
@@ -355,9 +375,18 @@ class Runtime:
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
-    def get_run(self, run_id: str) -> RunHandle[str]:
-        """A handle on a run by its id; an unknown one raises `RunNotFound` on first use."""
-        return RunHandle(self, run_id, None, None)
+    @overload
+    def get_run(self, run_id: str) -> RunHandle[str]: ...
+
+    @overload
+    def get_run(self, run_id: str, agent: Runnable[OutputT]) -> RunHandle[OutputT]: ...
+
+    def get_run(self, run_id: str, agent: Runnable[Any] | None = None) -> RunHandle[Any]:
+        """A handle on a run by its id; an unknown one raises `RunNotFound` on first use.
+
+        With the run's `agent` its output comes as the agent's `output_type`, else as text.
+        """
+        return RunHandle(self, run_id, agent, None)
 
     async def resolve_with_token(
         self,
@@ -406,7 +435,7 @@ class Runtime:
         """
         return await (await self.index()).approvals(pending, run_id)
 
-    async def follow(self, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Event]:
+    async def follow(self, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Observable]:
         """Yield the stored events of all runs of the namespace, from the beginning or behind the cursor `after`.
 
         Goes on with what is still to come, until the iterator is closed. The events of a family come in log order;
@@ -416,7 +445,7 @@ class Runtime:
         """
         async with contextlib.aclosing(follow_runs(self.log, after=after, detailed=detailed)) as events:
             async for event in events:
-                yield event
+                yield cast("Observable", event)
 
     async def history(self, session: str) -> History:
         """What was said in the runs of a session that are over. Raises `LogCorrupted`, `LogUnavailable`."""

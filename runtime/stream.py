@@ -16,23 +16,20 @@ import msgspec
 from ..eventlog.commits import Chain, Recorded, as_read, parse_cursor
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import (
-    DRAFTS,
     ENGINE,
-    OBSERVABLE,
     TERMINAL_STATUSES,
-    ChildFinished,
-    ChildStarted,
+    DetailedEvent,
     Event,
     ModelFailed,
     Parked,
     Reasoning,
     Status,
     Step,
+    StreamEvent,
     Submitted,
     Text,
     TextReset,
     ToolCallDelta,
-    ToolResult,
     Usage,
     is_terminal,
 )
@@ -41,21 +38,18 @@ from .journal.journal import restored
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 
-_SHOWABLE = frozenset({*OBSERVABLE, *DRAFTS})
-_DETAILS = (Step, Usage, Reasoning, ToolCallDelta, ToolResult, ChildStarted, ChildFinished)
+_PLAIN, _DETAILED = frozenset(StreamEvent.__args__), frozenset(DetailedEvent.__args__)
 
 
 def is_shown(event: Event, *, detailed: bool) -> bool:
     """Return whether a stream yields events of this kind."""
-    if type(event) not in _SHOWABLE:
-        return False
     if detailed:
-        return True
+        return type(event) in _DETAILED
     if isinstance(event, Status):
         return event.status in {"paused", "resumed", *TERMINAL_STATUSES}
     if isinstance(event, TextReset):
         return event.channel == "text"
-    return not isinstance(event, _DETAILS)
+    return type(event) in _PLAIN
 
 
 def common_prefix(left: str, right: str) -> int:

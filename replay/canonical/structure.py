@@ -28,6 +28,7 @@ from ...eventlog.events import (
     Custom,
     Evaluated,
     Event,
+    EventFields,
     McpProgress,
     ModelRequested,
     OutputMade,
@@ -46,7 +47,7 @@ from ...projections.run_state import RunState
 from ...runtime.agents.subagents import PARALLEL
 from ...runtime.core.swarm.coordinator import node_places
 
-ENVELOPE = frozenset(Event.__struct_fields__)
+ENVELOPE = frozenset(EventFields.__struct_fields__)
 """Fields that only locate an event; its place replaces them."""
 
 JOINED = frozenset({"offset"})
@@ -79,7 +80,7 @@ _OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
 
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
-_KEPT = {
+_KEPT: dict[type[EventFields], tuple[str, ...]] = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE
 }

@@ -41,7 +41,7 @@ from tests.docs.markdown import ROOT, prose
 
 REFERENCE = ROOT / "docs" / "reference"
 FOLDERS = ("adapters", "eventlog", "projections", "replay", "runtime")
-COMMON_FIELDS = set(events.Event.__struct_fields__)
+COMMON_FIELDS = set(events.EventFields.__struct_fields__)
 _CODE = re.compile(r"`([^`]+)`")
 
 

@@ -101,6 +101,19 @@ async def test_an_output_comes_back_as_its_type(
     assert again.config.output_schema == agent.config.output_schema
 
 
+async def test_a_run_that_is_found_by_its_id_gives_the_output_of_its_agent(
+    cheap: Place, script: Script
+) -> None:
+    agent = Agent("helper", model=script(says('{"x": 7}')), output_type=Point)
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    assert (await cheap.runtime.get_run(run.run_id, agent).result(timeout_s=30)).output == Point(x=7)
+    assert (await cheap.runtime.get_run(run.run_id).result(timeout_s=30)).output == '{"x": 7}'
+    other = Agent("other", model=script(says("")), output_type=Point)
+    with pytest.raises(ConfigError, match=f"run {run.run_id} is of agent 'helper', not of 'other'"):
+        await cheap.runtime.get_run(run.run_id, other).result(timeout_s=30)
+
+
 async def test_what_only_a_validator_refuses_is_told_to_whoever_asks_for_the_result(
     cheap: Place, script: Script
 ) -> None:

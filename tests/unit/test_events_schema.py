@@ -65,6 +65,12 @@ def structs_of(cls: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(cls, **required) | st.builds(cls, **fields)
 
 
+def test_each_event_has_its_stored_name_as_its_type() -> None:
+    kinds = (*OBSERVABLE, *ENGINE, *DRAFTS, Unknown)
+    assert [kind.type for kind in kinds] == [kind.__struct_config__.tag for kind in kinds]
+    assert set(kinds) == set(Event.__args__)
+
+
 def commit_of(*events: Any) -> Commit:
     return Commit(
         run="r", root="r", rev=1, append="a", prev="0" * 64, epoch=0, at=1.5, path="a/b", events=events

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from foldlog.eventlog import DRAFTS, ENGINE, OBSERVABLE, Status, TextReset
+from foldlog.eventlog import (
+    DRAFTS,
+    ENGINE,
+    OBSERVABLE,
+    DetailedEvent,
+    Status,
+    StreamEvent,
+    TextReset,
+)
 from foldlog.eventlog.events import Event
 from foldlog.runtime.stream import is_shown
 
 PLAIN = {
     "text",
+    "file",
     "tool_call",
     "mcp_progress",
     "context",
@@ -39,6 +48,11 @@ def test_a_stream_yields_the_families_of_the_contract_and_more_if_it_is_detailed
     assert kinds(OBSERVABLE + DRAFTS, detailed=False) == PLAIN
     assert kinds(OBSERVABLE + DRAFTS, detailed=True) == PLAIN | DETAILED
     assert kinds(ENGINE, detailed=True) == set()
+
+
+def test_the_types_of_streams_name_what_they_yield() -> None:
+    assert {kind.type for kind in StreamEvent.__args__} == PLAIN | {"status", "text_reset"}
+    assert {kind.type for kind in DetailedEvent.__args__} == PLAIN | DETAILED | {"status", "text_reset"}
 
 
 @pytest.mark.parametrize("status", ["paused", "resumed", "completed", "error", "cancelled"])
