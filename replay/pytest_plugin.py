@@ -7,9 +7,9 @@
         async with foldlog_runtime(AGENT) as runtime:
             assert (await runtime.run(AGENT, "question")).output == "answer"
 
-With `--foldlog-golden DIR` the traces of `assert_parity` have to equal those in the directory; `--golden-update` writes
+With `--foldlog-golden DIR` the traces of `assert_parity` must equal those in the directory; `--golden-update` writes
 them. A missing one is a warning, and a failure with `--golden-check` or in CI (`CI=true`). All fixtures are
-synchronous: they work under anyio and pytest-asyncio alike. Nothing of foldlog is loaded before a fixture is asked for.
+synchronous, so they work with anyio and with pytest-asyncio. foldlog is loaded only when a fixture is used.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ GOLDEN = "--foldlog-golden"
 GOLDEN_CHECK = "--golden-check"
 GOLDEN_UPDATE = "--golden-update"
 SERVER_S_MAX = 30.0
-"""How long a server may take to start and to stop."""
+"""The time that a server may take to start or to stop, in seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the plugin."""
+    """Add the options of the plugin."""
     group = parser.getgroup("foldlog", "agents on foldlog")
     group.addoption(
         GOLDEN,
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         GOLDEN_CHECK,
         action="store_true",
-        help="a golden trace that is missing is a failure; the default where CI=true is set",
+        help="a missing golden trace is a failure; the default if CI=true is set",
     )
     group.addoption(
         GOLDEN_UPDATE, action="store_true", help="write the golden traces that are missing or differ"
@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse options that contradict each other, or that would do nothing."""
+    """Refuse options that contradict each other or have no effect."""
     check, update = config.getoption(GOLDEN_CHECK), config.getoption(GOLDEN_UPDATE)
     if check and update:
         raise pytest.UsageError(f"{GOLDEN_CHECK} and {GOLDEN_UPDATE} exclude each other")
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def foldlog_log() -> MemoryLog:
-    """A fresh log in memory."""
+    """A new log in memory."""
     from ..eventlog.memory import MemoryLog
 
     return MemoryLog()
@@ -75,10 +75,10 @@ def foldlog_log() -> MemoryLog:
 
 @pytest.fixture
 def foldlog_runtime(foldlog_log: MemoryLog) -> RuntimeFactory:
-    """What opens a runtime over agents: a function whose result is an asynchronous context manager.
+    """A function that opens a runtime for agents, as an asynchronous context manager.
 
-    On `foldlog_log` unless another `log` is given, over a `registry` if one is. `workers` (default 0) of this process
-    serve `executor="durable"`.
+    It uses `foldlog_log` unless `log` is given, and a `registry` if one is given. `workers` (default 0) is the number
+    of workers in this process that serve `executor="durable"`.
     """
 
     def opened(
@@ -120,7 +120,7 @@ async def _serving(log: Log, registry: Registry, name: str) -> AsyncIterator[Non
 
 
 class Server:
-    """A nats-server with JetStream that lasts for the session. Give each test a namespace of its own."""
+    """A nats-server with JetStream for the whole session. Give each test its own namespace."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -161,7 +161,7 @@ def foldlog_server() -> Iterator[Server]:
 
 @pytest.fixture
 def assert_parity(request: pytest.FixtureRequest) -> AssertParity:
-    """`foldlog.replay.assert_parity`; with `--foldlog-golden` its trace is held against the golden one."""
+    """`foldlog.replay.assert_parity`, which with `--foldlog-golden` also compares its trace with the golden one."""
     directory: str | None = request.config.getoption(GOLDEN)
     count = 0
 

@@ -1,1 +1,1 @@
-"""Parity: the same run on several executors, with the same inputs and faults at the same places."""
+"""Parity: runs the same agent on several executors, with the same inputs, and compares the traces."""

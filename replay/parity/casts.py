@@ -23,53 +23,53 @@ Starts = Counter[str]
 """How often the tool of a call was started, by the call's idempotency key (`run:step:index`)."""
 
 
-class Attended:
-    """Who counts the starts of tools, and who is told of their ends, once there is somebody."""
+class ToolStarts:
+    """Counts the starts of tools, and reports their ends to the live reader, once there is one."""
 
     def __init__(self) -> None:
         self.starts: Starts = Counter()
-        self.audience: LiveReader | None = None
+        self.reader: LiveReader | None = None
 
     async def ended(self, context: ToolContextPort) -> None:
-        """A call has ended by itself."""
-        if self.audience is not None:
-            await self.audience.ended(context)
+        """Report the end of a call to the live reader."""
+        if self.reader is not None:
+            await self.reader.ended(context)
 
 
 class CountedTool:
-    """A tool that counts its starts, and whose reader is waited for."""
+    """A tool that counts its starts, and waits at its end until the live reader has seen its events."""
 
-    def __init__(self, inner: Tool, attended: Attended) -> None:
-        self._inner, self._attended = inner, attended
+    def __init__(self, inner: Tool, tool_starts: ToolStarts) -> None:
+        self._inner, self._tool_starts = inner, tool_starts
 
     @property
     def spec(self) -> ToolSpec:
-        """That of the tool itself."""
+        """The specification of the wrapped tool."""
         return self._inner.spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """Count, and run it."""
-        self._attended.starts[context.idempotency_key] += 1
+        """Count the start, and call the wrapped tool."""
+        self._tool_starts.starts[context.idempotency_key] += 1
         try:
             result = await self._inner.call(arguments, context)
         except Exception:
-            await self._attended.ended(context)
+            await self._tool_starts.ended(context)
             raise
-        await self._attended.ended(context)
+        await self._tool_starts.ended(context)
         return result
 
     async def verify(
         self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
     ) -> Verification:
-        """As the tool itself does."""
+        """Delegate to the wrapped tool."""
         return await cast("Verifiable", self._inner).verify(arguments, context, own)
 
 
 class _CountedSource:
-    def __init__(self, inner: ToolSource, attended: Attended) -> None:
+    def __init__(self, inner: ToolSource, tool_starts: ToolStarts) -> None:
         self._inner = inner
         self.tools: Mapping[str, Tool] = {
-            name: CountedTool(tool, attended) for name, tool in inner.tools.items()
+            name: CountedTool(tool, tool_starts) for name, tool in inner.tools.items()
         }
 
     async def aclose(self) -> None:
@@ -77,21 +77,21 @@ class _CountedSource:
 
 
 class _CountedSources:
-    def __init__(self, inner: ToolSourceFactory, attended: Attended) -> None:
-        self._inner, self._attended = inner, attended
+    def __init__(self, inner: ToolSourceFactory, tool_starts: ToolStarts) -> None:
+        self._inner, self._tool_starts = inner, tool_starts
 
     def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
         self._inner.check(servers)
 
     async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> ToolSource:
-        return _CountedSource(await self._inner.open(servers), self._attended)
+        return _CountedSource(await self._inner.open(servers), self._tool_starts)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 class CountedRegistry(Registry):
-    """The agent that is checked with the agents and tools of its own registry; `model` answers for every provider."""
+    """The checked agent, with the agents and tools of its own registry; `model` replaces every provider."""
 
     def __init__(self, agent: Runnable[Any], base: Registry | None, model: ModelProvider) -> None:
         others = (
@@ -99,27 +99,27 @@ class CountedRegistry(Registry):
         )
         super().__init__(agents=[agent, *others], tools=base.tools.values() if base is not None else ())
         self._model, self._base = model, base
-        self.attended = Attended()
+        self.tool_starts = ToolStarts()
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
-        """The agent's tools, counted, but for those that are bound to a run when it is driven."""
+        """Return the agent's tools, counted, except those that are bound to a run when it is driven."""
         return {
-            name: tool if isinstance(tool, TodoTool) else CountedTool(tool, self.attended)
+            name: tool if isinstance(tool, TodoTool) else CountedTool(tool, self.tool_starts)
             for name, tool in super().resolve(agent).items()
         }
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
-        """The script, whatever the model."""
+        """Return the script as the provider of every model."""
         return self._model, model.partition(":")[2] or model
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
-        """Those of the agent's own registry."""
+        """Return the memory of the agent's own registry."""
         return self._base.memory(backend, log) if self._base is not None else super().memory(backend, log)
 
     def knowledge(self, namespace: str) -> KnowledgeStore:
-        """That of the agent's own registry."""
+        """Return the knowledge store of the agent's own registry."""
         return self._base.knowledge(namespace) if self._base is not None else super().knowledge(namespace)
 
     def tool_sources(self) -> ToolSourceFactory:
-        """The real tool servers, their tools counted."""
-        return _CountedSources(super().tool_sources(), self.attended)
+        """Return the real tool servers, with their tools counted."""
+        return _CountedSources(super().tool_sources(), self.tool_starts)

@@ -1,6 +1,6 @@
 """Faults in one line of text: `crash@5,lost-ack@7,duplicate`.
 
-    NAME            at the first operation that the fault is for
+    NAME            at the first operation that the fault applies to
     NAME@N          at the N-th
     NAME@N:PORT.METHOD   at the N-th of this operation (`events.append`, `wakeups.pull`, ...)
 
@@ -29,7 +29,7 @@ from ...eventlog.faults import (
 from ...runtime.ports.suggestions import unknown
 
 SHORT_S = 0.05
-"""How long an outage and a delay last where they are written as text."""
+"""The length of an outage and a delay that are written as text, in seconds."""
 
 _MADE: dict[str, Callable[[int], Fault]] = {
     "crash": CrashAt,
@@ -43,16 +43,16 @@ _MADE: dict[str, Callable[[int], Fault]] = {
     "duplicate": DuplicateDelivery,
 }
 FAULT_NAMES = tuple(_MADE)
-"""The names that a specification knows."""
+"""The names that a specification may use."""
 
 FaultsLike = str | Iterable[Fault | str] | None
-"""Text, faults of `foldlog.eventlog.faults`, or a mixture."""
+"""Text, faults of `foldlog.eventlog.faults`, or a mixture of both."""
 
 
 def parse_faults(faults: FaultsLike) -> tuple[Fault, ...]:
-    """The faults of a specification, in its order.
+    """Return the faults of a specification, in its order.
 
-    Raises `ConfigError` for a name that is not known, a number that is none, and two faults at one place.
+    Raises `ConfigError` for an unknown name, an invalid number, and two faults at one place.
     """
     if faults is None:
         return ()
@@ -72,7 +72,7 @@ def _fault(text: str) -> Fault:
         raise ConfigError(f"faults: {unknown('fault', name, _MADE)}")
     if place and not (number.isdecimal() and int(number) > 0):
         raise ConfigError(
-            f"faults: {text.strip()!r}: the number of the operation is 1, 2, ..., not {number!r}"
+            f"faults: {text.strip()!r}: the number of the operation must be 1, 2, ..., not {number!r}"
         )
     fault = _MADE[name](int(number) if number else 1)
     return _at(fault, operation) if operation else fault
@@ -83,7 +83,7 @@ def _at(fault: Fault, operation: str) -> Fault:
 
 
 def describe(fault: Fault) -> str:
-    """The fault as a specification would write it."""
+    """Return the fault as text, as `parse_faults` reads it."""
     names: dict[type, str] = {type(make(1)): name for name, make in _MADE.items() if name != "crash-after"}
     after = "-after" if isinstance(fault, CrashAt) and fault.after else ""
     default = type(fault)(1).operation

@@ -1,10 +1,10 @@
-"""What reaches a run from outside, each input at its logical place: a step, a step boundary, an approval.
+"""The external inputs of a run, each at its logical place: a step, a step boundary, an approval.
 
-    inputs = inputs_of(trace)           what a run was told, as places that every executor has
+    inputs = inputs_of(trace)           the inputs of a recorded run, at places that exist on every executor
     inputs = parse_inputs([{"type": "message", "step": 2, "content": "faster"}], "script.json")
 
-`run` is the place of a run in its family as the canonical form names it; empty for the root run. A cancel has no
-place: where it falls among the events is free (R24).
+`run` is the place of a run in its family, as the canonical form names it; empty for the root run. A cancel does not
+have a place: it may fall anywhere among the events (R24).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ..traces.trace import Trace
 ROOT = ""
 """The place of the root run."""
 EVERY = "*"
-"""In the place of a call: every one, in every run, that has no answer of its own."""
+"""Instead of a call: every call, in every run, that has no answer of its own."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_field="type", omit_defaults=True):
-    """A message that the request of `step` (1, 2, ...) is the first to carry."""
+    """A message that is sent first in the request of `step` (1, 2, ...)."""
 
     step: int
     content: str
@@ -46,7 +46,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_fiel
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause", tag_field="type", omit_defaults=True):
-    """A manual pause at the boundary before `step`, and the resumption behind it."""
+    """A manual pause at the boundary before `step`, and the resumption after it."""
 
     step: int
     run: str = ROOT
@@ -56,8 +56,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
     """The answer to the approval `ordinal` of `kind` about `call` (`step.index`, as in `1.0`; empty for a budget).
 
     With `call="*"` it is the answer to every approval of the kind, in every run, that has none of its own. `timed_out`
-    is what the approval's timer does. `outcome` and `result` say what became of a call that a dead worker had started
-    (kind `unverifiable`), or that somebody made by hand.
+    makes the approval expire. `outcome` and `result` are those of a call that a dead worker had started (kind
+    `unverifiable`), or that was made by hand.
     """
 
     call: str
@@ -72,7 +72,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel", tag_field="type", omit_defaults=True):
-    """The family is cancelled as soon as its log holds `after` observable events; 1 is `status(starting)`."""
+    """A cancel of the family, as soon as its log has `after` observable events; the first is `status(starting)`."""
 
     after: int
     reason: str = ""
@@ -83,7 +83,7 @@ Inputs = tuple[Input, ...]
 
 
 def parse_inputs(items: Any, where: str) -> Inputs:
-    """Inputs as JSON objects, told apart by `type`. Raises `ConfigError` that begins with `where`."""
+    """Parse inputs from JSON objects with a `type`. Raises `ConfigError`, whose message begins with `where`."""
     try:
         return msgspec.convert(items, Inputs)
     except msgspec.ValidationError as error:
@@ -91,12 +91,12 @@ def parse_inputs(items: Any, where: str) -> Inputs:
 
 
 def without_cancels(inputs: Iterable[Input]) -> Inputs:
-    """The inputs that have a place."""
+    """Return the inputs that have a place."""
     return tuple(item for item in inputs if not isinstance(item, Cancel))
 
 
 def features_of(inputs: Iterable[Input]) -> frozenset[str]:
-    """The capabilities that an executor needs for them (R20)."""
+    """Return the capabilities that an executor needs for these inputs (R20)."""
     names = {Message: "inject", Pause: "pause", Answer: "approvals"}
     return frozenset(names[type(item)] for item in inputs if type(item) in names)
 
@@ -105,7 +105,7 @@ def features_of(inputs: Iterable[Input]) -> frozenset[str]:
 
 
 class ApprovalPlace(msgspec.Struct, frozen=True):
-    """Which approval it is, by structure."""
+    """The place of an approval: the run, the call, the kind, and the ordinal among those."""
 
     run: str
     call: str
@@ -113,7 +113,7 @@ class ApprovalPlace(msgspec.Struct, frozen=True):
     ordinal: int
 
     def answer_in(self, inputs: Iterable[Input]) -> Answer | None:
-        """The answer that is meant for it, or else the one to all of its kind."""
+        """Return the answer to this approval, otherwise the one to all approvals of its kind."""
         given = [item for item in inputs if isinstance(item, Answer) and item.kind == self.kind]
         own = (item for item in given if self._is_of(item))
         return next(own, None) or next((item for item in given if item.call == EVERY), None)
@@ -127,12 +127,11 @@ class ApprovalPlace(msgspec.Struct, frozen=True):
 
 
 def inputs_of(trace: Trace | Iterable[Event]) -> Inputs:
-    """The external inputs of a family, in the order in which they took effect.
+    """Return the external inputs of a family, in the order in which they took effect.
 
-    Recovery (approvals of kind unverifiable) is left out: it is no input of the run but of what befell it. A pause that
-    was withdrawn had no effect and is left out, too. A message that no step carried, because the run came to its end,
-    is pinned to the step that would have: it counts for what the next request would need. What reached a fork with the
-    history that it shares is part of that, and no input of its own.
+    Recovery (approvals of kind unverifiable) is omitted, because it depends on the failures of that execution. A pause
+    that was withdrawn had no effect and is omitted, too. A message that no step carried, because the run ended first,
+    gets the place of the step that would have carried it. Inputs in the shared history of a fork are not its own.
     """
     events = list(trace.events if isinstance(trace, Trace) else trace)
     family, own = FamilyPlaces(events), _Own()
@@ -149,14 +148,14 @@ def inputs_of(trace: Trace | Iterable[Event]) -> Inputs:
 
 
 class _Own:
-    """Tells what reached a run itself from what it shares with one that it was forked from."""
+    """Tells a run's own inputs from those in the history that a fork shares."""
 
     def __init__(self) -> None:
         self._shared: dict[str, int] = {}
         self._queued: dict[str, list[str]] = {}
 
     def has(self, event: Event) -> bool:
-        """Return whether the next event tells of an input of the run's own."""
+        """Return whether the next event may stem from an input of the run's own."""
         if isinstance(event, Submitted) and event.fork is not None:
             self._shared[event.run_id] = event.fork.shared
         shared = (event.revision or 0) <= self._shared.get(event.run_id, 0)
@@ -206,14 +205,14 @@ def _answer(where: ApprovalPlace, event: ApprovalResolved) -> Answer:
 
 
 def _next_step(events: list[Event], index: int) -> int:
-    """The step that begins behind an event, also if nothing came of it any more."""
+    """Return the step that begins after an event, or would have begun."""
     run = events[index].run_id
     before = [e.step for e in events[:index] if isinstance(e, Step) and e.run_id == run and e.step]
     return max(before, default=0) + 1
 
 
 def _is_left(events: list[Event], index: int) -> bool:
-    """Whether the message that is queued here is carried by no step: they are carried in the order of the queue."""
+    """Return whether no step carried the message queued here; messages are carried in the order of the queue."""
     run = events[index].run_id
     own = [event for event in events if event.run_id == run]
     before = sum(isinstance(event, MessageQueued) and event.run_id == run for event in events[:index])
@@ -221,7 +220,7 @@ def _is_left(events: list[Event], index: int) -> bool:
 
 
 class FamilyPlaces:
-    """Where the runs, calls and approvals of a family are, from its events as read and in log order."""
+    """The places of a family's runs, calls and approvals, from its events as read and in log order."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._events = list(events)
@@ -235,15 +234,15 @@ class FamilyPlaces:
         }
 
     def is_forwarded(self, event: Event) -> bool:
-        """Return whether the event was emitted by an inner agent, so that it is none of the run's own."""
+        """Return whether the event was emitted by an inner agent and only forwarded by the run."""
         return len(event.agent_path) > len(self._paths.get(event.run_id, event.agent_path))
 
     def place_of(self, run_id: str) -> str:
-        """The place of a run; empty for the root."""
+        """Return the place of a run; empty for the root."""
         return ROOT if run_id == self._root else self._runs.get(run_id, "?")
 
     def approval(self, run_id: str, approval_id: str) -> ApprovalPlace | None:
-        """The place of an approval; None for an unknown one."""
+        """Return the place of an approval; None for an unknown one."""
         requests = [e for e in self._events if isinstance(e, ApprovalRequested) and e.run_id == run_id]
         asked = next((e for e in requests if e.approval_id == approval_id), None)
         if asked is None:

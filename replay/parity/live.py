@@ -1,7 +1,7 @@
-"""What is shown of a run while it goes on: its live stream, read from the beginning, to be held against its log.
+"""The live stream of a run, read from the beginning and compared with its log.
 
-A stream has deltas where the log has a text; `told` joins them, so that both can be compared. Whether what a call emits
-is shown while the call is under way is seen by the call itself: the first one that emits anything waits for its reader.
+A stream has deltas where the log has a text; `as_stored` joins them, so that both can be compared. To check that events
+which a call emits are shown while it is running, the first call that emits any waits at its end for its reader.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ...eventlog.events import (
 )
 from ...runtime.ports.tools import ToolContextPort
 
-HEARD_S = 5.0
-"""How long a call waits, at most, until what it has emitted is shown: much longer than it takes."""
+SHOWN_S = 5.0
+"""The longest time, in seconds, that a call waits until its events are shown; normally it takes milliseconds."""
 
 _CHANNELS = ("reasoning", "text")
 
 
-class Unheard(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that was still under way when `emitted` of its events should have been shown, and `shown` were."""
+class Unshown(msgspec.Struct, frozen=True, kw_only=True):
+    """A running call that had emitted `emitted` events, of which only `shown` were shown in time."""
 
     run: str
     tool_call_id: str
@@ -42,11 +42,11 @@ class Unheard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveReader:
-    """Reads a stream to its end. `shown` is what it has seen, `unheard` what it should have seen in time."""
+    """Reads a stream to its end. `shown` are its events, `unshown` the calls whose events it did not show in time."""
 
     def __init__(self, clock: Clock, *, patient: bool) -> None:
         self.shown: list[Event] = []
-        self.unheard: list[Unheard] = []
+        self.unshown: list[Unshown] = []
         self._clock, self._asked = clock, not patient
         self._emitted: Counter[tuple[str, str]] = Counter()
         self._paths: dict[str, str] = {}
@@ -58,7 +58,7 @@ class LiveReader:
         await self._until(self._at_end)
 
     async def read(self, stream: AsyncGenerator[Event]) -> None:
-        """Take in all that is shown."""
+        """Read the stream until it ends."""
         async for event in stream:
             self.shown.append(event)
             path = self._paths.setdefault(event.run_id, event.agent_path)
@@ -68,24 +68,24 @@ class LiveReader:
         self._at_end.set()
 
     async def ended(self, context: ToolContextPort) -> None:
-        """A call has ended, and nobody knows it yet: of the first that emitted anything, all must be shown by now."""
+        """Wait, before the end of the first call that emitted events is reported, until all of them are shown."""
         run, step, _ = context.idempotency_key.rsplit(":", 2)
         emitted = getattr(context, "emitted", 0)
-        if self._asked or not emitted or step == "0":  # what a planner's calls emit is not shown
+        if self._asked or not emitted or step == "0":  # events of a planner's calls are not shown
             return
         self._asked = True
         place = run, context.tool_call_id
-        over_at = self._clock.monotonic() + HEARD_S
+        over_at = self._clock.monotonic() + SHOWN_S
         while self._emitted[place] < emitted and self._clock.monotonic() < over_at:
             self._news.clear()
             await self._until(self._news)
         if (shown := self._emitted[place]) < emitted:
-            self.unheard.append(
-                Unheard(run=run, tool_call_id=context.tool_call_id, emitted=emitted, shown=shown)
+            self.unshown.append(
+                Unshown(run=run, tool_call_id=context.tool_call_id, emitted=emitted, shown=shown)
             )
 
     async def _until(self, event: asyncio.Event) -> None:
-        waiting = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._clock.sleep(HEARD_S))]
+        waiting = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._clock.sleep(SHOWN_S))]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -93,10 +93,10 @@ class LiveReader:
                 each.cancel()
 
 
-def told(shown: Iterable[Event]) -> Iterator[Event]:
-    """The events of a detailed stream as they would be stored: drafts joined, corrected and put where the text stands.
+def as_stored(shown: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events of a detailed stream as they would be stored: with drafts joined, corrected, and in their place.
 
-    A text that was shown and neither stored nor taken back stands at the end.
+    A text that was shown, but neither stored nor reset, comes last.
     """
     paths: dict[str, str] = {}
     written: dict[tuple[str, str], Text | Reasoning] = {}

@@ -1,11 +1,11 @@
-"""Parity: the same run on several executors, with the same inputs at the same places, compared event for event.
+"""Parity: run the same agent on several executors, with the same inputs at the same places, and compare the traces.
 
     report = await check_parity(agent, "question", script="script.json", faults="crash@20")
     assert report.equal, report.render()
 
-The first executor's trace is the measure: what reached its run from outside is imposed on the others at the same
-logical places (R24). Each trace is also judged by itself: by the ordering rules, and by how often
-the tool of each call was really started.
+The first executor's trace is the reference: its external inputs are repeated on the others at the same logical places
+(R24). Each trace is also checked by itself: by the ordering rules, and by the number of times that the tool of each
+call was really started.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ from .inputs import (
     parse_inputs,
     without_cancels,
 )
-from .live import told
+from .live import as_stored
 from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
 from .stage import Case, ForkOf, Played, hands_to_workers, play
 
 ExecutorLike = str | ExecutorFactory
-"""The name of an executor, or what makes one of a `Host`."""
+"""The name of an executor, or a factory that makes one from a `Host`."""
 InputsLike = Iterable[Input | Mapping[str, Any]] | Trace | None
-"""Inputs, JSON objects that say the same, or a trace to take them from."""
+"""Inputs, the same as JSON objects, or a trace to take them from."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong with one trace by itself: the executor, the rule of the contract, and what was found."""
+    """A defect of one trace by itself: the executor, the rule of the contract that it breaks, and a message."""
 
     executor: str
     rule: str
@@ -86,7 +86,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """Two executors side by side. `cancelled`: the right one was, and is compared as a prefix."""
+    """The comparison of two executors. `cancelled`: the right one's run was, and is compared as a prefix."""
 
     left: str
     right: str
@@ -95,7 +95,7 @@ class Pairing(msgspec.Struct, frozen=True):
 
 
 class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check came to: the pairings, the findings, the traces by executor, and the faults that happened."""
+    """The result of a check. `traces` are by executor, `faults` those planned, `fired` those that happened."""
 
     pairings: tuple[Pairing, ...]
     findings: tuple[Finding, ...] = ()
@@ -106,18 +106,18 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def equal(self) -> bool:
-        """Return whether all traces are equal and each of them keeps the rules."""
+        """True if all traces are equal and none of them breaks a rule."""
         return not self.findings and all(pairing.comparison.equal for pairing in self.pairings)
 
     @property
     def boundaries(self) -> tuple[int, int]:
-        """How many boundaries stand equal, and how many there are, in the first pairing that differs, else the last."""
+        """The numbers of equal boundaries and of all, in the first pairing that differs, otherwise in the last."""
         chosen = self._worst
         return chosen.comparison.boundaries if chosen is not None else (0, 0)
 
     @property
     def first_difference(self) -> Difference | None:
-        """Where the first pairing that differs parts."""
+        """The first difference of the first pairing that differs."""
         chosen = self._worst
         return chosen.comparison.first_difference if chosen is not None else None
 
@@ -125,13 +125,13 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
     def failure(self) -> str:
         """The error with which the run ended on the first executor; empty if it did not fail."""
         trace = next(iter(self.traces.values()), None)
-        told = [each for each in trace.events if each.run_id == trace.root] if trace is not None else []
-        errors = [f"{each.error_type}: {each.error}" for each in told if isinstance(each, Error)]
+        own = [each for each in trace.events if each.run_id == trace.root] if trace is not None else []
+        errors = [f"{each.error_type}: {each.error}" for each in own if isinstance(each, Error)]
         return errors[-1] if errors else ""
 
     @property
     def rules(self) -> frozenset[str]:
-        """The rules that the differences and the findings name."""
+        """The rules named by the differences and the findings."""
         parted = (pairing.comparison.first_difference for pairing in self.pairings)
         return frozenset({found.rule for found in self.findings} | {each.rule for each in parted if each})
 
@@ -141,12 +141,12 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
         return next(differing, self.pairings[-1] if self.pairings else None)
 
     def render(self) -> str:
-        """The report for people, without a newline at its end: one line if all is well."""
+        """Return the report as text without a final newline; one line if all is well."""
         return "\n".join(_lines(self))
 
 
 class ParityViolation(AssertionError):
-    """Executors do not agree, or one breaks a rule. `report` says where."""
+    """Executors differ, or one breaks a rule. Attribute: `report`."""
 
     def __init__(self, report: ParityReport) -> None:
         super().__init__(report.render())
@@ -154,7 +154,7 @@ class ParityViolation(AssertionError):
 
 
 class ParityOptions(TypedDict, total=False):
-    """What `check_parity` takes besides."""
+    """The optional arguments of `check_parity`."""
 
     executors: Sequence[ExecutorLike]
     faults: FaultsLike
@@ -176,7 +176,7 @@ async def assert_parity(
     script: ScriptLike,
     **options: Unpack[ParityOptions],
 ) -> ParityReport:
-    """As `check_parity`, and raises `ParityViolation` with the rendered report unless all is equal."""
+    """Run `check_parity`, and raise `ParityViolation` with the rendered report unless all traces are equal."""
     report = await check_parity(runnable, input, script=script, **options)
     if not report.equal:
         raise ParityViolation(report)
@@ -200,30 +200,36 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     fork: ForkOf | None = None,
     timeout_s: float = 60.0,
 ) -> ParityReport:
-    """Run an agent on each executor with the model of `script`, and compare what the log says of the runs.
+    """Run an agent on each executor with the model of `script`, and compare the traces.
 
-    `input` may stand in the script instead. `executors`: names (entry points `foldlog.executors`) or what makes one of
-    a `Host`; the first is the measure. `faults`: text (`crash@20,lost-ack@7,duplicate`) or faults of
-    `foldlog.eventlog.faults`, for the log of the worker that serves the durable side; when it dies, another stands by.
-    `inputs`: what reaches the run from outside; a `Cancel` among them is compared as a prefix of the whole. `log`: a
-    fresh `MemoryLog` if none; no other worker may serve the agent there. `shape` compares types and places only, for
-    tools that are not deterministic; `ignore`: what a real provider counts differently each time (`canonical`).
-    `registry`: where the agent's tools and the agents that it runs are looked up.
-    `messages` and `metadata` are those of `start`. `fork`: a run in `log` that is forked on each executor instead of
-    starting a new one, with answers and cancels as inputs. `timeout_s` bounds each run.
+    - `input` may be in the script instead.
+    - `executors`: names (entry points `foldlog.executors`) or factories that take a `Host`; the first is the reference.
+    - `faults`: text (`crash@20,lost-ack@7,duplicate`) or faults of `foldlog.eventlog.faults`, for the log of the worker
+      that serves the durable side; if it dies, another one takes over.
+    - `inputs`: external inputs; a run with a `Cancel` among them is compared as a prefix of a complete one.
+    - `log`: default a new `MemoryLog`; no other worker may serve the agent there.
+    - `shape`: compare only types and places, for tools that are not deterministic.
+    - `ignore`: counts in which a real provider differs each time (see `canonical`).
+    - `registry`: has the agent's tools and the agents that it runs.
+    - `messages` and `metadata`: as in `start`.
+    - `fork`: a run in `log` that is forked on each executor instead of starting a new one; its inputs may be answers
+      and cancels.
+    - `timeout_s`: bounds each run, in seconds.
 
-    Raises `ConfigError` for what cannot be checked, and `UnsupportedByExecutor` for an executor that lacks what the
-    agent, the inputs or the measure's trace need: nothing is left out in silence.
+    Raises `ConfigError` for a check that is not possible, and `UnsupportedByExecutor` for an executor that lacks a
+    capability which the agent, the inputs or the reference trace need; nothing is skipped silently.
     """
     read = read_script(script)
     planned, given = parse_faults(faults), _inputs(inputs, read)
     asked = input if input is not None else read.input
     if asked is None:
-        raise ConfigError(f"{read.source} has no `input`, and none is given: what is the agent asked?")
-    told: dict[str, Any] = {"messages": tuple(map(dict, messages)), "metadata": dict(metadata), "fork": fork}
-    with staged(runnable, asked, read, log=log, registry=registry, timeout_s=timeout_s, **told) as case:
+        raise ConfigError(f"{read.source} has no `input`, and no other one is given")
+    more: dict[str, Any] = {"messages": tuple(map(dict, messages)), "metadata": dict(metadata), "fork": fork}
+    with staged(runnable, asked, read, log=log, registry=registry, timeout_s=timeout_s, **more) as case:
         needed = frozenset({"drafts"}) if read.streams else frozenset()
-        check = _Check(case, [_Seat(each) for each in executors], planned, needed, shape=shape, ignore=ignore)
+        check = _Check(
+            case, [_Contestant(each) for each in executors], planned, needed, shape=shape, ignore=ignore
+        )
         return await check.run(given)
 
 
@@ -237,9 +243,9 @@ def staged(
     registry: Registry | None = None,
     **fields: Any,
 ) -> Iterator[Case]:
-    """The case of a runnable whose models are the script, whose files last as long as the context; `fields` as there.
+    """Provide the case of a runnable whose models are the script; `fields` are further fields of `Case`.
 
-    Raises `ConfigError` for a turn that is none.
+    The script's files are removed with the context. Raises `ConfigError` for an invalid turn.
     """
     with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
         files = ScriptFiles(script, runnable.name, Path(directory))
@@ -247,7 +253,7 @@ def staged(
         yield Case(
             agent=runnable,
             input=input,
-            cast=lambda called: CountedRegistry(runnable, registry, StageModel(files, called)),
+            registry=lambda called: CountedRegistry(runnable, registry, StageModel(files, called)),
             log=log if log is not None else MemoryLog(),
             **fields,
         )
@@ -261,7 +267,7 @@ def _inputs(inputs: InputsLike, script: Script) -> Inputs:
     return parse_inputs([msgspec.to_builtins(item) for item in inputs], "inputs")
 
 
-class _Seat:
+class _Contestant:
     """One executor of a check."""
 
     def __init__(self, like: ExecutorLike) -> None:
@@ -269,27 +275,27 @@ class _Seat:
         self.name = like if isinstance(like, str) else ""
 
     def probe(self, case: Case) -> Executor:
-        """An executor that is only asked what it can do."""
+        """Return an executor that is used only for its capabilities."""
         executor = self.factory(Host(log=case.log, registry=Registry(), worker="parity-probe"))
         self.name = self.name or executor.name
         return executor
 
 
 class _Check:
-    """One check: the measure first, then the others with its inputs."""
+    """One check: runs the reference first, then the others with its inputs."""
 
     def __init__(
         self,
         case: Case,
-        seats: list[_Seat],
+        contestants: list[_Contestant],
         faults: tuple[Fault, ...],
         needed: frozenset[str],
         *,
         shape: bool,
         ignore: Collection[Ignored],
     ) -> None:
-        self._case, self._seats, self._faults, self._needed, self._shape = case, seats, faults, needed, shape
-        self._ignore = ignore
+        self._case, self._contestants, self._faults = case, contestants, faults
+        self._needed, self._shape, self._ignore = needed, shape, ignore
         self._plays: list[Played] = []
 
     async def run(self, given: Inputs) -> ParityReport:
@@ -299,19 +305,21 @@ class _Check:
             tuple(item for item in given if isinstance(item, Cancel)),
         )
         if cancels and self._shape:
-            raise ConfigError("a cancelled run is compared with a whole one by content; leave shape out")
+            raise ConfigError("a cancelled run is compared with a complete one by content; leave shape out")
         if uncancelled != _imposed(uncancelled, forked=self._case.fork is not None):
             raise ConfigError(
-                "messages and pauses have no place in a fork: its steps began before it; leave them out"
+                "messages and pauses are not possible in a fork, because its steps began before it; leave them out"
             )
-        first = self._seats[0]
+        first = self._contestants[0]
         measure = await self._play(first, uncancelled)
         found = _imposed(inputs_of(measure.trace), forked=self._case.fork is not None)
         inputs = without_cancels((*found, *_besides(uncancelled)))
         for probe in probes[1:]:
             require(probe, _features(measure.trace))
-        others = self._seats if cancels else self._seats[1:]
-        pairings = [self._pair(measure, await self._play(seat, (*inputs, *cancels))) for seat in others]
+        others = self._contestants if cancels else self._contestants[1:]
+        pairings = [
+            self._pair(measure, await self._play(contestant, (*inputs, *cancels))) for contestant in others
+        ]
         return ParityReport(
             pairings=tuple(pairings),
             findings=tuple(finding for played in self._plays for finding in _findings(played)),
@@ -322,27 +330,27 @@ class _Check:
         )
 
     def _probe(self, given: Inputs) -> list[Executor]:
-        """All executors can do what is asked of them, before anything is started."""
+        """Check the capabilities of all executors before anything is started."""
         case = self._case
-        probes = [seat.probe(case) for seat in self._seats]
-        names = [seat.name for seat in self._seats]
+        probes = [contestant.probe(case) for contestant in self._contestants]
+        names = [contestant.name for contestant in self._contestants]
         if len(set(names)) < max(len(names), 2):
             raise ConfigError(
-                f"parity is between two or more executors of different names, not {', '.join(names)}"
+                f"parity needs two or more executors with different names, not {', '.join(names)}"
             )
         if self._faults and not any(map(hands_to_workers, probes)):
             raise ConfigError(
-                "faults are for the worker of the durable executor, which is not among those compared"
+                "faults apply to the worker of the durable executor, which is not among the executors"
             )
         needed = self._needed | features_of(given) | {"detailed_events"}
         needed |= frozenset[str]().union(*(each.capabilities() for each in all_members(case.agent)))
         needed |= {"messages"} if case.messages else set()
-        for seat, probe in zip(self._seats, probes, strict=True):
-            _require(probe, seat.name, frozenset(needed))
+        for contestant, probe in zip(self._contestants, probes, strict=True):
+            _require(probe, contestant.name, frozenset(needed))
         return probes
 
-    async def _play(self, seat: _Seat, inputs: Inputs) -> Played:
-        played = await play(self._case, seat.name, seat.factory, inputs, self._faults)
+    async def _play(self, contestant: _Contestant, inputs: Inputs) -> Played:
+        played = await play(self._case, contestant.name, contestant.factory, inputs, self._faults)
         self._plays.append(played)
         return played
 
@@ -364,12 +372,12 @@ def _require(executor: Executor, name: str, needed: frozenset[str]) -> None:
 
 
 def _imposed(found: Inputs, *, forked: bool) -> Inputs:
-    """What the measure was told; of a fork the messages and pauses are its history, or come with it."""
+    """Return the inputs to repeat; messages and pauses of a fork belong to its history, or come with it."""
     return tuple(item for item in found if not (forked and isinstance(item, Message | Pause)))
 
 
 def _besides(given: Inputs) -> Inputs:
-    """The answers that have no place: those for all, and those for what may befall the others."""
+    """Return the answers without a place: those for every call, and those for recovery on the other executors."""
     answers = (item for item in given if isinstance(item, Answer))
     return tuple(item for item in answers if item.call == EVERY or item.kind == "unverifiable")
 
@@ -382,7 +390,7 @@ def _is_cancelled(trace: Trace) -> bool:
 
 
 def _features(trace: Trace) -> frozenset[str]:
-    """The capabilities that a run made use of."""
+    """Return the capabilities that a run used."""
     events = trace.events
     used = features_of(inputs_of(trace))
     used |= {"children"} if any(isinstance(event, ChildStarted) for event in events) else set()
@@ -397,7 +405,7 @@ def _features(trace: Trace) -> frozenset[str]:
 
 def _findings(played: Played) -> Iterator[Finding]:
     if not played.over:
-        yield Finding(played.executor, "R6", "the run was not over in time; its log says no more")
+        yield Finding(played.executor, "R6", "the run did not end in time")
     for violation in check_trace(played.trace, ended=played.over):
         earlier, own = violation.revisions
         at = f"revisions {earlier} and {own}" if earlier else f"revision {own}"
@@ -407,43 +415,42 @@ def _findings(played: Played) -> Iterator[Finding]:
 
 
 def _shown_otherwise(played: Played) -> Iterator[Finding]:
-    """What the live stream did not show as it is stored, or not in time (R14, R15)."""
-    for late in played.unheard:
-        told_of = (
-            f"call {late.tool_call_id} of {late.run} emitted {late.emitted} events, and {late.shown} of them"
+    """Yield differences of the live stream from the log, and events that it showed too late (R14, R15)."""
+    for late in played.unshown:
+        emitted = f"call {late.tool_call_id} of {late.run} emitted {late.emitted} events"
+        yield Finding(
+            played.executor, "R15", f"{emitted}, of which {late.shown} were shown while it was running"
         )
-        yield Finding(played.executor, "R15", f"{told_of} were shown while it was under way")
     if not played.over:
         return
-    found = compare(canonical(played.trace.observable), canonical(told(played.shown))).first_difference
+    found = compare(canonical(played.trace.observable), canonical(as_stored(played.shown))).first_difference
     if found is not None:
         sides = f"stored {_side(found.left)}, shown {_side(found.right)}"
-        yield Finding(played.executor, "R14", f"the live stream is not what is stored: {sides}")
+        yield Finding(played.executor, "R14", f"the live stream differs from the log: {sides}")
 
 
 def _repeated_tools(played: Played) -> Iterator[Finding]:
-    """A tool that was really started more often than its trace accounts for (R16)."""
+    """Yield tools that were really started more often than the trace accounts for (R16)."""
     calls = {call.key: call for call in _calls(played.trace.events)}
     for key, times in played.starts.items():
         call = calls.get(key)
         if call is not None and times > call.allowed:
-            told = f"its trace accounts for {call.allowed}"
             yield Finding(
                 played.executor,
                 "R16",
-                f"{call.name} of step {call.step} was started {times} times, {told}",
+                f"{call.name} of step {call.step} was started {times} times, its trace accounts for {call.allowed}",
             )
 
 
 class _Call:
-    """How often the tool of a call may have been started, by what the log says."""
+    """The number of times that the tool of a call may have been started, according to the log."""
 
     def __init__(self, key: str, step: int | None, name: str, *, repeatable: bool) -> None:
         self.key, self.step, self.name, self._repeatable = key, step, name, repeatable
         self.allowed, self.settled = 1, False
 
     def see(self, event: Event) -> None:
-        """A later event of the call's run."""
+        """Take note of a later event of the call's run."""
         match event:
             case (
                 ToolAttemptFailed()
@@ -489,7 +496,7 @@ def _calls(events: Iterable[Event]) -> list[_Call]:
     return found
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- as text ----------------------------------------------------------------------------------------------------------
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
@@ -512,7 +519,7 @@ def _pairing_lines(pairing: Pairing) -> Iterator[str]:
     equal, total = pairing.comparison.boundaries
     sides = f"{pairing.left} and {pairing.right}"
     if pairing.cancelled:
-        word = "a prefix" if pairing.comparison.equal else "no prefix"
+        word = "a prefix" if pairing.comparison.equal else "not a prefix"
         yield f"parity: {pairing.right}, cancelled, is {word} of {pairing.left} ({equal} of {total} boundaries)"
     else:
         word = "equal" if pairing.comparison.equal else "different"
@@ -528,5 +535,5 @@ def _pairing_lines(pairing: Pairing) -> Iterator[str]:
 
 
 def _side(level: Iterable[Boundary]) -> str:
-    told = [f"{each.label} [{each.run}, revision {', '.join(map(str, each.revisions))}]" for each in level]
-    return "; ".join(told) or "nothing"
+    shown = [f"{each.label} [{each.run}, revision {', '.join(map(str, each.revisions))}]" for each in level]
+    return "; ".join(shown) or "nothing"

@@ -1,4 +1,4 @@
-"""The script of a parity check: what the model says, in the scripted provider's format, and what reaches the run.
+"""The script of a parity check: the model's replies in the scripted provider's format, and the run's inputs.
 
     {"input": "What is the answer?",
      "turns": [{"tool_calls": [...]}, {"text": ["42"]}],
@@ -8,10 +8,10 @@
      "scenes": [{"input": "Measure the pier", "turns": [...]}],
      "inputs": [{"type": "message", "step": 2, "content": "hurry"}]}
 
-`turns` are those of the agent that is checked, `planner` and `summaries` what its models are asked besides. `agents`
-has the turns of the agents that it runs as children, by name; a swarm or a loop needs nothing else. `scenes` answer
-runs whose input contains a text: those of sub-agents, which have the name of their parent. `input` is what it is asked,
-`inputs` are those of `foldlog.replay.parity.inputs`.
+`turns` are the replies to the checked agent's steps, `planner` and `summaries` those to its other model calls. `agents`
+has the turns of its child agents by name; a swarm or a loop needs nothing else. `scenes` apply to runs whose input
+contains a text: useful for sub-agents, which have the name of their parent. `input` is the run's input, and `inputs`
+are those of `foldlog.replay.parity.inputs`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .inputs import Inputs, parse_inputs
 
 Turn = Mapping[str, Any]
 ScriptLike = Sequence[Turn] | Mapping[str, Any] | str | Path
-"""Turns, an object with `turns`, or the path of a JSON file that holds one."""
+"""Turns, an object with `turns`, or the path of a JSON file with such an object."""
 
 _PHASES = ("planner", "summaries")
 _KEYS = frozenset({"input", "turns", "agents", "scenes", "inputs", *_PHASES})
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """What the models of a family say: the turns of the root agent, and those of others by their name."""
+    """The replies of a family's models: the turns of the root agent, and those of other agents by name."""
 
     turns: tuple[Turn, ...]
     phases: Mapping[str, tuple[Turn, ...]] = {}
-    """What the root agent's models say besides, by phase."""
+    """The replies to the root agent's planner and summary calls, by phase."""
     agents: Mapping[str, tuple[Turn, ...]] = {}
     scenes: tuple[Mapping[str, Any], ...] = ()
     input: str | None = None
@@ -51,14 +51,14 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def streams(self) -> bool:
-        """Return whether a text comes in several pieces, so that a reader sees drafts."""
+        """True if a text comes in several pieces, so that a reader sees drafts."""
         scenes = (scene.get("turns", ()) for scene in self.scenes)
         every = [turn for turns in (self.turns, *self.agents.values(), *scenes) for turn in turns]
         return any(isinstance(turn.get("text"), list) and len(turn["text"]) > 1 for turn in every)
 
 
 def read_script(script: ScriptLike) -> Script:
-    """The script in a file or in Python values. Raises `ConfigError` that says where it is wrong."""
+    """Read a script from a file or from Python values. Raises `ConfigError` that names the place of an error."""
     if isinstance(script, (str, Path)):
         return _from_object(_load(Path(script)), str(script))
     if isinstance(script, Mapping):
@@ -105,12 +105,12 @@ def _from_object(data: Any, where: str) -> Script:
 
 @functools.cache
 def _provider_class() -> type[ModelProvider]:
-    """The scripted provider, found as every provider is."""
+    """Return the class of the scripted provider, found by name like any other."""
     return type(Registry().provider("scripted:any")[0])
 
 
 class ScriptFiles:
-    """A script as files of the scripted provider, one for each agent, in a directory that the caller removes."""
+    """A script as files for the scripted provider, one per agent, in a directory that the caller removes."""
 
     def __init__(self, script: Script, agent: str, directory: Path) -> None:
         self.script = script
@@ -132,7 +132,7 @@ class ScriptFiles:
                 raise ConfigError(str(error).replace(path, where)) from None
 
     def model_of(self, agent: str) -> str:
-        """The model's name for the scripted provider. Raises `InvalidRequest` for an agent without turns."""
+        """Return the model's name for the scripted provider. Raises `InvalidRequest` for an agent without turns."""
         if agent not in self._paths:
             raise InvalidRequest(
                 f"{self.script.source} has no turns for the agent {agent!r}: put them under `agents`"
@@ -140,27 +140,27 @@ class ScriptFiles:
         return self._paths[agent]
 
 
-Told = Callable[[str, int], Awaitable[str]]
-"""Told (run, step) as a model is called; returns the agent's name once the model may answer."""
+OnModelCall = Callable[[str, int], Awaitable[str]]
+"""Called with (run, step) at each model call; returns the agent's name once the model may answer."""
 
 
 def run_and_step(request: ModelRequest) -> tuple[str, int]:
-    """Which run asks, and at which step; what is asked besides the steps has that of the step before."""
+    """Return the run and step of a request; a planner or summary call has the number of the step before it."""
     run, _, call = request.idempotency_key.partition(":")
     return run, int(call.rpartition(":")[2])
 
 
 class StageModel:
-    """Every model of a check: tells the stage that it was called, then answers from the script."""
+    """The provider of every model in a check: announces each call, then answers from the script."""
 
-    def __init__(self, files: ScriptFiles, called: Told) -> None:
+    def __init__(self, files: ScriptFiles, called: OnModelCall) -> None:
         self._files, self._called = files, called
 
     def check(self, model: str) -> None:
-        """Every model can be called: the script stands for it."""
+        """Accept any model; the script replaces it."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The turn of the run's agent, under the name of the model that was asked."""
+        """Stream the turn of the run's agent, under the name of the model that was called."""
         agent = await self._called(*run_and_step(request))
         scripted = msgspec.structs.replace(request, model=self._files.model_of(agent))
         deltas: AsyncIterator[Delta] = self._files.provider.stream(scripted)

@@ -1,8 +1,9 @@
-"""One run of a parity check on one executor, with its inputs imposed at their places and its faults on the worker.
+"""One run of a parity check on one executor, with inputs at their places and faults on the worker's log.
 
-What is pinned to a step is said while the model call of the step before it is under way: the run can go no further
-until it is said. What is pinned to the first step is said between submission and claim. Approvals are answered, and
-pauses ended, by somebody who follows the log. All of that goes over a handle on the log in which nothing goes wrong.
+An input for a step is given while the model call of the step before it is running: the model does not answer until the
+input is stored, so that it takes effect at the same boundary on every executor. An input for the first step is given
+between submission and claim. A task that follows the log answers approvals and ends pauses. All of this uses a log
+without faults.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from ...runtime.journal.journal import Journal, following
 from ...runtime.journal.timers import wakeup_for
 from ...runtime.ports.runnable import Runnable
 from ..traces.trace import Trace, find_run, load_trace
-from .casts import Attended, CountedRegistry, Starts
+from .casts import CountedRegistry, Starts, ToolStarts
 from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
-from .live import LiveReader, Unheard
-from .scripts import Told
+from .live import LiveReader, Unshown
+from .scripts import OnModelCall
 
 LEASE_S = 1.0
-"""How long a claim of these workers holds without a sign of life."""
+"""The lease of these workers, in seconds."""
 RELEASE_S = 0.05
-"""How long an append is late, and a read stale."""
+"""The delay of a late append, and the age of a stale read, in seconds."""
 LATE_EVENTS_S = 0.02
-"""How long an executor may take to write behind a cancel what it must not, before its trace is read."""
+"""The time in which a faulty executor would still write after a cancel; the trace is read after it."""
 
 
 class ForkOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in the log that is forked instead of starting a new one, as `Runtime.fork` takes it."""
+    """A run in the log to fork instead of starting a new one; the arguments of `Runtime.fork`."""
 
     run: str
     at: int
@@ -55,32 +56,32 @@ class ForkOf(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
 
 
-class End(Protocol):
-    """Where a recording stops."""
+class RecordingEnd(Protocol):
+    """The end of an unfinished recording."""
 
     @property
     def reached(self) -> asyncio.Event:
-        """Set once everybody has come so far."""
+        """Set once every run has come to its end of the recording."""
         ...
 
     def see(self, event: Event) -> None:
-        """An event of the family, as it is stored."""
+        """Take note of an event that the family has stored."""
         ...
 
     def is_open(self, run: str) -> bool:
-        """Return whether the run has come as far as its recording, now that it asks what nobody answers."""
+        """Return whether the run's recording is unfinished; called when the recording has no answer for it."""
         ...
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run, the same for every executor.
+    """The run to execute, the same for every executor.
 
-    `cast` gives the registry of one run; its models have to say, before they answer, that they were called.
+    `registry` makes the registry of one execution; its models must announce each call before they answer.
     """
 
     agent: Runnable[Any]
     input: str
-    cast: Callable[[Told], Registry]
+    registry: Callable[[OnModelCall], Registry]
     log: Log
     messages: tuple[dict[str, Any], ...] = ()
     session: str | None = None
@@ -89,22 +90,23 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 60.0
     run_id: str | None = None
     begin: Callable[[], Awaitable[None]] | None = None
-    """Stores how the run `run_id` begins, in the place of its submission."""
-    end: End | None = None
-    """Where a recording stops that has no end; to come so far is enough."""
+    """Stores the beginning of the run `run_id`, instead of a submission."""
+    end: RecordingEnd | None = None
+    """The end of an unfinished recording, at which the run stops."""
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went on one executor. `starts`: how often the tool of each call was started. `over`: within the time.
+    """The result on one executor. `starts`: how often the tool of each call was started. `over`: it ended in time.
 
-    `shown` is the detailed live stream of the family, whole if the run is `over`; `unheard` what it showed too late.
+    `shown` is the detailed live stream of the family, complete if the run is `over`; `unshown` are the calls whose
+    events were shown too late.
     """
 
     executor: str
     trace: Trace
     starts: Starts
     shown: tuple[Event, ...] = ()
-    unheard: tuple[Unheard, ...] = ()
+    unshown: tuple[Unshown, ...] = ()
     fired: tuple[Fault, ...] = ()
     over: bool = True
 
@@ -112,21 +114,23 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 async def play(
     case: Case, name: str, factory: ExecutorFactory, inputs: Inputs = (), faults: tuple[Fault, ...] = ()
 ) -> Played:
-    """Run the case on an executor and read its trace back.
+    """Run the case on an executor and read its trace.
 
-    Raises `ConfigError` for an approval without an answer, and what stops a driver.
+    Raises `ConfigError` for an approval without an answer, and any error that stops a driver.
     """
     stage = _Stage(case, name, inputs)
     return await stage.play(factory, faults)
 
 
 class _Stage:
-    """One run of the case."""
+    """One execution of the case."""
 
     def __init__(self, case: Case, name: str, inputs: Inputs) -> None:
         self._case, self._name, self._inputs, self._log = case, name, inputs, case.log
-        self.cast = case.cast(self._called)
-        self._attended = self.cast.attended if isinstance(self.cast, CountedRegistry) else Attended()
+        self.registry = case.registry(self._called)
+        self._tool_starts = (
+            self.registry.tool_starts if isinstance(self.registry, CountedRegistry) else ToolStarts()
+        )
         self._said: dict[int, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}
         self._events: list[Event] = []
@@ -134,58 +138,58 @@ class _Stage:
         self._run_id = ""
 
     async def play(self, factory: ExecutorFactory, faults: tuple[Fault, ...]) -> Played:
-        host = Host(log=self._log, registry=self.cast, worker=f"parity-{self._name}", lease_s=LEASE_S)
+        host = Host(log=self._log, registry=self.registry, worker=f"parity-{self._name}", lease_s=LEASE_S)
         executor = factory(host)
         workers = _Workers(self, faults) if hands_to_workers(executor) else None
         async with contextlib.AsyncExitStack() as stack:
             executors = {self._name: executor}
             self._runtime = await stack.enter_async_context(
-                Runtime.open(log=self._log, registry=self.cast, lease_s=LEASE_S, executors=executors)
+                Runtime.open(log=self._log, registry=self.registry, lease_s=LEASE_S, executors=executors)
             )
             await stack.enter_async_context(self._log.leases.presence(host.worker))
             stack.push_async_callback(executor.aclose)
             await self._submit(executor)
-            audience = await stack.enter_async_context(self._audience(patient=not faults))
+            reader = await stack.enter_async_context(self._reading(patient=not faults))
             serving = [] if workers is None else [await stack.enter_async_context(workers.serving())]
             attending = await stack.enter_async_context(_task(self._attend()))
             over = await self._until_over([*serving, attending])
             if over:
-                await audience.end()
+                await reader.end()
         if any(isinstance(item, Cancel) for item in self._inputs):
             await self._log.clock.sleep(LATE_EVENTS_S)
         return Played(
             executor=self._name,
             trace=await load_trace(self._log, self._run_id),
-            starts=self._attended.starts,
-            shown=tuple(audience.shown),
-            unheard=tuple(audience.unheard),
+            starts=self._tool_starts.starts,
+            shown=tuple(reader.shown),
+            unshown=tuple(reader.unshown),
             fired=tuple(workers.fired) if workers is not None else (),
             over=over,
         )
 
     @contextlib.asynccontextmanager
-    async def _audience(self, *, patient: bool) -> AsyncIterator[LiveReader]:
-        """Who reads the live stream until the context is left."""
+    async def _reading(self, *, patient: bool) -> AsyncIterator[LiveReader]:
+        """Read the live stream until the context is left."""
         stream = self._runtime.get_run(self._run_id).stream(detailed=True)
-        audience = self._attended.audience = LiveReader(self._log.clock, patient=patient)
-        async with contextlib.aclosing(stream), _task(audience.read(stream)):
-            yield audience
+        reader = self._tool_starts.reader = LiveReader(self._log.clock, patient=patient)
+        async with contextlib.aclosing(stream), _task(reader.read(stream)):
+            yield reader
 
     async def wake(self) -> None:
-        """Somebody has to go on with the run of a worker that is gone."""
+        """Have the executor continue the run of a worker that died."""
         with contextlib.suppress(LogUnavailable):
             await self._runtime.drive(self._run_id, self._name)
 
     async def located(self) -> Subject:
-        """The subject of the run."""
+        """Return the subject of the run."""
         return await self._runtime.locate(self._run_id)
 
     async def state(self) -> RunState:
-        """What the log says of the run now."""
+        """Return the state of the run according to the log."""
         return await self._runtime.get_run(self._run_id).state()
 
     async def _submit(self, executor: Executor) -> None:
-        """Start the run; what its first step carries is said before anybody can claim it."""
+        """Start the run; the inputs of its first step are given before it can be claimed."""
         if self._case.fork is not None:
             await self._fork(self._case.fork)
             return
@@ -211,12 +215,12 @@ class _Stage:
         if early:
             await self._runtime.drive(run.run_id, self._name)
 
-    async def _fork(self, wish: ForkOf) -> None:
+    async def _fork(self, fork: ForkOf) -> None:
         run = await self._runtime.fork(
-            wish.run,
-            at=wish.at,
-            tools=wish.tools,
-            input=wish.input,
+            fork.run,
+            at=fork.at,
+            tools=fork.tools,
+            input=fork.input,
             executor=self._name,
             agent=self._case.agent,
         )
@@ -232,7 +236,7 @@ class _Stage:
         await self._runtime.drive(self._run_id, self._name)
 
     async def _until_over(self, helpers: list[asyncio.Task[None]]) -> bool:
-        """Wait for the end; whether it came in time. A helper that fails ends the wait with its error."""
+        """Wait for the end, and return whether it came in time. A helper that fails ends the wait with its error."""
         ending = asyncio.create_task(self._ended())
         enough = asyncio.create_task(self._enough())
         try:
@@ -253,7 +257,7 @@ class _Stage:
         return True
 
     async def _enough(self) -> None:
-        """Until a recording that has no end goes no further."""
+        """Wait until all runs have come to the end of an unfinished recording."""
         if self._case.end is None:
             await asyncio.get_running_loop().create_future()
         else:
@@ -264,10 +268,10 @@ class _Stage:
         await journal.load()
         await self._runtime.watch(self._run_id, journal.follow_until(lambda state: state.over))
 
-    # --- what is said from outside ------------------------------------------------------------------------------------
+    # --- inputs from outside ------------------------------------------------------------------------------------------
 
     def _pinned(self, run: str, step: int) -> list[int]:
-        """The numbers of the messages and pauses that are pinned to a step of a run."""
+        """Return the numbers of the messages and pauses that belong to a step of a run."""
         return [
             number
             for number, item in enumerate(self._inputs)
@@ -275,7 +279,7 @@ class _Stage:
         ]
 
     async def _called(self, run_id: str, step: int) -> str:
-        """A model is called for this step: say what the next step carries; the name of the agent that asks."""
+        """Give the inputs of the next step while a model is called for this one; return the name of the agent."""
         if any(isinstance(item, Message | Pause) for item in self._inputs):
             for number in self._pinned(await self._place(run_id), step + 1):
                 await self._say_once(run_id, number)
@@ -292,7 +296,7 @@ class _Stage:
         return FamilyPlaces((await load_trace(self._log, run_id)).events).place_of(run_id)
 
     async def _say_once(self, run_id: str, number: int) -> None:
-        """Say it, also if the worker that waits for it dies meanwhile, and never twice."""
+        """Give an input exactly once, even if the worker that waits for it dies meanwhile."""
         if number not in self._said:
             self._said[number] = asyncio.create_task(self._say(run_id, self._inputs[number]))
         await asyncio.shield(self._said[number])
@@ -308,10 +312,10 @@ class _Stage:
                 case _:
                     pass
 
-    # --- what is answered -------------------------------------------------------------------------------------------
+    # --- reactions --------------------------------------------------------------------------------------------------
 
     async def _attend(self) -> None:
-        """Follow the family and answer what it asks, until the context is left."""
+        """Follow the family, and answer its approvals, until cancelled."""
         subject = await self._runtime.locate(self._run_id)
         chain, seen = Chain(), 0
         async with following(self._log, Family(subject.shard, subject.root), 0) as commits:
@@ -349,7 +353,7 @@ class _Stage:
         answer = where.answer_in(self._inputs)
         if answer is None and self._case.end is not None and self._case.end.is_open(asked.run_id):
             return
-        if answer is None and not await self._is_pending(asked):  # part of the history of a fork
+        if answer is None and not await self._is_pending(asked):  # in the shared history of a fork
             return
         if answer is None and asked.kind != "unverifiable":
             run = f", run={where.run!r}" if where.run else ""
@@ -384,7 +388,7 @@ class _Stage:
         )
 
     async def _expire(self, asked: ApprovalRequested) -> None:
-        """Let the approval's time be over now, as its timer would."""
+        """Expire the approval now, as its timer would."""
         journal = Journal(self._log, await find_run(self._log, asked.run_id), wait_for_log=True)
         await journal.load()
         while not journal.state.over:
@@ -399,10 +403,10 @@ class _Stage:
 
 
 def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
-    """What is said of a call of unknown outcome that the inputs say nothing of.
+    """Return the answer about a call of unknown outcome for which the inputs have none.
 
-    One that a dead worker left is run again; one that ended in doubt by itself would do so again, and counts as failed.
-    The reason of the second says more than what its postcondition, if it has one, came to.
+    A call that a dead worker left is repeated. A call that ended in doubt by itself would do so again, and counts as
+    failed; it is recognised by a reason other than that of its postcondition.
     """
     by_itself = asked.reason not in ("", problem(asked.postcondition))
     outcome: Literal["retry", "failed"] = "failed" if by_itself else "retry"
@@ -410,13 +414,13 @@ def _recovery(asked: ApprovalRequested, where: ApprovalPlace) -> Answer:
 
 
 def hands_to_workers(executor: Executor) -> bool:
-    """Return whether its runs are driven by workers, which the stage then provides."""
+    """Return whether workers drive the executor's runs; the stage then provides them."""
     return executor.runs_in == "workers"
 
 
 @contextlib.asynccontextmanager
 async def _task(main: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """A task that ends with the context."""
+    """Run a task that is cancelled at the end of the context."""
     task = asyncio.create_task(main)
     try:
         yield task
@@ -426,16 +430,16 @@ async def _task(main: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[N
 
 
 class _IgnoreCrashes:
-    """An exception handler of a loop to which a task that died with its worker is not news.
+    """An exception handler of a loop that ignores tasks which died in a simulated crash.
 
-    It stays: such tasks are reported when they are collected, which may be long after the check.
+    It stays installed, because such tasks are reported when they are collected, which may be long after the check.
     """
 
     def __init__(self, before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None) -> None:
         self._before = before
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Pass on all but crashes."""
+        """Pass on everything except simulated crashes."""
         if isinstance(context.get("exception"), Crash):
             return
         if self._before is not None:
@@ -444,7 +448,7 @@ class _IgnoreCrashes:
             loop.default_exception_handler(context)
 
 
-def _mourn_nobody() -> None:
+def _ignore_crashes() -> None:
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     if not isinstance(before, _IgnoreCrashes):
@@ -452,7 +456,7 @@ def _mourn_nobody() -> None:
 
 
 class _Workers:
-    """A worker whose log has the faults, and the one that stands by for its death."""
+    """A worker whose log has the faults, and the one that takes over when it dies."""
 
     def __init__(self, stage: _Stage, faults: tuple[Fault, ...]) -> None:
         self._stage, self._log = stage, stage._log  # noqa: SLF001 - two halves of one thing
@@ -466,17 +470,17 @@ class _Workers:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[asyncio.Task[None]]:
-        """A task that serves until the context is left."""
-        _mourn_nobody()
+        """Serve in a task until the context is left."""
+        _ignore_crashes()
         async with _task(self._serve(self._worker("parity-worker-1", self._faulty))) as task:
             yield task
 
     def _worker(self, name: str, log: Log) -> Worker:
-        host = Host(log=log, registry=self._stage.cast, worker=name, lease_s=LEASE_S)
+        host = Host(log=log, registry=self._stage.registry, worker=name, lease_s=LEASE_S)
         return Worker(host, grace_s=LEASE_S)
 
     async def _serve(self, worker: Worker) -> None:
-        """The first worker until it dies, then the one that stands by."""
+        """Serve with the first worker until it dies, then with the second."""
         serving = asyncio.create_task(worker.serve())
         crash = asyncio.create_task(self._faulty.wait_until_crashed())
         releasing = asyncio.create_task(self._release())
@@ -489,11 +493,11 @@ class _Workers:
             for task in (crash, releasing):
                 task.cancel()
             await _stop(worker, serving)
-        await self._bury("parity-worker-1")
-        await self._stand_by()
+        await self._end_lease("parity-worker-1")
+        await self._serve_successor()
 
-    async def _bury(self, name: str) -> None:
-        """Make the death known at once, as a server does that sees a connection end: the dead vouches no more."""
+    async def _end_lease(self, name: str) -> None:
+        """End the dead worker's lease at once, as a server does that sees the connection close."""
         state = await self._stage.state()
         if state.owner != name:
             return
@@ -509,7 +513,7 @@ class _Workers:
         )
         await self._log.leases.end(lease)
 
-    async def _stand_by(self) -> None:
+    async def _serve_successor(self) -> None:
         worker = self._worker("parity-worker-2", self._log)
         serving = asyncio.create_task(worker.serve())
         try:
@@ -532,14 +536,14 @@ def _waits_for_release(fault: Fault) -> bool:
 
 
 async def _stop(worker: Worker, serving: asyncio.Task[None]) -> None:
-    """Let a worker that is alive drain."""
+    """Stop a worker; one that is alive may finish its work first."""
     worker.stop()
     await asyncio.wait({serving}, timeout=2 * LEASE_S)
     await _kill(serving)
 
 
 async def _kill(serving: asyncio.Task[None]) -> None:
-    """End a worker's tasks, however often they have to be told: one that is dead has nothing to say goodbye to."""
+    """Cancel a worker's task repeatedly until it ends; a dead one must not clean up for long."""
     while not serving.done():
         serving.cancel()
         await asyncio.wait({serving}, timeout=RELEASE_S)

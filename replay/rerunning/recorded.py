@@ -61,7 +61,7 @@ from ...runtime.ports.tools import ChildFailed, Tool, ToolFailed, ToolSource, To
 from ...runtime.tools.context import ArtifactRef
 from ...runtime.tools.verified import Verification
 from ..parity.inputs import inputs_of, without_cancels
-from ..parity.scripts import Told, run_and_step
+from ..parity.scripts import OnModelCall, run_and_step
 from ..parity.stage import LEASE_S, Case, play
 from ..replaying.replaying import as_decided, check_artifacts
 from ..traces.archive import from_jsonl
@@ -454,7 +454,7 @@ class _NoServers:
 class _Announced:
     """A model provider that announces each call before it answers."""
 
-    def __init__(self, inner: ModelProvider, called: Told) -> None:
+    def __init__(self, inner: ModelProvider, called: OnModelCall) -> None:
         self._inner, self._called = inner, called
 
     def check(self, model: str) -> None:
@@ -478,7 +478,7 @@ class RecordedRegistry(Registry):
         agent: Runnable[Any] | None = None,
         *,
         strict: bool = True,
-        called: Told | None = None,
+        called: OnModelCall | None = None,
         again: Again | None = None,
     ) -> None:
         agents: dict[str, Runnable[Any]] = {}
@@ -570,7 +570,7 @@ async def rerun(
     case = Case(
         agent=runnable,
         input=root.input,
-        cast=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called, again=again),
+        registry=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called, again=again),
         log=log,
         messages=tuple(root.messages),
         session=root.session,

@@ -15,7 +15,7 @@ from foldlog.replay import load_trace
 from foldlog.replay.canonical.canonical import canonical
 from foldlog.replay.parity.fault_spec import describe, parse_faults
 from foldlog.replay.parity.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
-from foldlog.replay.parity.live import told
+from foldlog.replay.parity.live import as_stored
 from foldlog.replay.parity.parity import ParityViolation, assert_parity, check_parity
 from foldlog.replay.parity.stage import ForkOf
 from foldlog.replay.rerunning.recorded import rerun
@@ -139,7 +139,7 @@ async def test_a_fork_is_the_same_on_every_executor() -> None:
         report = await check_parity(AGENT, "question", script=script, inputs=answers, log=log, fork=fork)
         assert report.equal, report.render()
         assert all(trace.commits[0].commit.events[0].fork.revision == at for trace in report.traces.values())
-    with pytest.raises(ConfigError, match="messages and pauses have no place in a fork"):
+    with pytest.raises(ConfigError, match="messages and pauses are not possible in a fork"):
         await check_parity(AGENT, "question", script=script, inputs=[Pause(step=2)], log=log, fork=fork)
 
 
@@ -230,13 +230,13 @@ HISTORY = [{"role": "user", "content": "before"}, {"role": "assistant", "content
             ShowsProgressLate,
             [],
             {"R15"},
-            r"own: R15: call \S+ of \S+ emitted 3 events, and [01] of them were shown while it was under way",
+            r"own: R15: call \S+ of \S+ emitted 3 events, of which [01] were shown while it was running",
         ),
         (EmitsAfterCancel, [Cancel(after=4)], {"R8"}, "own: R8: "),
         (SwallowsUsage, [], {"R3"}, "step 1 of helper has no usage in the right trace"),
         (RepeatsATool, [], {"R16"}, "look of step 1 was started 2 times, its trace accounts for 1"),
         (ForgetsMessages, [], {"R12"}, "step 1 of helper sent the model a different request: message "),
-        (NeverEnds, [], {"R6"}, "own: R6: the run was not over in time"),
+        (NeverEnds, [], {"R6"}, "own: R6: the run did not end in time"),
     ],
 )
 async def test_a_defect_of_an_executor_is_found_and_named(
@@ -310,7 +310,7 @@ async def test_a_live_stream_that_is_not_what_is_stored_is_found_and_told(
     assert not report.equal
     assert report.boundaries == (16, 16)
     assert {finding.executor for finding in report.findings} == {"local", "durable"}
-    assert "R14: the live stream is not what is stored: stored mcp_progress(1/2)" in report.render()
+    assert "R14: the live stream differs from the log: stored mcp_progress(1/2)" in report.render()
 
 
 def test_a_live_stream_is_told_with_its_drafts_joined_and_corrected() -> None:
@@ -331,7 +331,7 @@ def test_a_live_stream_is_told_with_its_drafts_joined_and_corrected() -> None:
         usage,
         piece("lost", 0, 2),
     ]
-    assert list(told(shown)) == [starting, inner, piece("once", 0), usage, piece("lost", 0, 2)]
+    assert list(as_stored(shown)) == [starting, inner, piece("once", 0), usage, piece("lost", 0, 2)]
 
 
 # --- capabilities -----------------------------------------------------------------------------------------------------

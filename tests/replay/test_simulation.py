@@ -326,7 +326,7 @@ def test_an_agent_with_tool_servers_is_refused() -> None:
 
 
 def test_a_script_without_a_question_is_refused() -> None:
-    with pytest.raises(ConfigError, match="what is the agent asked"):
+    with pytest.raises(ConfigError, match="no other one is given"):
         simulate(AGENT, script=[{"text": "done"}])
 
 
