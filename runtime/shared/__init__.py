@@ -1,1 +1,1 @@
-"""What runs share: slots, circuit breakers, sessions, memory over the log."""
+"""Resources that runs share: slots, circuit breakers, sessions, memory in the log."""

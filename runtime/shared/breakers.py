@@ -1,11 +1,11 @@
-"""Circuit breakers: what has failed too often in a row is left alone for a while, by all workers.
+"""Circuit breakers: a provider or tool that failed too often in a row is not called for a while, by any worker.
 
-A breaker is an entity of the log. Its last commit holds its whole state, so that it is known to any process at any time
-and by none for itself: a call that goes well writes nothing, a failed one appends the new count under condition, and so
-does the first success after failures. What a breaker did to a run stands in the run's own log (`model_failed` with
+A breaker is an entity of the log. Its last commit holds its whole state, so every process can read it at any time and
+none has a copy of its own: a call that succeeds writes nothing, a failed one appends the new count under condition, and
+so does the first success after failures. The effect of a breaker on a run is in the run's own log (`model_failed` with
 `circuit_open`, `tool_result` with `breaker`), where replay finds it.
 
-It is a help and no promise: a count that cannot be stored, because the log is away or the worker dies, is lost.
+A breaker is best effort: a count that cannot be stored, because the log is away or the worker dies, is lost.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from ..journal.register import read_register, register_write
 logger = logging.getLogger("foldlog.breakers")
 
 CONFLICTS_MAX = 64
-"""How often a count is decided again: as many others were faster."""
+"""The most attempts at one change; each failed attempt means that another process changed the breaker first."""
 
 Change = Callable[[BreakerUpdated, float], BreakerUpdated | None]
-"""The breaker's next state, at this time (Unix seconds); null for none."""
+"""Returns the breaker's next state at this time (Unix seconds); null to leave it."""
 
 
 def provider_breaker(model: str) -> str:
-    """The breaker of a model, given as provider:model: all models of a provider have one."""
+    """Return the breaker of a model, given as provider:model: all models of a provider share one."""
     return f"model:{model.partition(':')[0]}"
 
 
 def tool_breaker(agent: str, tool: str) -> str:
-    """The breaker of an agent's tool: agents may have different tools of one name."""
+    """Return the breaker of an agent's tool; agents may have different tools of one name."""
     return f"tool:{agent}/{tool}"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A call that is not to be made: `breaker` lets none through for `wait_s`."""
+    """A call that must not be made: `breaker` is open for another `wait_s`."""
 
     breaker: str
     failures: int
@@ -57,14 +57,14 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def refusal(breaker: BreakerUpdated, now: float) -> Refused | None:
-    """Return whether a call may be made now."""
+    """Return the refusal of a call made now; null if the call may be made."""
     if breaker.state == "closed" or breaker.until <= now:
         return None
     return Refused(breaker.name, breaker.failures, breaker.until - now)
 
 
 def after_failure(breaker: BreakerUpdated, rules: BreakerRules, now: float) -> BreakerUpdated | None:
-    """One more failure; null for that of a call from before the breaker opened."""
+    """Return the state after a failure; null if the call began before the breaker opened."""
     if breaker.state == "open" and breaker.until > now:
         return None
     failures = breaker.failures + 1
@@ -78,12 +78,12 @@ def after_failure(breaker: BreakerUpdated, rules: BreakerRules, now: float) -> B
 
 
 def after_success(breaker: BreakerUpdated) -> BreakerUpdated | None:
-    """Closed; null where it is already."""
+    """Return the closed state; null if the breaker has no failures."""
     return BreakerUpdated(name=breaker.name, state="closed") if breaker.failures else None
 
 
 def probing(breaker: BreakerUpdated, rules: BreakerRules, now: float) -> BreakerUpdated | None:
-    """One call is let through; null where none is, or all are."""
+    """Return the half-open state that admits one probe call; null if the breaker is closed or still open."""
     if breaker.state == "closed" or breaker.until > now:
         return None
     return msgspec.structs.replace(breaker, state="half_open", until=now + rules.open_s)
@@ -93,7 +93,7 @@ def probing(breaker: BreakerUpdated, rules: BreakerRules, now: float) -> Breaker
 
 
 class Breaker:
-    """One call's dealings with a breaker: `admit`, make the call, then `worked` or `failed`. Raises nothing."""
+    """The protocol of one call: `admit`, make the call, then `worked` or `failed`. Never raises."""
 
     def __init__(self, log: Log, name: str, rules: BreakerRules) -> None:
         self._log, self._rules, self.name = log, rules, name
@@ -101,7 +101,7 @@ class Breaker:
         self._known = BreakerUpdated(name=name, state="closed")
 
     async def admit(self) -> Refused | None:
-        """Null if the call is to be made. Of those that want to be the first again, one is let through."""
+        """Return null if the call may be made. When an open breaker's time is over, it admits one call as a probe."""
         try:
             for _ in range(CONFLICTS_MAX):
                 head, self._known = await self._read()
@@ -116,12 +116,12 @@ class Breaker:
         return None
 
     async def worked(self) -> None:
-        """The call went well. Costs nothing unless there were failures when it began."""
+        """Record a success. Costs nothing unless there were failures when the call began."""
         if self._known.failures:
             await self._change(lambda breaker, _: after_success(breaker))
 
     async def failed(self, error_type: str, run: str) -> None:
-        """The call failed, in this run."""
+        """Record a failure of the call, in this run."""
 
         def count(breaker: BreakerUpdated, now: float) -> BreakerUpdated | None:
             after = after_failure(breaker, self._rules, now)
@@ -137,7 +137,7 @@ class Breaker:
                 if after is None or await self._store(head, after):
                     return
         except LogUnavailable:
-            logger.warning("the circuit breaker %s cannot be told what became of a call", self.name)
+            logger.warning("the circuit breaker %s cannot be updated with the outcome of a call", self.name)
 
     async def _read(self) -> tuple[Head, BreakerUpdated]:
         head, events = await read_register(self._log, self._subject)

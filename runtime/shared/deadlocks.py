@@ -1,9 +1,14 @@
-"""Who holds a slot and waits, in its family, for slots that are held in the same way: one gives way.
+"""Deadlocks of slots: holders that wait, directly or not, for each other's slots.
 
-Runs with limits that start runs of each other get there, and calls that hold the slot of their tool while they start
-runs which need one. A holder waits for what is below it; and after a takeover, when its call has to get its slot again,
-for what drives it from above. Nothing in the log says so by itself: it is found out by who has waited for a while and
-seen no change. All who look find the same; what was submitted last gives way.
+A run that holds a slot waits for the runs below it. If one of those needs a slot that is held by a family waiting for
+this one, neither can go on. This happens when agents with limits start runs of each other, and when calls hold the slot
+of their tool while they start runs that need it. A holder may also wait for what is above it: after a takeover its call
+has to get its slot back before the driver runs it again.
+
+The log does not record a deadlock. A waiter that has seen no change for some time searches for it: from the slots it
+waits for, through their holders, to the slots that those wait for (`Search`). Slots are live if a holder needs nothing,
+or only live slots; all others wait for ever (`stuck`). Every waiter that searches finds the same set, so they agree
+without talking: the one that was submitted last gives way.
 """
 
 from __future__ import annotations
@@ -21,11 +26,11 @@ from ..journal.family import family_of
 from ..journal.journal import Journal
 
 Held = Mapping[str, Iterable[frozenset["Waiting"]]]
-"""By the name of the slots, for each that holds one, or could: what has to get a slot before it can go on."""
+"""For each slots name, one entry per holder (or future holder): the slots it has to get before it can go on."""
 
 
 class Waiting(msgspec.Struct, frozen=True, order=True):
-    """A run in line for its agent's slots, or a call (`call` not empty) for its tool's: it waits for `slots`."""
+    """A run waiting for its agent's slots, or a call (`call` not empty) waiting for its tool's: it needs `slots`."""
 
     submitted_at: float
     run: str
@@ -34,17 +39,17 @@ class Waiting(msgspec.Struct, frozen=True, order=True):
 
 
 def slots_name(agent: str) -> str:
-    """The name of an agent's slots."""
+    """Return the name of an agent's slots."""
     return f"agent:{agent}"
 
 
 def call_slots_name(slot: str) -> str:
-    """The name of the slots behind a tool's `slot`."""
+    """Return the name of the slots for a tool's `slot`."""
     return f"call:{slot}"
 
 
 def calls_that_need(state: RunState) -> Iterator[tuple[str, str]]:
-    """The open calls of a run whose tools name a slot: the call's id, and the slot."""
+    """Yield the open calls of a run whose tools need a slot: the call's id, and the slot."""
     for call in () if state.over else (*state.calls.values(), *state.planning.calls.values()):
         spec = state.tools.get(call.name)
         if call.result is None and spec is not None and spec.slot is not None:
@@ -52,34 +57,34 @@ def calls_that_need(state: RunState) -> Iterator[tuple[str, str]]:
 
 
 def stuck(name: str, held: Held) -> frozenset[Waiting]:
-    """What waits for ever, if these slots are never free again; empty if they may be.
+    """Return everything that waits for ever because these slots are never freed; empty if they may be freed.
 
-    Slots move that somebody holds who needs none, or slots only that move.
+    Slots are live if one of their holders needs no slot, or only slots that are live themselves.
     """
-    moving: set[str] = set()
-    while more := {slots for slots in held.keys() - moving if _moves(held[slots], moving)}:
-        moving |= more
-    if name in moving:
+    live: set[str] = set()
+    while more := {slots for slots in held.keys() - live if _is_live(held[slots], live)}:
+        live |= more
+    if name in live:
         return frozenset()
-    waits = (each for slots in held.keys() - moving for needed in held[slots] for each in needed)
-    return frozenset(each for each in waits if each.slots not in moving)
+    waits = (each for slots in held.keys() - live for needed in held[slots] for each in needed)
+    return frozenset(each for each in waits if each.slots not in live)
 
 
-def _moves(holders: Iterable[frozenset[Waiting]], moving: set[str]) -> bool:
-    return any(all(each.slots in moving for each in needed) for needed in holders)
+def _is_live(holders: Iterable[frozenset[Waiting]], live: set[str]) -> bool:
+    return any(all(each.slots in live for each in needed) for needed in holders)
 
 
 class Search:
-    """One look at who waits for whom: the slots that can be reached from some, each read once."""
+    """One search for a deadlock: the slots that can be reached from some, each read once."""
 
     def __init__(self, log: Log, read: Callable[[str], Awaitable[tuple[int, SlotsUpdated]]]) -> None:
-        """`read` gives the position of slots, and what they hold."""
+        """`read` returns the position of slots, and their state."""
         self._log, self._read_slots = log, read
         self._slots: dict[str, SlotsUpdated] = {}
         self.positions: dict[str, int] = {}
 
     async def look(self, name: str) -> frozenset[Waiting]:
-        """What waits for ever for these slots, and those behind them (`stuck`). Raises `LogUnavailable`."""
+        """Return what waits for ever for these slots and those they lead to (`stuck`). Raises `LogUnavailable`."""
         held: dict[str, list[frozenset[Waiting]]] = {}
         todo = [name]
         while todo:
@@ -104,11 +109,11 @@ class Search:
                 for run, journal in family.items()
                 for call, slots in _lines(journal)
                 if _needs(holder, family, run, call)
-                if await self._stands_in_line(run, call, slots)
+                if await self._is_in_line(run, call, slots)
             ]
         )
 
-    async def _stands_in_line(self, run: str, call: str, slots: str) -> bool:
+    async def _is_in_line(self, run: str, call: str, slots: str) -> bool:
         return any((each.run, each.call) == (run, call) for each in (await self._read(slots)).waiting)
 
     async def _read(self, slots: str) -> SlotsUpdated:
@@ -118,7 +123,7 @@ class Search:
 
 
 def _lines(journal: Journal) -> Iterator[tuple[str, str]]:
-    """Where the run may stand in line: its call, empty for itself, and the name of the slots."""
+    """Yield the places where the run may wait in line: its call, empty for the run itself, and the slots' name."""
     state = journal.state
     if state.runnable and state.owner is None and journal.rules.runs_max is not None:
         yield "", slots_name(state.agent)
@@ -127,7 +132,7 @@ def _lines(journal: Journal) -> Iterator[tuple[str, str]]:
 
 
 def _needs(holder: SlotHolder, family: Mapping[str, Journal], run: str, call: str) -> bool:
-    """Return whether the holder goes on only when this run or call does: it is below it, or drives it from above."""
+    """Return whether the holder waits for this run or call: it is below the holder, or drives it from above."""
     if any(above == holder.run and holder.call in {"", by} for above, by in _way_up(family, run)):
         return True
     if call and (run, "") == (holder.run, holder.call):
@@ -137,7 +142,7 @@ def _needs(holder: SlotHolder, family: Mapping[str, Journal], run: str, call: st
 
 
 def _way_up(family: Mapping[str, Journal], run: str) -> list[tuple[str, str]]:
-    """The runs above a run, the nearest first, each with the call that leads to it, empty for a node."""
+    """Return the runs above a run, nearest first, each with the call that leads to it, empty for a node."""
     found: list[tuple[str, str]] = []
     while run in family and (submitted := family[run].state.submitted) and (parent := submitted.parent):
         found.append((parent.run, parent.tool_call_id or ""))

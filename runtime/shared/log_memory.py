@@ -1,7 +1,7 @@
-"""The memory backend `log`: earlier runs, read from the log itself. It needs no other store and is never behind.
+"""The memory backend `log`: earlier runs, read from the log itself. It needs no other store and is never stale.
 
-`session` gives the whole conversation of the session's runs. `task` gives what the same agent was asked and answered in
-the session, `user` what the user's runs of the namespace were asked and answered, both of completed runs only.
+`session` recalls the whole conversation of the session's runs. `task` recalls the inputs and answers of the same agent
+in the session, `user` those of the user's runs in the namespace, both of completed runs only.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class LogMemory:
-    """Remembers what the log holds (`MemoryStore`). The first recall of scope `user` reads the whole namespace."""
+    """A `MemoryStore` of what the log holds. The first recall of scope `user` reads the whole namespace."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._index: RunIndex | None = None
 
     async def recall(self, scope: Scope, keys: MemoryKeys, limit: int) -> Sequence[MemoryItem]:
-        """The newest `limit` turns, oldest first (`MemoryStore.recall`)."""
+        """Return the newest `limit` turns, oldest first (`MemoryStore.recall`)."""
         check_keys(scope, keys)
         if limit <= 0:
             return ()
@@ -47,7 +47,7 @@ class LogMemory:
             self._index = None
 
     async def _session(self, keys: MemoryKeys, limit: int, *, agent: str | None) -> Sequence[PastTurn]:
-        """Turns of the session; of one agent only completed ones."""
+        """Return turns of the session; if an agent is given, only its completed ones."""
         history = await session_history(
             self._log,
             keys.session or "",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def open_run_index(log: Log) -> RunIndex:
-    """The run list and approvals of a namespace, kept in memory for as long as it is open."""
+    """Return the run list and approvals of a namespace, in memory unless `FOLDLOG_PROJECTIONS` names a file."""
     from ...projections.projector import RunIndex
 
     path = os.environ.get("FOLDLOG_PROJECTIONS")

@@ -1,7 +1,7 @@
-"""What was said in a session: its lane names the runs, in order, and the runs hold the rest (ADR 0014).
+"""The history of a session: its lane names the runs, in order, and the runs hold the rest (ADR 0014).
 
-A run leaves its lane in the batch that ends it. So whoever sees a run at the head of the lane can see every run before
-it to its end; a read that does not show that is stale, and is repeated.
+A run leaves its lane in the batch that ends it. So a read that shows a run at the head of its lane is fresh enough to
+show the end of every run before it; an older read is stale, and is repeated.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ async def session_history(
     turns_max: int | None = None,
     wanted: Callable[[PastTurn], bool] = lambda _: True,
 ) -> History:
-    """The last `turns_max` wanted turns of the session's runs that are over, oldest first; null: all.
+    """Return the last `turns_max` wanted turns of the session's finished runs, oldest first; null: all.
 
-    `before` is a run of the session that may run now: all runs before it are seen, however stale a read is. Runs that
-    were purged from the log are named, and noted in the lane. Raises `LogCorrupted`, `LogUnavailable`.
+    `before` is a run of the session that may run now: reads are repeated until all runs before it are visible. Purged
+    runs are listed, and noted in the lane. Raises `LogCorrupted`, `LogUnavailable`.
     """
     check_text("a session", session)
     subject = lane_subject(lane_of(session), log.events.shards)
@@ -49,11 +49,11 @@ async def session_history(
             turns = await _last_turns(log, lane, turns_max, wanted, but=before)
             return History(tuple(turns), tuple(lane.purged))
         await log.clock.sleep(STALE_READ_S)
-    raise LogUnavailable(f"run {before} is not seen at the head of its lane; the same call may be repeated")
+    raise LogUnavailable(f"run {before} is not visible at the head of its lane; try again")
 
 
 async def read_turn(log: Log, run: Subject) -> PastTurn | None:
-    """A run that is known to be over as a turn; null for one that was purged, or whose model was asked nothing."""
+    """Return a finished run as a turn; null if it was purged, or ended before its first model call."""
     for _ in range(REFUSALS_MAX):
         state = await _read_run(log, run)
         if state.over:
@@ -61,13 +61,13 @@ async def read_turn(log: Log, run: Subject) -> PastTurn | None:
         if not state.exists and await purged(log, [run]):
             return None
         await log.clock.sleep(STALE_READ_S)
-    raise LogUnavailable(f"the end of run {run.id} cannot be seen yet; the same call may be repeated")
+    raise LogUnavailable(f"the end of run {run.id} is not visible yet; try again")
 
 
 async def runs_before(log: Log, state: RunState) -> tuple[str, ...]:
-    """The runs of its lane that come before a run which nobody has driven yet, head first."""
+    """Return the runs before this one in its lane, head first; none once the run has been driven."""
     lane = state.submitted.lane if state.submitted is not None else None
-    if lane is None or state.over or state.epoch:  # who was driven is at the head
+    if lane is None or state.over or state.epoch:  # a run that was driven is at the head
         return ()
     _subject, _head, queue = await read_lane(log, lane)
     runs = [entry.run for entry in queue]
@@ -75,9 +75,9 @@ async def runs_before(log: Log, state: RunState) -> tuple[str, ...]:
 
 
 async def drop_last_turns(log: Log, session: str, turns: int) -> int:
-    """Take the last turns out of the session's history, in one event of its lane; how many there were to take.
+    """Remove the last turns from the session's history, in one event of its lane; return how many were removed.
 
-    Runs and their logs stay as they are. Raises `SessionBusy` while a run of the session is open, `ConfigError` for a
+    Runs and their logs stay unchanged. Raises `SessionBusy` while a run of the session is open, `ConfigError` for a
     negative number, `LogCorrupted`, `LogUnavailable`.
     """
     if type(turns) is not int or turns < 0:
@@ -110,7 +110,7 @@ async def drop_last_turns(log: Log, session: str, turns: int) -> int:
 
 
 async def _check_free(log: Log, session: str, run: Subject) -> None:
-    """Raises `SessionBusy` unless the run, which is seen at the head of the lane, is over: then that read was stale."""
+    """Raise `SessionBusy` unless the run at the head of the lane is over, in which case that read was stale."""
     if not (await _read_run(log, run)).over:
         raise SessionBusy(
             f"the run {run.id} of the session {session!r} is open: wait for its end, or cancel it"
@@ -118,7 +118,7 @@ async def _check_free(log: Log, session: str, run: Subject) -> None:
 
 
 async def restore_turns(log: Log, lane: str, runs: Sequence[str]) -> None:
-    """Have runs that ended elsewhere count among those of a session, in this order, behind the ones it has."""
+    """Add runs that ended elsewhere to the end of a session's history, in this order."""
     subject = lane_subject(lane, log.events.shards)
     for _ in range(DECISIONS_MAX):
         known = await _read_lane(log, subject)
@@ -136,7 +136,7 @@ async def restore_turns(log: Log, lane: str, runs: Sequence[str]) -> None:
 async def _last_turns(
     log: Log, lane: _Lane, turns_max: int | None, wanted: Callable[[PastTurn], bool], but: str | None = None
 ) -> list[PastTurn]:
-    """The newest turns, oldest first. Runs that are found to be purged are noted in the lane, which is done once."""
+    """Return the newest turns, oldest first. Runs found to be purged are noted in the lane, once."""
     while True:
         turns, missing = list[PastTurn](), list[Subject]()
         for run in reversed(lane.ended):
@@ -151,14 +151,14 @@ async def _last_turns(
             turn = await read_turn(log, subject)
             if turn is not None and wanted(turn):
                 turns.append(turn)
-        gone = [run.id for run in await purged(log, missing)]
-        lane.purged.update(dict.fromkeys(reversed(gone)))
-        if gone:
-            logger.warning("runs of a session were purged from the log: %s", ", ".join(gone))
-            with contextlib.suppress(Conflict, AppendUnsure):  # noted by who reads it next
-                event = LaneUpdated(queue=lane.entries, purged=gone)
+        missing_for_good = [run.id for run in await purged(log, missing)]
+        lane.purged.update(dict.fromkeys(reversed(missing_for_good)))
+        if missing_for_good:
+            logger.warning("runs of a session were purged from the log: %s", ", ".join(missing_for_good))
+            with contextlib.suppress(Conflict, AppendUnsure):  # the next reader notes it
+                event = LaneUpdated(queue=lane.entries, purged=missing_for_good)
                 await log.events.append(lane.write(log, event, log.clock.new_id()))
-        if len(gone) == len(missing):
+        if len(missing_for_good) == len(missing):
             return turns[::-1]
 
 
@@ -170,7 +170,7 @@ async def _read_run(log: Log, run: Subject) -> TurnState:
 
 
 class _Lane(msgspec.Struct, kw_only=True):
-    """A lane's whole story: who ever stood in it, who does now (head first), and what was dropped by which append."""
+    """The whole history of a lane: all runs that ever joined it, the queue (head first), and the drops by append id."""
 
     subject: Subject
     head: Head = ORIGIN
@@ -182,21 +182,21 @@ class _Lane(msgspec.Struct, kw_only=True):
 
     @property
     def queue(self) -> list[str]:
-        """The runs that stand in it now, head first."""
+        """The runs in the queue, head first."""
         return [entry.run for entry in self.entries]
 
     @property
     def ended(self) -> list[str]:
-        """The runs that have left, in the order in which they entered, without those that were dropped or purged."""
-        gone = {*self.queue, *self.dropped, *self.purged}
-        return [run for run in self.entered if run not in gone]
+        """The runs that have left, in the order they joined, without those that were dropped or purged."""
+        left_out = {*self.queue, *self.dropped, *self.purged}
+        return [run for run in self.entered if run not in left_out]
 
     def shows(self, run: str) -> bool:
-        """Return whether the read is fresh enough for a run that may run now or could once."""
+        """Return whether the read is fresh enough to show this run at the head, or after it left."""
         return self.queue[:1] == [run] or (run in self.entered and run not in self.queue)
 
     def write(self, log: Log, event: LaneUpdated, append: str) -> CommitWrite:
-        """The write that stores the event behind what was read."""
+        """Return the write that stores the event after what was read."""
         return register_write(log, self.subject, self.head, event, append)
 
 
@@ -211,7 +211,7 @@ async def _read_lane(log: Log, subject: Subject) -> _Lane:
                 lane.entered.update(dict.fromkeys([*lane.queue, *event.imported]))
                 lane.dropped.update(event.dropped)
                 lane.purged.update(dict.fromkeys(event.purged))
-                for run in event.imported:  # it is back
+                for run in event.imported:  # it was restored
                     lane.purged.pop(run, None)
                 lane.drops[recorded.commit.append] = len(event.dropped)
     return lane

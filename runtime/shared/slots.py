@@ -1,4 +1,4 @@
-"""Slots: of the runs of an agent only so many are driven at once, over all processes; the others wait in line.
+"""Slots: a limit on how many runs of an agent are driven at once, over all processes; the others wait in line.
 
 A semaphore in the log. Its whole state, holders and line, is the last commit of a subject of its own, and every
 change is appended under the condition of that commit's position. A decision that could rest on a stale read is
@@ -11,8 +11,11 @@ without an owner, never an owner without a slot.
 
 A run in line needs no wake-up of its own. A holder that gives up its slot wakes the next run after its commit and
 before it acknowledges its own wake-up, so a crash in between is redelivered and repeats it (W8). In case that holder
-is dead or hangs, a run in line looks after the slots once in `LOOK_AFTER_LEASES` leases: it fences holders without a
+is dead or hangs, a run in line checks the slots once in `LOOK_AFTER_LEASES` leases: it fences holders without a
 lease, and takes their slots. Runs that wait for each other's slots are found by `deadlocks`.
+
+A tool's `slot` is a semaphore of one, held by a call instead of a run. Its holder has an owner all the time, so the
+entry records the revision of the claim: a call of a later claim is a different holder.
 """
 
 from __future__ import annotations
@@ -39,51 +42,51 @@ from ..journal.timers import wakeup_for
 from .deadlocks import Search, call_slots_name, calls_that_need, slots_name
 
 CONFLICTS_MAX = 64
-"""How often a change is decided again: as many other processes were faster."""
+"""The most attempts at one change; each failed attempt means that another process changed the slots first."""
 FRESH_CONFLICTS = 3
 LOOK_AFTER_LEASES = 3
-"""A run that stands in line is looked after once in so many leases."""
+"""The time between two checks by a run in line, in leases."""
 CYCLE_LEASES = 2
-"""After so many leases without a change it is looked whether those who wait do so for each other."""
+"""After this many leases without a change, a waiter searches for a deadlock."""
 SLOT_TIMER = "slot"
 
 
 class SlotUser(Protocol):
-    """A process that asks for slots. `Host` is one."""
+    """A process that takes slots. `Host` implements it."""
 
     @property
     def log(self) -> Log:
-        """Where slots are recorded."""
+        """The log that holds the slots."""
         ...
 
     @property
     def worker(self) -> str:
-        """Its name."""
+        """The name of the worker."""
         ...
 
     @property
     def lease_s(self) -> float:
-        """How long its leases hold."""
+        """The length of its leases, in seconds."""
         ...
 
     @property
     def slot_locks(self) -> dict[str, asyncio.Lock]:
-        """One for each agent with slots: in one process they are asked for one after the other."""
+        """One lock for each slots name: within one process, changes are made one after another."""
         ...
 
 
 class WaitsForItself(Exception):
-    """A call gives way: what holds the slot that it needs waits for slots that are held until the call is over."""
+    """A call gives way in a deadlock: the holder of its slot waits for slots that this call's family holds."""
 
 
 Taking = Literal["taken", "waits", "full", "stale"]
-"""What became of a wish for a slot; `full`: even the line is as long as it may be."""
+"""The result of a request for a slot; `full`: the line itself has no room left."""
 
 
 def slots_of(host: SlotUser, journal: Journal) -> Slots | None:
-    """The slots that a run needs one of; null where nothing is limited.
+    """Return the slots that limit a run; null if it is not limited.
 
-    A run below another of its agent goes with that one's slot: it could wait for itself else.
+    A run below another run of the same agent shares the slot of that one, or it might wait for itself.
     """
     above = journal.state.path.split("/")[:-1]
     limit = journal.rules.runs_max
@@ -93,7 +96,7 @@ def slots_of(host: SlotUser, journal: Journal) -> Slots | None:
 
 
 async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
-    """The slot that a run stands in line for; null if it does not. Raises `LogUnavailable`."""
+    """Return the slot that a run waits in line for; null if it does not. Raises `LogUnavailable`."""
     if state.over or state.owner is not None:
         return None
     _head, now = await _read(log, slots_name(state.agent))
@@ -106,7 +109,7 @@ async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
 
 
 async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
-    """The open calls of a run that wait for the slot of their tool, with its name. Raises `LogUnavailable`."""
+    """Return the slots that open calls of a run wait for, by call id. Raises `LogUnavailable`."""
     found: dict[str, str] = {}
     for call, slot in calls_that_need(state):
         _head, now = await _read(log, call_slots_name(slot))
@@ -124,7 +127,7 @@ async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
 
 
 async def give_up(host: SlotUser, journal: Journal, *, below: bool = False) -> None:
-    """The run, which nobody drives now, needs no slot; nor, with `below`, do those of its family that are over."""
+    """Give up the slot of a run that has no owner; with `below`, also those of finished runs of its family."""
     if (slots := slots_of(host, journal)) is not None:
         await slots.give_up()
     if below:
@@ -134,7 +137,7 @@ async def give_up(host: SlotUser, journal: Journal, *, below: bool = False) -> N
 
 
 class Slots:
-    """A run's dealings with the slots of its agent; or those of one of its calls. Raises `LogUnavailable`."""
+    """One run's access to the slots of its agent, or one call's to those of its tool. Raises `LogUnavailable`."""
 
     def __init__(
         self,
@@ -146,19 +149,19 @@ class Slots:
         call: str = "",
         claimed_at: int = 0,
     ) -> None:
-        """`call`: it is for this call, of a run that was claimed at revision `claimed_at`."""
+        """`call`: the call that needs the slot, of a run that was claimed at revision `claimed_at`."""
         self._host, self._log, self._journal, self._runs_max = host, host.log, journal, runs_max
         self._name, self._call, self._claimed_at = name, call, claimed_at
         self._subject = slots_subject(self._name, host.log.events.shards)
         self._lock = host.slot_locks.setdefault(self._name, asyncio.Lock())
         self._position = 0
-        """Where the slots stood when something was decided last."""
-        self._told = 0
-        """Where they stand at least, as the log has said."""
+        """The position of the slots at the last decision."""
+        self._seen = 0
+        """The position that a read has to show at least, since the log has reported it."""
 
     async def take(self, *, seen: int = 0, out_of_turn: bool = False) -> Taking:
-        """Get a slot, or a place in line. `seen`: what must have been read to judge. A run that asks has no owner."""
-        who = self._who()
+        """Take a slot, or a place in line, for a run without an owner. `seen`: the revision that a read must show."""
+        who = self._entry()
         async with self._lock:
             for conflicts in range(CONFLICTS_MAX):
                 head, now = await self._read(conflicts)
@@ -180,18 +183,18 @@ class Slots:
         raise self._too_fast()
 
     async def give_up(self) -> None:
-        """The run, which has no owner, neither holds a slot nor waits for one; who can go on instead is woken."""
-        await self._without(self._who(), self._journal.state.head.rev)
+        """Give up the slot or the place in line of a run without an owner, and wake the runs that may go on."""
+        await self._without(self._entry(), self._journal.state.head.rev)
 
     async def give_back(self) -> None:
-        """The call is over; who has claimed its run since keeps what he has."""
-        await self._without(self._who(), self._claimed_at + 1)
+        """Give back the slot of a finished call. An entry of a later claim of its run stays."""
+        await self._without(self._entry(), self._claimed_at + 1)
 
     async def until_taken(self) -> bool:
-        """Wait in line within this process until there is a slot; false if the run is closed, or somebody drives it.
+        """Wait in line within this process until a slot is taken; false if the run is closed, or has an owner.
 
-        A slot that stays free for a lease's time is not waited for by those before. Raises `WaitsForItself` for a call
-        that gives way.
+        A slot that stays free for the length of a lease is taken out of turn. Raises `WaitsForItself` for a call that
+        gives way in a deadlock.
         """
         out_of_turn, quiet = False, 0
         while not self._journal.state.closed and (self._call or self._journal.state.owner is None):
@@ -206,9 +209,9 @@ class Slots:
         return False
 
     async def _give_way(self) -> None:
-        """Let go if what waits here waits, in the end, for itself, and was submitted last of all that do.
+        """Give way if this waits in a deadlock, and was submitted last of all that do.
 
-        It is looked for twice: what did not move in between was there at one time.
+        The search runs twice: if nothing moved in between, everything found was true at the same time.
         """
         first, again = Search(self._log, self._where), Search(self._log, self._where)
         stuck = await first.look(self._name)
@@ -216,9 +219,9 @@ class Slots:
             return
         if await again.look(self._name) != stuck or again.positions != first.positions:
             return
-        names = ", ".join(sorted({_told(each.slots) for each in stuck}))
-        why = f"who holds {_told(self._name)} waits, as this does, for slots of each other ({names})"
-        message = f"{why}: raise concurrency.runs_max, share fewer slots, or break the circle"
+        names = ", ".join(sorted({_shown(each.slots) for each in stuck}))
+        why = f"deadlock: the holders of {_shown(self._name)} and this wait for slots of each other ({names})"
+        message = f"{why}; raise concurrency.runs_max, share fewer slots, or break the circle"
         if self._call:
             raise WaitsForItself(message)
         await self._fail(message)
@@ -235,13 +238,13 @@ class Slots:
         await self._journal.store(turn.events, epoch=state.epoch)
 
     async def look_later(self) -> None:
-        """Have somebody look after the run that stands in line."""
+        """Set the timer that has some worker check the slots this run waits for."""
         due_at = self._log.clock.now() + LOOK_AFTER_LEASES * self._host.lease_s
         wakeup = wakeup_for(self._journal, kind="timer", ref=SLOT_TIMER)
         await self._log.timers.set(Timer(id=SLOT_TIMER, due_at=due_at, wakeup=wakeup))
 
     async def look_after(self) -> None:
-        """Take their slots from holders that nobody drives, and their places from those that wait for nothing."""
+        """Free the slots of holders that no worker drives, and the places of waiters that no longer wait."""
         _head, now = await self._read()
         there: list[SlotHolder | SlotWaiter] = [*now.holders, *now.waiting]
         for each in there:
@@ -252,14 +255,13 @@ class Slots:
         journal = Journal(self._log, run_subject(each.shard, each.root or each.run, each.run))
         try:
             state = await journal.load()
-        except LogCorrupted:  # nobody can drive it
+        except LogCorrupted:  # no worker can drive it
             await self._without(each, each.revision + 1)
             return
         if not state.exists:
             return
         if each.call:
-            gone = await self._is_gone(each, journal)
-            if gone:
+            if await self._is_over(each, journal):
                 await self._without(each, each.revision + 1)
             return
         waits = isinstance(each, SlotWaiter) and not state.over
@@ -269,8 +271,8 @@ class Slots:
         if not stays or await self._fence(journal):
             await self._without(each, journal.state.head.rev)
 
-    async def _is_gone(self, each: SlotHolder | SlotWaiter, journal: Journal) -> bool:
-        """Return whether the call is over, or nobody runs it: then who may believe that he does is fenced."""
+    async def _is_over(self, each: SlotHolder | SlotWaiter, journal: Journal) -> bool:
+        """Return whether the call is over, or no worker runs it; a worker that may still believe so is fenced."""
         state = journal.state
         call = state.calls.get(each.call) or state.planning.calls.get(each.call)
         if state.owner is None or call is None or call.result is not None:
@@ -280,7 +282,7 @@ class Slots:
         return isinstance(each, SlotWaiter) or await self._fence(journal)
 
     async def _is_driven(self, journal: Journal) -> bool:
-        """Return whether somebody vouches for it: who drives the root drives all below it (W19)."""
+        """Return whether a live lease covers the run: the driver of the root drives all runs below it (W19)."""
         subject, root = journal.subject, journal.state
         if root.owner is None:
             return False
@@ -289,19 +291,19 @@ class Slots:
         return root.owner is not None and await self._log.leases.live(root.run, root.owner, root.epoch)
 
     async def _fence(self, journal: Journal) -> bool:
-        """End the epoch of a run whose owner is dead, or may come back: it needs a slot again. False: a conflict."""
+        """End the epoch of a run whose owner is dead or hangs, so that it needs a slot again. False: a conflict."""
         turn = Turn(journal.state, journal.rules, self._log.clock.now())
         take(turn, Claim(self._host.worker, self._host.lease_s))
         take(turn, Release("its slot was given to another run"))
         if not await journal.store(turn.events, epoch=journal.state.epoch):
             return False
-        if journal.subject.id == journal.subject.root:  # below another, who drives that one drives it
+        if journal.subject.id == journal.subject.root:  # a run below is driven by the driver of its root
             await self._log.wakeups.send(wakeup_for(journal))
         return True
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
-    def _who(self) -> SlotWaiter:
+    def _entry(self) -> SlotWaiter:
         state, subject = self._journal.state, self._journal.subject
         return SlotWaiter(
             run=subject.id,
@@ -319,7 +321,7 @@ class Slots:
             for conflicts in range(CONFLICTS_MAX):
                 head, now = await self._read(conflicts)
                 after = without(now, who, revision)
-                if await self._store(head, after):  # also if nothing is changed: the read may have been old
+                if await self._store(head, after):  # even if nothing changes: the read may have been stale
                     break
             else:
                 raise self._too_fast()
@@ -328,10 +330,10 @@ class Slots:
                 await self._log.wakeups.send(_wakeup(waiter, head.rev + 1))
 
     async def _change(self) -> bool:
-        """Wait until the slots or the run change; whether they did within a lease's time."""
+        """Wait until the slots or the run change; return whether they did within the length of a lease."""
         async with following(self._log, self._subject, self._position) as commits:
             news: list[asyncio.Future[Any]] = [asyncio.ensure_future(anext(commits))]
-            if not self._call:  # who drives the run hears of it
+            if not self._call:  # of a call, the driver follows the run already
                 news.append(asyncio.create_task(self._journal.wait_for_news()))
             try:
                 done, _ = await asyncio.wait(
@@ -342,24 +344,26 @@ class Slots:
                     each.cancel()
                 await asyncio.gather(*news, return_exceptions=True)
         if news[0] in done:
-            self._told = news[0].result().position
+            self._seen = news[0].result().position
         return bool(done)
 
     async def _read(self, conflicts: int = 0) -> tuple[Head, SlotsUpdated]:
-        """What the slots hold; not from before what the log has said already."""
-        if conflicts > FRESH_CONFLICTS:  # a read may be stale: give it the time to be fresh
+        """Return the slots, from a read that is not older than what the log has already reported."""
+        if conflicts > FRESH_CONFLICTS:  # a read may be stale: give the replica time to catch up
             await self._log.clock.sleep(STALE_READ_S)
         for _ in range(REFUSALS_MAX):
             head, now = await _read(self._log, self._name)
-            if head.position >= self._told:
+            if head.position >= self._seen:
                 return head, now
             await self._log.clock.sleep(STALE_READ_S)
-        raise LogUnavailable(f"the slots {self._name!r} cannot be seen as far as they are known; try again")
+        raise LogUnavailable(
+            f"the slots {self._name!r} cannot be read up to their last known position; try again"
+        )
 
     async def _store(self, head: Head, event: SlotsUpdated) -> bool:
         try:
             await self._log.events.append(register_write(self._log, self._subject, head, event))
-        except (Conflict, AppendUnsure):  # stored or not: what is there now is decided on again
+        except (Conflict, AppendUnsure):  # stored or not: the next read decides
             return False
         return True
 
@@ -367,14 +371,14 @@ class Slots:
         return LogUnavailable(f"the slots {self._name!r} change faster than they can be read; try again")
 
 
-def _told(slots: str) -> str:
-    """Slots in words, by their name."""
+def _shown(slots: str) -> str:
+    """Return the name of slots for a message."""
     kind, _, name = slots.partition(":")
     return f"{'agent' if kind == 'agent' else 'slot'} {name!r}"
 
 
 def _wakeup(waiter: SlotWaiter, revision: int) -> Wakeup:
-    """It is the run's turn, as who reads the slots up to this revision can see."""
+    """Return the wake-up for a run whose turn it is; a worker must have read the slots up to this revision."""
     return Wakeup(
         shard=waiter.shard,
         agent=waiter.agent,

@@ -132,8 +132,9 @@ async def test_a_call_below_the_one_that_holds_its_slot_is_not_made(cheap: Place
     ]
     assert [each.metadata["slot_cycle"] for each in results] == ["press", "press"]
     assert [each.metadata["attempt"] for each in results] == [1, 1]
-    assert "who holds slot 'press' waits, as this does, for slots of each other (slot 'press')" in str(
-        results[0].error
+    assert (
+        "deadlock: the holders of slot 'press' and this wait for slots of each other (slot 'press')"
+        in str(results[0].error)
     )
 
 
