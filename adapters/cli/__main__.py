@@ -1,4 +1,4 @@
-"""`python -m foldlog.adapters.cli`, for where the command `foldlog` is not on the path."""
+"""`python -m foldlog.adapters.cli`, for environments where the command `foldlog` is not on the path."""
 
 from .app import main
 

@@ -1,4 +1,4 @@
-"""Configurations of agents from files and modules, and everything that is wrong with each."""
+"""Load the configurations of agents from files and modules, and list everything that is wrong with each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILES = (".json", ".toml")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What was found about one agent, swarm or loop. `agent` and `digest` are null where there is none to tell."""
+    """The findings for one agent, swarm or loop. `agent` and `digest` are null if they are unknown."""
 
     path: str
     kind: str = "agent"
@@ -31,7 +31,7 @@ class Checked:
     problems: tuple[ConfigProblem, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as JSON builtins."""
+        """Return the findings as JSON builtins."""
         problems = [problem._asdict() for problem in self.problems]
         return {
             "path": self.path,
@@ -43,9 +43,10 @@ class Checked:
 
 
 def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
-    """The findings about the agent of a TOML or JSON file, or about all agents at `module:attribute`.
+    """Yield the findings for the agent in a TOML or JSON file, or for all agents at `module:attribute`.
 
-    With a registry its tools and providers are looked for as well; what stands at a module is held to its own.
+    With a registry, also check that it has the agent's tools and providers. Agents at a module are checked against
+    their own registry if none is given.
     """
     try:
         if path.lower().endswith(_FILES) or ":" not in path:
@@ -80,7 +81,7 @@ def _check_members(path: str, runnable: Runnable[Any], registry: Registry | None
 
 
 def _digest(runnable: Runnable[Any]) -> str | None:
-    """Null for one whose instructions are functions: it has no stored form until it runs."""
+    """Return the digest, or null if instructions are functions: these have no stored form until they run."""
     try:
         return config_digest(runnable.to_config())
     except AgentConfigError:
@@ -95,7 +96,7 @@ def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked
 
 
 def _read(path: str) -> dict[str, Any]:
-    """The table in a file. Raises `ConfigError` that says why it cannot be read."""
+    """Return the table in a file. Raises `ConfigError` if it cannot be read, with the reason."""
     file = Path(path)
     kind = file.suffix.lower()
     if kind not in _FILES:
@@ -108,18 +109,18 @@ def _read(path: str) -> dict[str, Any]:
         raise ConfigError(f"it cannot be read: {error.strerror}") from None
     except RecursionError:
         raise ConfigError("it is nested too deeply") from None
-    except ValueError as error:  # of either format, and of bytes that are no UTF-8
-        raise ConfigError(f"it is no {kind[1:].upper()}: {error}") from None
+    except ValueError as error:  # of either format, and of bytes that are not UTF-8
+        raise ConfigError(f"it is not {kind[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
-        raise ConfigError("a table with the agent's keys is expected")
+        raise ConfigError("expected a table with the agent's keys")
     return data
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict; TOML knows no key that stands twice, and JSON would forget the first in silence."""
+    """Return a JSON object as a dict. Raises `ValueError` for duplicate keys, as TOML does; `json` would drop one."""
     data = dict(pairs)
     if len(data) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise ValueError(f"the key {twice!r} stands twice")
+        raise ValueError(f"duplicate key {twice!r}")
     return data

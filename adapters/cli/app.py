@@ -1,6 +1,6 @@
-"""The command `foldlog`: global options, the nouns, and errors that become exit codes.
+"""The command `foldlog`: global options, the commands, and errors as exit codes.
 
-Nothing heavy is imported here, nor at the head of a noun's module: `foldlog --help` has to be quick.
+Neither this module nor the head of a command's module imports anything heavy: `foldlog --help` must be fast.
 """
 
 from __future__ import annotations
@@ -42,24 +42,27 @@ from .settings import Settings
 _FLAGS = {"--quiet", "-q", "--no-color"}
 _VALUED = {"--server", "-s", "--namespace", "-n"}
 _EPILOG = """\b
-The options above may stand before or behind a command. Data goes to stdout, the rest to stderr.
+These options may come before or after a command. Data goes to stdout,
+everything else to stderr.
 \b
-Exit codes: 0 ok; 1 the run failed or was cancelled, traces differ, or there is no such thing;
-2 usage or configuration; 3 no connection to the log; 4 time-out; 5 the run is paused (--no-wait);
-130 interrupted (143 by SIGTERM).
+Exit codes: 0 ok; 1 the run failed or was cancelled, traces differ, or
+something is not found; 2 usage or configuration; 3 no connection to the log;
+4 timeout; 5 the run is paused (--no-wait); 130 interrupted (143 by SIGTERM).
 \b
-Environment: NATS_URL and NATS_CREDS for the log, OPENAI_* as the SDK reads them, NO_COLOR and
-FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_ROLE, FOLDLOG_HOME, FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR,
-FOLDLOG_LEASE_S, FOLDLOG_SYNC, FOLDLOG_REPLICAS, FOLDLOG_COMPRESSION, FOLDLOG_KEEPER_IDLE_S,
-FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE, FOLDLOG_MCP_TOKENS, FOLDLOG_DEBUG (tracebacks)."""
+Environment: NATS_URL and NATS_CREDS for the log; OPENAI_* for the OpenAI SDK;
+NO_COLOR and FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_ROLE, FOLDLOG_HOME,
+FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR, FOLDLOG_LEASE_S, FOLDLOG_SYNC,
+FOLDLOG_REPLICAS, FOLDLOG_COMPRESSION, FOLDLOG_KEEPER_IDLE_S,
+FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE, FOLDLOG_MCP_TOKENS, FOLDLOG_DEBUG
+(tracebacks)."""
 
 
 class Root(TyperGroup):
-    """The root command: global options may stand anywhere, errors become one line and an exit code."""
+    """The root command: accepts global options anywhere, and turns errors into one line and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As the library does it, with the global options brought to the front."""
-        if "apply-patch" not in args:  # which says so in the words of its own language
+        """Parse as the library does, after moving the global options to the front."""
+        if "apply-patch" not in args:  # it has its own message for this
             _check_text(args)
         return super().parse_args(ctx, hoisted(args, self))
 
@@ -72,7 +75,7 @@ class Root(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command and end the process with its exit code."""
+        """Run a command and exit with its code."""
         try:
             code = super().main(
                 args,
@@ -91,13 +94,13 @@ class Root(TyperGroup):
                 show()
         except typer.Abort:
             code = INTERRUPTED
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place that can turn it into one line
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - last chance to turn it into one line
             code = report(error)
         sys.exit(code or 0)
 
 
 def _check_text(args: Sequence[str]) -> None:
-    """Raises `ConfigError` for bytes that are no UTF-8: nothing can be stored or found by them."""
+    """Raise `ConfigError` for bytes that are not UTF-8: nothing can be stored or found under such a name."""
     for arg in args:
         try:
             arg.encode()
@@ -108,7 +111,7 @@ def _check_text(args: Sequence[str]) -> None:
 
 
 def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
-    """The arguments with the global options first; what follows `--`, or is an option's value, stays where it is."""
+    """Return the arguments with the global options first; values of options, and all after `--`, keep their place."""
     front: list[str] = []
     rest: list[str] = []
     left = list(args)
@@ -120,7 +123,7 @@ def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
             front.append(arg)
         elif arg in _VALUED:
             front += [arg, *left[:1]]
-            if not left:  # it asks for its value, instead of taking the command for it
+            if not left:  # then its missing value is reported, and the command is not taken for it
                 return front
             left = left[1:]
         elif _takes_value(command, arg):
@@ -142,7 +145,7 @@ app = typer.Typer(
     cls=Root,
     name="foldlog",
     no_args_is_help=True,
-    rich_markup_mode=None,  # the plain help is three times as quick
+    rich_markup_mode=None,  # the plain help is three times as fast
     pretty_exceptions_enable=False,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
@@ -167,23 +170,23 @@ def settings(
             "--server",
             "-s",
             metavar="URL",
-            help="The log: nats://..., or memory:// for this process alone. "
+            help="URL of the log: nats://..., or memory:// for this process only. "
             "Default: NATS_URL, else the project's own server.",
         ),
     ] = None,
     namespace: Annotated[
         str,
-        typer.Option("--namespace", "-n", envvar="FOLDLOG_NAMESPACE", help="Which of the log's namespaces."),
+        typer.Option("--namespace", "-n", envvar="FOLDLOG_NAMESPACE", help="Namespace of the log."),
     ] = "default",
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and questions.")
+        bool, typer.Option("--quiet", "-q", help="Print only errors and questions on stderr.")
     ] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Disable colours.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Run LLM agents on an append-only log, here or on workers, and look at what they did."""
+    """Run LLM agents on an append-only log, in this process or on workers, and inspect their runs."""
     context.obj = Settings(server=server, namespace=namespace, quiet=quiet, color=not no_color)
 
 
@@ -211,10 +214,10 @@ app.command("demo")(demo.demo)
 
 
 def main() -> None:
-    """The entry point of the command `foldlog`."""
+    """Run the command `foldlog`: the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows a question mark
+            stream.reconfigure(errors="replace")  # shown as ? by a terminal that lacks the character
     try:
         app(prog_name="foldlog")
     except SystemExit as ending:

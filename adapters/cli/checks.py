@@ -1,4 +1,4 @@
-"""The checks of `foldlog doctor`, each a finding with what to do about it."""
+"""The checks of `foldlog doctor`: each yields a finding and its remedy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ from .servers import address_of
 from .settings import Settings
 
 FREE_BYTES_MIN = 256 * 1024 * 1024
-RESTORE = (
-    "restore a copy of the log, or go on without what is lost: foldlog events verify --all --accept-loss"
-)
+RESTORE = "restore a backup of the log, or continue without the lost data: foldlog events verify --all --accept-loss"
 _PACKAGES = ("foldlog", "nats-py", "openai", "mcp", "msgspec", "pydantic")
 _STREAM_NOT_FOUND = 10059
-# What a shard's stream must be set to; the rest is its operator's business.
+# The settings that a shard's stream must have; all others are up to its operator.
 _NEEDED = (
     "storage",
     "retention",
@@ -45,11 +43,11 @@ _NEEDED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding. `unknown`: it cannot be seen from here, or may be meant so."""
+    """One finding. `unknown`: it cannot be checked from here, or may be intended."""
 
     name: str
     state: Literal["ok", "unknown", "wrong"]
-    told: str
+    detail: str
     remedy: str = ""
 
 
@@ -58,14 +56,14 @@ class _Stream(msgspec.Struct, frozen=True):
 
 
 async def all_checks(settings: Settings) -> AsyncIterator[Check]:
-    """Everything, in the order in which it has to be right."""
+    """Yield all findings, prerequisites first."""
     yield _python()
     yield _versions()
     for check in _keys():
         yield check
     url, is_ours = settings.server or os.environ.get("NATS_URL"), False
     if url == "memory://":
-        yield Check(name="log", state="ok", told="in the memory of each process: gone when it ends")
+        yield Check(name="log", state="ok", detail="in the memory of each process; gone when it exits")
         return
     yield _binary(needed=url is None)
     info: ServerInfo | None = None
@@ -73,7 +71,7 @@ async def all_checks(settings: Settings) -> AsyncIterator[Check]:
         try:
             info = await ensure_server()
         except FoldlogError as error:
-            yield Check(name="server", state="wrong", told=_first(error), remedy=_rest(error))
+            yield Check(name="server", state="wrong", detail=_first(error), remedy=_rest(error))
             return
         url, is_ours = info.url, True
     async for check in _server(settings, url, info):
@@ -84,7 +82,7 @@ async def all_checks(settings: Settings) -> AsyncIterator[Check]:
 
 def _python() -> Check:
     version = platform.python_version()
-    return Check(name="python", state="ok", told=f"{version} ({sys.executable})")
+    return Check(name="python", state="ok", detail=f"{version} ({sys.executable})")
 
 
 def _versions() -> Check:
@@ -98,37 +96,37 @@ def _versions() -> Check:
         return Check(
             name="packages",
             state="wrong",
-            told=f"not installed: {', '.join(missing)}",
+            detail=f"not installed: {', '.join(missing)}",
             remedy="pip install --upgrade foldlog",
         )
-    return Check(name="packages", state="ok", told=", ".join(found))
+    return Check(name="packages", state="ok", detail=", ".join(found))
 
 
 def _keys() -> Iterator[Check]:
-    """The keys of the providers. OpenAI's is not wrong to lack: other providers may be meant."""
+    """Yield the findings on the providers. A missing OpenAI key is not wrong: the agents may use other providers."""
     if os.environ.get("OPENAI_API_KEY"):
-        yield Check(name="keys", state="ok", told="OPENAI_API_KEY is set")
+        yield Check(name="keys", state="ok", detail="OPENAI_API_KEY is set")
     else:
         yield Check(
             name="keys",
             state="unknown",
-            told="OPENAI_API_KEY is not set",
-            remedy="agents with the model openai:... cannot run until it is",
+            detail="OPENAI_API_KEY is not set",
+            remedy="set it to run agents with the model openai:...",
         )
     from ..models.configured import load_providers
 
     try:
         providers = load_providers()
     except ConfigError as error:
-        yield Check(name="providers", state="wrong", told=_first(error), remedy=_rest(error))
+        yield Check(name="providers", state="wrong", detail=_first(error), remedy=_rest(error))
         return
     for name, provider in providers.items():
         try:
             provider.check("a model")
         except ConfigError as error:
-            yield Check(name="providers", state="wrong", told=f"{name}: {error}")
+            yield Check(name="providers", state="wrong", detail=f"{name}: {error}")
         else:
-            yield Check(name="providers", state="ok", told=name)
+            yield Check(name="providers", state="ok", detail=name)
 
 
 def _binary(*, needed: bool) -> Check:
@@ -139,10 +137,10 @@ def _binary(*, needed: bool) -> Check:
         ).stdout.strip()
     except FoldlogError as error:
         state: Literal["unknown", "wrong"] = "wrong" if needed else "unknown"
-        return Check(name="nats-server", state=state, told=_first(error), remedy=_rest(error))
+        return Check(name="nats-server", state=state, detail=_first(error), remedy=_rest(error))
     except (OSError, subprocess.CalledProcessError) as error:
-        return Check(name="nats-server", state="wrong", told=f"cannot be started: {error}")
-    return Check(name="nats-server", state="ok", told=f"{version.rpartition(' ')[2]} ({binary})")
+        return Check(name="nats-server", state="wrong", detail=f"cannot start: {error}")
+    return Check(name="nats-server", state="ok", detail=f"{version.rpartition(' ')[2]} ({binary})")
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
@@ -153,22 +151,22 @@ async def _server(settings: Settings, url: str, info: ServerInfo | None) -> Asyn
         inbox = Layout(settings.namespace).inbox(role_setting("caller"))
         wire = await Wire.open(url, inbox=inbox, name="foldlog doctor")
     except FoldlogError as error:
-        yield Check(name="server", state="wrong", told=_first(error), remedy=_rest(error))
+        yield Check(name="server", state="wrong", detail=_first(error), remedy=_rest(error))
         return
     try:
-        yield Check(name="server", state="ok", told=f"{wire.server_version} at {address_of(settings)}")
+        yield Check(name="server", state="ok", detail=f"{wire.server_version} at {address_of(settings)}")
         try:
             check_server(wire)
         except ConfigError as error:
-            yield Check(name="JetStream", state="wrong", told=_first(error), remedy=_rest(error))
+            yield Check(name="JetStream", state="wrong", detail=_first(error), remedy=_rest(error))
             return
-        yield Check(name="JetStream", state="ok", told="clustered" if wire.clustered else "one server")
+        yield Check(name="JetStream", state="ok", detail="clustered" if wire.clustered else "one server")
         yield _sync(info)
         try:
             async for check in _streams(wire, settings.namespace):
                 yield check
         except FoldlogError as error:
-            yield Check(name="streams", state="wrong", told=_first(error), remedy=_rest(error))
+            yield Check(name="streams", state="wrong", detail=_first(error), remedy=_rest(error))
     finally:
         await wire.close()
 
@@ -178,13 +176,13 @@ def _sync(info: ServerInfo | None) -> Check:
         return Check(
             name="sync",
             state="unknown",
-            told="a server does not tell its clients how it syncs",
-            remedy="its configuration should say jetstream { sync_interval: always }; the default loses two minutes",
+            detail="a server does not report its sync setting to clients",
+            remedy="configure jetstream { sync_interval: always }; the default may lose two minutes at a power failure",
         )
     if info.risk is None:
-        return Check(name="sync", state="ok", told="always: an event is on disk before it is acknowledged")
+        return Check(name="sync", state="ok", detail="always: an event is on disk before it is acknowledged")
     return Check(
-        name="sync", state="unknown", told=info.risk, remedy="unset FOLDLOG_SYNC, then foldlog log down"
+        name="sync", state="unknown", detail=info.risk, remedy="unset FOLDLOG_SYNC, then foldlog log down"
     )
 
 
@@ -198,38 +196,38 @@ async def _streams(wire: Wire, namespace: str) -> AsyncIterator[Check]:
                 yield check
             return
         yield Check(
-            name="streams", state="ok", told=f"none yet: the first run makes the namespace {namespace!r}"
+            name="streams", state="ok", detail=f"none yet: the first run creates the namespace {namespace!r}"
         )
         return
     noted = str(first.get("metadata", {}).get(SHARDS_KEY, ""))
     if not noted.isdigit():
-        told = f"the stream {layout.shard(0)} was not made by foldlog"
-        yield Check(name="streams", state="wrong", told=told, remedy="use another namespace")
+        told = f"the stream {layout.shard(0)} was not created by foldlog"
+        yield Check(name="streams", state="wrong", detail=told, remedy="use another namespace")
         return
     faults: list[str] = []
     for shard in range(int(noted)):
         found = first if shard == 0 else await _stream(wire, layout.shard(shard))
         faults += _faults(layout, shard, int(noted), found)
     if not faults:
-        kept = f"each on {first.get('num_replicas', 1)} server(s)"
-        told = f"{noted} shards of namespace {namespace!r}, {kept}, set as they should be"
-        yield Check(name="streams", state="ok", told=told)
+        kept = f"replicas: {first.get('num_replicas', 1)}"
+        told = f"{noted} shards of namespace {namespace!r}, {kept}, configured correctly"
+        yield Check(name="streams", state="ok", detail=told)
     for fault in faults:
-        yield Check(name="streams", state="wrong", told=fault, remedy="set it back with `nats stream edit`")
+        yield Check(name="streams", state="wrong", detail=fault, remedy="restore it with `nats stream edit`")
     async for check in _losses(wire, layout, int(noted)):
         yield check
 
 
 async def _losses(wire: Wire, layout: Layout, shards: int) -> AsyncIterator[Check]:
-    """Return whether everything that was stored is there. Reads all of it."""
+    """Check that everything that was stored is still there. Reads the whole log."""
     found = await audit(wire, layout, shards)
     if not found.losses:
-        told = f"none: {found.positions} positions are accounted for, {sum(found.sealed)} of them sealed"
-        known = f"; {len(found.accepted)} losses that an operator accepted" if found.accepted else ""
-        yield Check(name="losses", state="ok", told=told + known)
+        told = f"none: all {found.positions} positions are accounted for, {sum(found.sealed)} of them sealed"
+        known = f"; {len(found.accepted)} losses accepted by an operator" if found.accepted else ""
+        yield Check(name="losses", state="ok", detail=told + known)
         return
     for line in found.lines():
-        yield Check(name="losses", state="wrong", told=line, remedy=RESTORE)
+        yield Check(name="losses", state="wrong", detail=line, remedy=RESTORE)
 
 
 async def _stream(wire: Wire, name: str) -> Mapping[str, Any] | None:
@@ -267,7 +265,7 @@ def _faults(layout: Layout, shard: int, shards: int, found: Mapping[str, Any] | 
 
 
 def _covers(found: Any, wanted: Any) -> bool:
-    """A server adds what was left out; what was asked for has to be there."""
+    """Return whether all wanted settings are there; a server adds the ones that were left out."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return all(found.get(key) == value for key, value in wanted.items())
     return bool(found == wanted)
@@ -280,12 +278,14 @@ def _disk() -> Check:
     free = shutil.disk_usage(place).free
     told = f"{free / 1024**3:.1f} GiB free at {Path(place)}"
     if free < FREE_BYTES_MIN:
-        return Check(name="disk", state="wrong", told=told, remedy="make room: a full disk stops the server")
-    return Check(name="disk", state="ok", told=told)
+        return Check(
+            name="disk", state="wrong", detail=told, remedy="free some space: a full disk stops the server"
+        )
+    return Check(name="disk", state="ok", detail=told)
 
 
 def _first(error: BaseException) -> str:
-    """What is wrong; our errors say behind the first colon or sentence what to do."""
+    """Return the part of our error message before the first colon or sentence end: what is wrong."""
     return " ".join(str(error).split()).partition(". ")[0].partition(": ")[0]
 
 

@@ -1,10 +1,10 @@
-"""Exit codes, and the one line on stderr that every error becomes.
+"""Exit codes, and the one line on stderr for each error.
 
 0  ok
-1  the answer is no: the run failed or was cancelled, traces differ, there is no such thing
+1  the answer is no: the run failed or was cancelled, traces differ, something is not found
 2  usage or configuration
 3  no connection to the log
-4  time-out
+4  timeout
 5  the run is paused (`--no-wait`)
 130 interrupted (143: by SIGTERM)
 """
@@ -24,11 +24,11 @@ OK, NO, USAGE, NO_CONNECTION, TIMED_OUT, PAUSED, INTERRUPTED, TERMINATED = 0, 1,
 DEBUG = "FOLDLOG_DEBUG"
 _WORKER = "AnyIO worker thread"
 _IDLE_S = 0.2
-"""Within it a thread ends that has nothing to do."""
+"""How long an idle thread may take to end."""
 
 
 def report(error: BaseException) -> int:
-    """Say on stderr what went wrong, in one line, and return the exit code for it."""
+    """Print what went wrong on stderr, in one line, and return the exit code for it."""
     from ...eventlog.errors import FoldlogError, RunFailed
 
     if os.environ.get(DEBUG):
@@ -43,10 +43,9 @@ def report(error: BaseException) -> int:
             say_error(f"{error.error_type}: {error.message}")
         case FoldlogError() | TimeoutError():
             say_error(str(error) or "it took too long")
-        case Exception() if files := _files_read():  # what was read may be anything, sums or no sums
-            held = "holds" if len(files) == 1 else "hold"
+        case Exception() if files := _files_read():  # a file may hold anything, whatever its checksums say
             say_error(
-                f"{' and '.join(files)} {held} what cannot be used here ({type(error).__name__}: {error}); "
+                f"{' and '.join(files)} cannot be used here ({type(error).__name__}: {error}); "
                 f"{DEBUG}=1 shows where"
             )
         case _:
@@ -55,7 +54,7 @@ def report(error: BaseException) -> int:
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     from ...eventlog.errors import (
         ArchiveInvalid,
         ConfigError,
@@ -78,19 +77,19 @@ def code_of(error: BaseException) -> int:
 
 
 def say_error(message: str) -> None:
-    """Write `error: ...`, kept to one line and harmless to a terminal."""
+    """Write `error: ...` on one line, with control characters removed."""
     lines = [line.strip() for line in clean(message).splitlines()]
     print(f"error: {'; '.join(filter(None, lines))}", file=sys.stderr)  # noqa: T201 - this is the place that prints
 
 
 def _files_read() -> list[str]:
-    """The archives that the command has read; what goes wrong with them is theirs."""
+    """Return the archives that the command has read: an unexpected error is attributed to them."""
     traces = sys.modules.get(f"{__package__}.traces")
     return list(dict.fromkeys(traces.READ)) if traces is not None else []
 
 
 def _told(error: BaseException) -> str:
-    """Where the traceback was written."""
+    """Write the traceback to a file, and return where it is."""
     if os.environ.get(DEBUG):
         return "the traceback is above"
     import tempfile
@@ -107,15 +106,15 @@ def _told(error: BaseException) -> str:
 
 
 def _silence_stdout() -> None:
-    """Whoever read our output is gone; the interpreter must not fail again when it flushes at its end."""
+    """Discard further output: the reader is gone, and the interpreter must not fail again when it flushes at exit."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
 
 
 def leave(code: object) -> None:
-    """End the process here if a function that is not async still runs: Python would wait for it, however long.
+    """Exit at once if a synchronous function is still running in a thread: Python would wait for it without limit.
 
-    Its call was given up, and is settled as after a crash.
+    Its call was abandoned, and is settled as after a crash.
     """
     for thread in threading.enumerate():
         if thread.name.startswith(_WORKER):
@@ -127,5 +126,5 @@ def leave(code: object) -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # the reader may be gone
             stream.flush()

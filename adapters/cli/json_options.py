@@ -1,4 +1,4 @@
-"""Options whose value is JSON: written on the command line, or in a file."""
+"""Options whose value is JSON, given on the command line or in a file."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 
 
 def json_option(name: str, text: str | None, *, an_object: bool) -> Any:
-    """The value, null for none. Raises `typer.BadParameter` that names the option."""
+    """Return the value, or null if there is none. Raises `typer.BadParameter`, which names the option."""
     if text is None:
         return None
     value = _parsed(name, text)
     if an_object and not isinstance(value, dict):
-        raise typer.BadParameter(f"{name} has to be a JSON object")
+        raise typer.BadParameter(f"{name} must be a JSON object")
     return value
 
 
 def messages_option(name: str, path: str | None) -> list[Any]:
-    """The messages in a JSON file, none without one. Raises `typer.BadParameter` that names the option."""
+    """Return the messages in a JSON file, none without a file. Raises `typer.BadParameter`, which names the option."""
     from ...eventlog.errors import ConfigError
     from ...eventlog.files import read_bounded
 
@@ -31,7 +31,7 @@ def messages_option(name: str, path: str | None) -> list[Any]:
         raise typer.BadParameter(f"{name}: {path} cannot be read: {error}") from None
     value = _parsed(name, text)
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise typer.BadParameter(f"{name}: {path} has to hold a JSON list of messages")
+        raise typer.BadParameter(f"{name}: {path} must hold a JSON list of messages")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What `MODULE:NAME` on a command line stands for."""
+"""Load the agent or registry that `MODULE:NAME` on a command line names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def load_agent(path: str, name: str | None) -> tuple[Registry, Runnable[Any]]:
-    """The agent at `module:attribute`, or the one of the registry there: its only one, or the one called `name`.
+    """Return the agent at `module:attribute`, or from the registry there its only agent, or the one called `name`.
 
-    Raises `ConfigError` that says what is wrong with the path, the module or what it holds.
+    Raises `ConfigError`, which says what is wrong with the path, the module or the value.
     """
     from ...eventlog.errors import ConfigError
     from ...runtime import Registry
@@ -26,23 +26,23 @@ def load_agent(path: str, name: str | None) -> tuple[Registry, Runnable[Any]]:
         raise ConfigError(f"the registry {path!r} has no agents")
     if len(agents) != 1:
         known = ", ".join(registry.agents)
-        raise ConfigError(f"{path!r} holds {len(agents)} agents ({known}): say which with --agent NAME")
+        raise ConfigError(f"{path!r} has {len(agents)} agents ({known}): choose one with --agent NAME")
     return registry, agents[0]
 
 
 def load_registry(path: str) -> Registry:
-    """The registry at `module:attribute`. Raises `ConfigError`, also for one without agents."""
+    """Return the registry at `module:attribute`. Raises `ConfigError`, also for one without agents."""
     from ...eventlog.errors import ConfigError
     from ...runtime import Registry
 
     registry = Registry.load(path)
     if not registry.agents:
-        raise ConfigError(f"the registry {path!r} has no agents: a worker would wait for nothing")
+        raise ConfigError(f"the registry {path!r} has no agents: a worker would have nothing to do")
     return registry
 
 
 def check_executor(name: str | None) -> None:
-    """Refuse an executor that is not installed, before anything else is done. Raises `typer.BadParameter`."""
+    """Refuse an executor that is not installed before doing anything else. Raises `typer.BadParameter`."""
     if name is None:
         return
     import typer

@@ -1,4 +1,4 @@
-"""From a command to its coroutine: the event loop, and what SIGINT and SIGTERM mean while it runs."""
+"""Run a command's coroutine: the event loop, and the handling of SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command to its end, on uvloop where it is installed."""
+    """Run a command to completion, on uvloop if it is installed."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 
@@ -29,18 +29,18 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Interruption:
-    """Whether the user wants to stop. `signal` is the number of the signal that said so, 0 for none."""
+    """A request of the user to stop. `signal` is the number of the signal received, 0 for none."""
 
     def __init__(self) -> None:
         self.signal = 0
         self._told = asyncio.Event()
 
     async def wait(self) -> None:
-        """Until a signal came."""
+        """Wait for a signal."""
         await self._told.wait()
 
     def tell(self, number: int) -> None:
-        """A signal came; the second one ends the process on the spot."""
+        """Record a signal; the second one ends the process immediately."""
         if self.signal:
             os._exit(INTERRUPTED)
         self.signal = number
@@ -49,7 +49,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruption() -> Iterator[Interruption]:
-    """While open, SIGINT and SIGTERM are told instead of ending the command."""
+    """Report SIGINT and SIGTERM, while open, instead of ending the command."""
     told, loop = Interruption(), asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:

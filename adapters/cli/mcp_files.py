@@ -1,4 +1,4 @@
-"""MCP servers from a file in the usual shape: `{"mcpServers": {...}}`."""
+"""Read MCP servers from a file in the usual shape, `{"mcpServers": {...}}`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_servers(path: str) -> dict[str, dict[str, Any]]:
-    """The entries of the file. Raises `ConfigError` that names it and what is wrong with it."""
+    """Return the entries of the file. Raises `ConfigError`, which names the file and what is wrong with it."""
     from ...eventlog.errors import ConfigError
     from ...eventlog.files import read_bounded
 
@@ -16,7 +16,7 @@ def read_servers(path: str) -> dict[str, dict[str, Any]]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no JSON: {error}") from None
+        raise ConfigError(f"{path} is not JSON: {error}") from None
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict) or not all(isinstance(entry, dict) for entry in servers.values()):
         raise ConfigError(f'{path} must hold {{"mcpServers": {{"name": {{...}}, ...}}}}')

@@ -1,6 +1,6 @@
-"""The runtime of a command that only looks or speaks: the same log, and nothing registered unless named.
+"""Open a runtime for a command that reads or steers runs: no agents are registered unless a registry is given.
 
-Runs and approvals are named by their ids, or by the shortest beginning or end that names one alone.
+Runs and approvals are given by their ids, or by any unique prefix or suffix of one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CANDIDATES = 5
 
 @contextlib.asynccontextmanager
 async def opened(settings: Settings, registry: Registry | None = None) -> AsyncIterator[Runtime]:
-    """A runtime on the log that the user chose. Raises `ConfigError`, `LogUnavailable`."""
+    """Open a runtime on the log that the user chose. Raises `ConfigError`, `LogUnavailable`."""
     from ...runtime import Runtime
     from .output.records import show_logs
 
@@ -32,7 +32,7 @@ async def opened(settings: Settings, registry: Registry | None = None) -> AsyncI
 
 
 async def run_named(runtime: Runtime, text: str) -> str:
-    """The id of the run that a user means. Raises `RunNotFound`, which names those that it could be, `ConfigError`."""
+    """Return the full id of a run. Raises `RunNotFound`, which names the candidates, and `ConfigError`."""
     from ...eventlog.errors import RunNotFound
 
     text = _bare(text)
@@ -46,13 +46,13 @@ async def run_named(runtime: Runtime, text: str) -> str:
             told = _ambiguous(text, "runs", [_told_run(row) for row in found])
             raise RunNotFound(told) from None
         raise RunNotFound(
-            f"there is no run {text!r} in namespace {runtime.log.namespace!r}, nor one whose id begins or ends so"
-            f"{_too_short(text)}; `foldlog runs list` shows those there are"
+            f"no run in namespace {runtime.log.namespace!r} has the id, prefix or suffix {text!r}"
+            f"{_too_short(text)}; `foldlog runs list` shows all runs"
         ) from None
 
 
 async def approval_named(runtime: Runtime, text: str) -> ApprovalRow:
-    """The approval that a user means. Raises `ApprovalError`, which names those that it could be."""
+    """Return the approval with this id, prefix or suffix. Raises `ApprovalError`, which names the candidates."""
     from ...eventlog.errors import ApprovalError
 
     text = _bare(text)
@@ -63,13 +63,13 @@ async def approval_named(runtime: Runtime, text: str) -> ApprovalRow:
         told = [f"{row.approval_id} ({row.tool_name or row.kind} of {row.run_id})" for row in found]
         raise ApprovalError(_ambiguous(text, "approvals", told))
     raise ApprovalError(
-        f"there is no approval {text!r} in namespace {runtime.log.namespace!r}, nor one whose id begins or ends so"
-        f"{_too_short(text)}; `foldlog approvals list` shows those there are"
+        f"no approval in namespace {runtime.log.namespace!r} has the id, prefix or suffix {text!r}"
+        f"{_too_short(text)}; `foldlog approvals list --all` shows all approvals"
     )
 
 
 def run_among(what: str, text: str, runs: Iterable[str]) -> str:
-    """The one of the runs in `what` that a user means. Raises `RunNotFound`, which names those that it could be."""
+    """Return the full id of one of the runs in `what`. Raises `RunNotFound`, which names the candidates."""
     from ...eventlog.errors import RunNotFound
 
     text, known = _bare(text), list(dict.fromkeys(runs))
@@ -79,14 +79,12 @@ def run_among(what: str, text: str, runs: Iterable[str]) -> str:
     if len(found) > 1:
         raise RunNotFound(_ambiguous(text, f"runs in {what}", found))
     if not found:
-        raise RunNotFound(
-            f"there is no run {text!r} in {what}, nor one whose id begins or ends so{_too_short(text)}"
-        )
+        raise RunNotFound(f"no run in {what} has the id, prefix or suffix {text!r}{_too_short(text)}")
     return found[0]
 
 
 def _bare(text: str) -> str:
-    """An id as it was copied from a table, without the mark of what was left out."""
+    """Return an id as copied from a table, without the ellipsis."""
     return text.strip("…")
 
 
@@ -97,8 +95,8 @@ def _told_run(row: RunRow) -> str:
 def _ambiguous(text: str, what: str, found: list[str]) -> str:
     more = ", and others" if len(found) > _CANDIDATES else ""
     candidates = ", ".join(found[:_CANDIDATES])
-    return f"{text!r} is the beginning or end of several {what}: {candidates}{more}; say more of the id"
+    return f"{text!r} is a prefix or suffix of several {what}: {candidates}{more}; give more of the id"
 
 
 def _too_short(text: str) -> str:
-    return "" if len(text) >= _PART_MIN else f" (a part of an id has at least {_PART_MIN} characters)"
+    return "" if len(text) >= _PART_MIN else f" (a prefix or suffix needs at least {_PART_MIN} characters)"

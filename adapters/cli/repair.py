@@ -1,7 +1,7 @@
-"""`foldlog doctor --repair`: wake-ups for runs that nobody drives although somebody should (W27).
+"""`foldlog doctor --repair`: send wake-ups for runs that should be driven but have no driver (W27).
 
-Not needed for correctness: a defence against consumers that were deleted and streams that were purged by hand. A
-wake-up too many is harmless.
+Correctness does not depend on it: it repairs the damage of consumers deleted, or streams purged, by hand. A redundant
+wake-up is harmless.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNCLAIMED_LEASE_S = 10.0
 
 
 async def wake_idle_runs(settings: Settings) -> AsyncIterator[str]:
-    """Wake each runnable run whose log has been still for three leases; the ids of those runs."""
+    """Wake each runnable run without an event for three leases, and yield its id."""
     from ...eventlog.ports import Wakeup
 
     async with opened(settings) as runtime:

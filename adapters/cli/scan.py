@@ -1,4 +1,4 @@
-"""Every run of a namespace, folded from the log itself: for what no projection is trusted with, or knows."""
+"""Fold every run of a namespace from the log itself, for commands that cannot rely on a projection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...projections.run_state import RunState
 
 
 async def all_runs(log: Log) -> AsyncIterator[tuple[Subject, RunState]]:
-    """Each run's subject and state. Costs one read of the whole log. Raises `LogCorrupted`."""
+    """Yield each run's subject and state. Reads the whole log once. Raises `LogCorrupted`."""
     for shard in range(log.events.shards):
         chain, states = Chain(), dict[Subject, RunState]()
         async for stored in log.events.read(Shard(shard)):

@@ -1,4 +1,4 @@
-"""Which server a command talks to, in words that hold no password."""
+"""The address of the server that a command talks to, without its password."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .settings import Settings
 
 
 def address_of(settings: Settings) -> str:
-    """The log's address for people; asks the project's own server if none is named."""
+    """Return the log's address for display; if none is given, that of the project's own server."""
     from ...eventlog.embedded import server_status
     from ...eventlog.jetstream.address import masked
 

@@ -1,4 +1,4 @@
-"""The options that every command has: which log, and how to talk."""
+"""The options that every command has: the log to use, and the form of the output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """`server` is a URL; None: `NATS_URL`, else the project's own server."""
+    """The global options. `server` is a URL; None: `NATS_URL`, else the project's own server."""
 
     server: str | None = None
     namespace: str = "default"
@@ -21,24 +21,24 @@ class Settings:
 
     @property
     def in_memory(self) -> bool:
-        """Return whether the log is in this process alone: no other command reaches it."""
+        """Return whether the log is in the memory of this process, out of reach of other commands."""
         return (self.server or os.environ.get("NATS_URL")) == "memory://"
 
     def command(self, *words: str, names: Sequence[str] = ()) -> str:
-        """A command line that reaches the same log from another terminal, to be shown and copied.
+        """Return a command line that reaches the same log from another terminal, to be shown and copied.
 
-        `names` are what it is about: one may begin with `-`, as an option does.
+        `names` are its positional arguments, which may begin with `-` as an option does.
         """
         options: list[str] = []
         if self.server is not None:  # a URL may hold a password
             options += ["--server", '"$NATS_URL"' if "@" in self.server else shlex.quote(self.server)]
         if self.namespace != "default":
             options += ["--namespace", shlex.quote(self.namespace)]
-        behind = ["--"] if any(name.startswith("-") for name in names) else []
-        return " ".join(["foldlog", *options, *map(shlex.quote, [*words, *behind, *names])])
+        separator = ["--"] if any(name.startswith("-") for name in names) else []
+        return " ".join(["foldlog", *options, *map(shlex.quote, [*words, *separator, *names])])
 
 
 def settings_of(context: typer.Context) -> Settings:
-    """What the user chose before (or behind) the command's name."""
+    """Return the global options that the user gave."""
     found = context.find_object(Settings)
     return found if found is not None else Settings()

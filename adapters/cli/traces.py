@@ -1,4 +1,4 @@
-"""What a command compares or replays: traces named by a run's id, by a file, or as `golden:NAME`."""
+"""Load the traces that a command compares or replays: by a run's id, from a file, or as `golden:NAME`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ READ: list[str] = []
 
 
 def is_file(name: str) -> bool:
-    """Return whether a name on the command line means a file (`-`: standard input) and not a run."""
+    """Return whether a name on the command line is a file (`-`: standard input) rather than a run."""
     return name == "-" or name.endswith(".jsonl") or "/" in name or Path(name).is_file()
 
 
 def read_file(name: str) -> Archive:
-    """The archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
+    """Return the archive in a file, vetted. Raises `ArchiveInvalid`, `ConfigError`, `LogCorrupted`."""
     from ...eventlog.errors import ArchiveCorrupted, ArchiveInvalid, ConfigError
     from ...eventlog.files import ARCHIVE_BYTES_MAX, read_bounded
     from ...replay.traces.archive import parse_archive
@@ -44,7 +44,7 @@ def read_file(name: str) -> Archive:
 
 
 def golden_file(name: str, directory: Path) -> str:
-    """The file of `golden:NAME`. Raises `ConfigError` that names those there are."""
+    """Return the file of `golden:NAME`. Raises `ConfigError`, which lists the golden histories."""
     from ...eventlog.errors import ConfigError
 
     wanted = directory / f"{name.removeprefix(GOLDEN)}.jsonl"
@@ -52,17 +52,17 @@ def golden_file(name: str, directory: Path) -> str:
         return str(wanted)
     known = ", ".join(sorted(path.stem for path in directory.glob("*.jsonl"))) or "none"
     raise ConfigError(
-        f"there is no {wanted}; golden histories there: {known} (--golden DIR names another place)"
+        f"{wanted} does not exist; golden histories there: {known} (--golden DIR for another directory)"
     )
 
 
 def ignored(given: str | None) -> list[Ignored]:
-    """What `--ignore` names, with commas between; `canonical` refuses what it does not know."""
+    """Return the comma-separated values of `--ignore`; `canonical` refuses unknown ones."""
     return [word.strip() for word in (given or "").split(",") if word.strip()]  # type: ignore[misc] # checked there
 
 
 async def load_side(settings: Settings, name: str, golden: Path) -> tuple[str, Sequence[Event]]:
-    """The root and the events of the one family that the name means. Raises `ConfigError`, `RunNotFound`."""
+    """Return the root and the events of the family that the name denotes. Raises `ConfigError`, `RunNotFound`."""
     from .opening import opened, run_named
 
     if name.startswith(GOLDEN):
@@ -75,14 +75,14 @@ async def load_side(settings: Settings, name: str, golden: Path) -> tuple[str, S
 
 
 async def events_of(log: Log, run: str) -> Sequence[Event]:
-    """The events of a run and all below it; of a child as if it had no parent. Raises `RunNotFound`."""
+    """Return the events of a run and all runs below it, of a child as if it had no parent. Raises `RunNotFound`."""
     from ...replay import load_trace
 
     return events_in(await load_trace(log, run), run)
 
 
 def events_in(trace: Trace, run: str) -> Sequence[Event]:
-    """The same, of a run in a trace."""
+    """Return the same as `events_of`, for a run in a trace."""
     import msgspec
 
     from .output.timeline import below
@@ -102,13 +102,13 @@ def _events_in(file: str) -> tuple[str, Sequence[Event]]:
     archive = read_file(file)
     roots = {stored.subject.root for stored in archive.stored}
     if len(roots) != 1:
-        raise ConfigError(f"{file} holds {len(roots)} families, and a comparison takes one")
+        raise ConfigError(f"{file} holds {len(roots)} families; a comparison takes one")
     (root,) = roots
     return root, list(archive.events(root))
 
 
 async def load_traces(settings: Settings, name: str) -> list[Trace]:
-    """The family of a run, or all of a file; the log is opened only for a run."""
+    """Return the family of a run, or all families of a file; the log is opened only for a run."""
     from ...replay import load_trace
     from .opening import opened, run_named
 
@@ -119,14 +119,14 @@ async def load_traces(settings: Settings, name: str) -> list[Trace]:
 
 
 def run_in(what: str, traces: list[Trace], text: str) -> str:
-    """The run of these families that a user means. Raises `RunNotFound`."""
+    """Return the full id of a run of these families. Raises `RunNotFound`."""
     from .opening import run_among
 
     return run_among(what, text, (commit.commit.run for trace in traces for commit in trace.commits))
 
 
 def family_named(what: str, traces: list[Trace], run: str | None) -> Trace:
-    """The only one of the families in `what`, or that of `run`. Raises `ConfigError`, `RunNotFound`."""
+    """Return the only family in `what`, or the family of `run`. Raises `ConfigError`, `RunNotFound`."""
     from ...eventlog.errors import ConfigError
 
     if run is not None:
@@ -134,5 +134,5 @@ def family_named(what: str, traces: list[Trace], run: str | None) -> Trace:
     for trace in traces:
         if (run is None and len(traces) == 1) or any(run == commit.commit.run for commit in trace.commits):
             return trace
-    found = f"holds {len(traces)} families: say which run with --run" if traces else "holds no run"
+    found = f"holds {len(traces)} families: choose a run with --run" if traces else "holds no run"
     raise ConfigError(f"{what} {found}")

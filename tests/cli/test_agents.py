@@ -83,14 +83,14 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             {"a_TOML": 'name = "a"\nhitl_tools = ["deploy"]'},
             "a.TOML: hitl_tools: 'deploy' is no tool of the agent; list it in tools, too",
         ),
-        ({"a_toml": "name = "}, "a.toml: it is no TOML: Invalid value (at end of document)"),
+        ({"a_toml": "name = "}, "a.toml: it is not TOML: Invalid value (at end of document)"),
         ({"a_json": "[" * 100_000}, "a.json: it is nested too deeply"),
         ({"a_json": '\ufeff{"name": "ä"}'}, "a.json: name: 'ä' must be"),
         (
             {"a_json": '{"name": "a", "retry": {"attempts": 1, "attempts": 2}}'},
-            "a.json: it is no JSON: the key 'attempts' stands twice",
+            "a.json: it is not JSON: duplicate key 'attempts'",
         ),
-        ({"a_json": "[]"}, "a.json: a table with the agent's keys is expected"),
+        ({"a_json": "[]"}, "a.json: expected a table with the agent's keys"),
     ],
 )
 def test_a_mistake_is_told_with_its_file_and_its_key(check: Any, files: dict[str, str], told: str) -> None:

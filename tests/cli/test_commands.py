@@ -87,7 +87,7 @@ def test_help_documents_every_exit_code() -> None:
         "1 the run failed",
         "2 usage",
         "3 no connection",
-        "4 time-out",
+        "4 timeout",
         "5 the run is paused",
         "130 int",
     ):
@@ -167,7 +167,7 @@ def test_bytes_that_are_no_text_are_refused_and_named() -> None:
 def test_what_is_no_time_is_refused(time: str) -> None:
     result = invoke("simulate", "--for", time)
     assert result.exit_code == 2
-    assert "a time is written 30s" in result.stderr
+    assert "write a duration as 30s" in result.stderr
 
 
 def test_a_mistyped_command_is_told_the_nearest() -> None:
@@ -223,7 +223,7 @@ def test_a_name_that_begins_with_a_dash_stands_behind_two(alone: Project) -> Non
     assert (begun.code, "run -x  agent failing" in begun.err) == (1, True)
     assert "a name that begins with - goes after --" in alone.run("runs", "show", "-x").err
     unknown = alone.run("runs", "show", "--", "-x")
-    assert (unknown.code, "there is no run '-x'" in unknown.error) == (1, True)
+    assert (unknown.code, "has the id, prefix or suffix '-x'" in unknown.error) == (1, True)
     assert Settings().command("runs", "show", names=["-x"]) == "foldlog runs show -- -x"
     assert Settings().command("runs", "show", names=["x-"]) == "foldlog runs show x-"
 
@@ -459,7 +459,7 @@ def test_a_run_is_given_messages_and_metadata(examples: None, tmp_path: Path) ->
     ("text", "told"),
     [
         ("{", "is not JSON"),
-        ('{"role": "user"}', "has to hold a JSON list of messages"),
+        ('{"role": "user"}', "must hold a JSON list of messages"),
         ('[{"role": "system", "content": "x"}]', "messages: message 1: the role is user, assistant or tool"),
         ('[{"role": "user", "content": "x", "name": "y"}]', "messages: message 1: unknown field 'name'"),
         (

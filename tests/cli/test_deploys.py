@@ -102,10 +102,10 @@ def test_runs_of_the_old_version_wait_for_a_worker_of_it_and_nothing_they_did_is
     for row in project.run("approvals", "list", "--json").document:
         assert project.run("approvals", "approve", row["approval_id"]).code == 0
     assert {row["reason"] for row in project.run("runs", "list", "--json").document} == {
-        f"no worker that is there serves {agent!r}" for agent in LACKS
+        f"no live worker serves {agent!r}" for agent in LACKS
     }
     watching = start("runs", "stream", runs["removes"], "--json")
-    watching.until("waiting for a worker serving removes; none that is there does")
+    watching.until("waiting for a worker serving removes; no live worker does")
     new = worker(start, "new_version", "new")
     watching.until(f"waiting for another worker: agent 'removes': {LACKS['removes']}")
     for agent, lacks in LACKS.items():

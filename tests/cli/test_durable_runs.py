@@ -40,7 +40,7 @@ def test_a_durable_run_is_shown_while_a_worker_drives_it(project: Project, start
 
 def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: Project, start: Start) -> None:
     running = start("run", "project_agents:unserved", "question", "--executor", "durable")
-    running.until("waiting for a worker serving unserved; none that is there does")
+    running.until("waiting for a worker serving unserved; no live worker does")
     running.interrupt()
     ended = running.end()
     assert ended.code == 130
@@ -50,10 +50,10 @@ def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: P
     waits = project.run("runs", "pending", run)
     assert waits.code == 0
     assert (
-        waits.out.splitlines()[-1] == "worker\t\tnobody drives it: no worker that is there serves its agent"
+        waits.out.splitlines()[-1] == "worker\t\tthe run has no driver: no live worker serves its agent"
     )
     (row,) = project.run("runs", "list", "--json").document
-    assert (row["waiting_for"], row["reason"]) == ("worker", "no worker that is there serves 'unserved'")
+    assert (row["waiting_for"], row["reason"]) == ("worker", "no live worker serves 'unserved'")
 
 
 def test_whoever_comes_back_sees_the_whole_run(project: Project, start: Start) -> None:
@@ -256,10 +256,10 @@ def test_what_does_not_exist_exits_1_in_one_line(project: Project) -> None:
     ):
         done = project.run(*args, "nothing")
         assert done.code == 1
-        assert "there is no run 'nothing'" in done.error
+        assert "has the id, prefix or suffix 'nothing'" in done.error
     done = project.run("approvals", "approve", "ap-nothing")
     assert done.code == 1
-    assert "there is no approval 'ap-nothing'" in done.error
+    assert "has the id, prefix or suffix 'ap-nothing'" in done.error
 
 
 def test_a_damaged_commit_is_told_in_one_line_and_ends_every_command(project: Project) -> None:

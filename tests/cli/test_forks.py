@@ -115,7 +115,7 @@ def test_a_fork_and_the_run_it_left_are_run_again_and_a_file_is_forked(project: 
     kept = project.run("rerun", path, "project_agents:helper", "-o", str(project.place / "again.jsonl"))
     assert (kept.code, kept.out.partition(" ")[0]) == (0, "equal")
     other = project.run("rerun", path, "project_agents:careful")
-    assert (other.code, "which 'project_agents:careful' does not hold" in other.error) == (2, True)
+    assert (other.code, "which 'project_agents:careful' does not have" in other.error) == (2, True)
     assert project.run("rerun", "nobody").code == 1
     forked = project.run("fork", path, REGISTRY, "--at", "9", "--yes", "--diff", "--run-id", "filed")
     assert (forked.code, "equal" in forked.out) == (0, True)
@@ -123,5 +123,5 @@ def test_a_fork_and_the_run_it_left_are_run_again_and_a_file_is_forked(project: 
     both = str(project.place / "both.jsonl")
     project.run("events", "export", "--all", "--artifacts", "-o", both)
     which = project.run("fork", both, "--at", "9", "--json")
-    assert (which.code, "say which run with --run" in which.error) == (2, True)
+    assert (which.code, "choose a run with --run" in which.error) == (2, True)
     assert project.run("fork", both, "--at", "9", "--run", "child", "--json").document["run"] == "child"

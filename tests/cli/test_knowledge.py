@@ -83,9 +83,9 @@ def test_what_cannot_be_added_or_removed_is_said_in_one_line(run: Run, file: Pat
     binary = tmp_path / "image"
     binary.write_bytes(b"\x89PNG\xff")
     refused = run("add", str(binary))
-    assert (refused.code, refused.error) == (2, f"error: {binary} is no text in UTF-8; nothing was added")
+    assert (refused.code, refused.error) == (2, f"error: {binary} is not UTF-8 text; nothing was added")
     assert run("add", "nowhere.txt").error == "error: nowhere.txt cannot be read: No such file or directory"
-    assert run("remove").error.startswith("error: say what to remove")
+    assert run("remove").error.startswith("error: give ids of pieces")
     file.write_bytes(b"no database at all" * 100)
     broken = run("search", "x")
     assert (broken.code, "is damaged" in broken.error) == (1, True)

@@ -128,7 +128,7 @@ def test_a_pipe_gets_text_as_it_comes_and_begins_a_new_line_where_the_model_begi
 ) -> None:
     done = alone.run("run", "project_agents:stutter", "q")
     assert (done.code, done.out) == (0, "One two\nOne three\n")
-    assert "(the model begins again)" in done.err
+    assert "(the model starts again)" in done.err
 
 
 def test_a_pipe_gets_a_text_before_its_step_is_over(project: Project, start: Start) -> None:
@@ -146,8 +146,8 @@ def test_with_quiet_a_pipe_gets_a_text_once_and_only_when_it_holds(alone: Projec
 def test_a_terminal_gets_text_as_it_comes_and_sees_where_the_model_begins_again(alone: Project) -> None:
     shown = alone.on_terminal("run", "project_agents:stutter", "q")
     assert "One two\n" in shown
-    assert "(the model begins again)" in shown
-    assert "One three\n" in shown.partition("begins again")[2]
+    assert "(the model starts again)" in shown
+    assert "One three\n" in shown.partition("starts again")[2]
     assert "\x1b[" in shown
 
 
@@ -172,12 +172,12 @@ def test_a_paused_run_exits_5_without_waiting(project: Project) -> None:
 def test_no_wait_leaves_when_no_unsafe_call_is_at_work_any_more(project: Project, start: Start) -> None:
     scale = project.place / "scale"
     running = start("run", "project_agents:weighing", "q", "--no-wait", SCALE=str(scale))
-    running.until("calls at work end first")
+    running.until("waiting for calls in progress")
     scale.touch()
     ended = running.end()
     assert ended.code == 5
-    assert "nobody drives it now" in ended.err.partition("calls at work end first")[2]
-    assert "nobody drives it now" not in ended.err.partition("calls at work end first")[0]
+    assert "it has no driver now" in ended.err.partition("waiting for calls in progress")[2]
+    assert "it has no driver now" not in ended.err.partition("waiting for calls in progress")[0]
     run = project.only_run()
     timeline = project.run("runs", "show", run, "--json").document["timeline"]
     assert [row["detail"] for row in timeline if row["what"] == "← weigh"] == ["weighed"]
@@ -191,11 +191,11 @@ def test_ctrl_c_while_a_call_is_at_work_leaves_at_once_and_the_call_in_doubt(
     project: Project, start: Start
 ) -> None:
     running = start("run", "project_agents:weighing", "q", "--no-wait", SCALE="/nowhere")
-    running.until("calls at work end first")
+    running.until("waiting for calls in progress")
     running.interrupt()
     ended = running.end()
     assert ended.code == 130
-    assert "is left alone; nobody drives it now" in ended.err.splitlines()[-1]
+    assert "it has no driver now" in ended.err.splitlines()[-1]
     run = project.only_run()
     assert project.run("runs", "show", run, "--json").document["status"] == "paused"
     driving = start("runs", "drive", run, "project_agents:weighing", SCALE="/nowhere")
@@ -280,7 +280,7 @@ def test_the_same_run_id_with_another_input_is_refused(project: Project) -> None
         ("project_agents:no_provider", "there is no provider 'nope'"),
         ("project_agents:no_tool", "there is no tool 'nope'"),
         ("project_agents:empty", "has no agents"),
-        ("project_agents:registry", "say which with --agent NAME"),
+        ("project_agents:registry", "choose one with --agent NAME"),
         ("project_agents:number", "neither a Registry nor an agent, swarm or loop"),
         ("project_agents:nothing", "there is no attribute 'nothing'"),
         ("nowhere:agent", "there is no module 'nowhere'"),

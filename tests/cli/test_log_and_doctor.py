@@ -51,7 +51,7 @@ def test_a_weaker_sync_is_told_with_what_it_may_lose(own: Project) -> None:
     assert "power failure" in own.run("log", "up", FOLDLOG_SYNC="default").err
     (sync,) = [c for c in own.run("doctor", "--json").document["checks"] if c["name"] == "sync"]
     assert sync["state"] == "unknown"
-    assert "power failure" in sync["told"]
+    assert "power failure" in sync["detail"]
 
 
 def test_doctor_finds_a_healthy_project_healthy(own: Project) -> None:
@@ -83,7 +83,7 @@ def test_doctor_names_a_key_that_a_configured_provider_needs(alone: Project, tmp
     assert done.code == 1
     (provider,) = [check for check in done.document["checks"] if check["name"] == "providers"]
     assert provider["state"] == "wrong"
-    assert "MY_KEY" in provider["told"]
+    assert "MY_KEY" in provider["detail"]
 
 
 async def test_doctor_finds_a_stream_that_drops_events_or_is_not_compressed_as_it_should_be(

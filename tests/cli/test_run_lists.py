@@ -95,9 +95,9 @@ def test_runs_are_filtered_families_folded_and_many_steered_at_once(  # noqa: PL
     assert project.run("replay", "--at", "3", *of_file).document["run"] == runs["closer"]
     assert project.run("fork", "--at", "3", *of_file).document["run"] == runs["closer"]
     several = project.run("replay", "--at", "3", str(archive), "--run", runs["closer"][:24])
-    assert (several.code, "say more of the id" in several.error) == (1, True)
+    assert (several.code, "give more of the id" in several.error) == (1, True)
     assert (
-        "nor one whose id begins or ends so" in project.run("fork", "--at", "3", *of_file[:2], "nope").error
+        "has the id, prefix or suffix" in project.run("fork", "--at", "3", *of_file[:2], "nope").error
     )
     beginning = runs["careful"][:20]
     assert project.run("runs", "pending", beginning, "--json").document["run_id"] == runs["careful"]
@@ -109,7 +109,7 @@ def test_runs_are_filtered_families_folded_and_many_steered_at_once(  # noqa: PL
     assert several.code == 1
     assert runs["closer"] in several.error
     assert runs["drafter"] in several.error
-    assert "say more of the id" in several.error
+    assert "give more of the id" in several.error
     assert "at least 4 characters" in project.run("runs", "show", runs["careful"][-2:]).error
 
     would = project.run("runs", "cancel", "--status", "paused", "--since", "1h", "--dry-run", "--json")

@@ -71,7 +71,7 @@ def test_time_is_up_when_it_is_up(mine: Project) -> None:
     ("args", "error"),
     [
         (("--scenario", "nothing"), "error: there is no scenario 'nothing'; known: "),
-        (("--for", "soon"), "error: a time is written 30s, 10m, 1h or 2d, not 'soon'"),
+        (("--for", "soon"), "error: write a duration as 30s, 10m, 1h or 2d, not 'soon'"),
         (("--script", "script.json"), "error: a script needs an agent"),
         (("dice:AGENT",), "error: an agent needs a script for its model"),
     ],

@@ -110,7 +110,7 @@ def test_what_names_things_and_says_how_they_stand_is_whole_on_a_terminal(
         WHY,
         "waits: timer",
         "auth: scripted:",
-        "no worker that is there serves 'served-by-nobody'",
+        "no live worker serves 'served-by-nobody'",
     ):
         assert reason in flat(lines)
 

@@ -180,7 +180,7 @@ def test_the_state_at_a_revision_is_shown(project: Project, two: tuple[str, str]
     assert [call["name"] for call in point["calls"]] == ["lookup"]
     assert point["pending"][0]["effect"] == "CallTool"
     assert [message["role"] for message in point["messages"]] == ["user"]
-    assert "to be done CallTool" in project.run("replay", "first", "--at", revision).out
+    assert "effect     CallTool" in project.run("replay", "first", "--at", revision).out
     beyond = project.run("replay", "first", "--at", "999")
     assert beyond.code == 2
     assert "revisions 1 to" in beyond.error

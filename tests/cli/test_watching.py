@@ -76,7 +76,7 @@ async def test_a_pause_that_is_over_is_not_taken_for_the_one_that_holds(
     ("settings", "told", "way_back"),
     [
         (Settings(), """--arguments '{"raise": 3}'""", "come back with: foldlog runs stream"),
-        (Settings(server="memory://"), "nobody can give it", "ends with it"),
+        (Settings(server="memory://"), "it cannot be answered", "is lost"),
     ],
 )
 async def test_whoever_watches_a_run_without_budget_is_told_what_lets_it_go_on(
@@ -124,15 +124,15 @@ HARD = (
     Parked(reason="child"),
 )
 WHY = [
-    "↻ model attempt 1 failed: transient: cut off; again in 2.5 s",
-    "↻ model attempt 2 failed: rate_limit: 429; spare is asked instead",
+    "↻ model attempt 1 failed: transient: cut off; retry in 2.5 s",
+    "↻ model attempt 2 failed: rate_limit: 429; falling back to spare",
     "taken over by w2 from w1 (epoch 2)",
     "→ dig {}",
-    "↻ dig attempt 1 failed: no shovel; again in 1.0 s",
-    "↻ the answer is refused, and the model asked again: no number",
+    "↻ dig attempt 1 failed: no shovel; retry in 1.0 s",
+    "↻ the answer was rejected, and is requested again: no number",
     "waits until ",
-    "given back by w1 (drain); waits for a worker",
-    "waits for another worker than w4: it lacks the tool dig",
+    "released by w1 (drain); waits for a worker",
+    "waits for a worker other than w4: it lacks the tool dig",
 ]
 
 

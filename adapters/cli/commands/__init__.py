@@ -1,1 +1,1 @@
-"""The commands of `foldlog`, one module a noun."""
+"""The commands of `foldlog`, one module for each noun."""

@@ -1,4 +1,4 @@
-"""`foldlog agents`: the configurations of agents, looked at before anything runs."""
+"""`foldlog agents`: check the configurations of agents before anything runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 _KINDS = {"ralph": "loop"}
-"""What the kinds are called, where their names are others."""
+"""Display names of the kinds that have another one."""
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Configurations of agents.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check configurations of agents.")
 
 
 @app.callback()
 def _noun() -> None:
-    """Configurations of agents."""
+    """Check configurations of agents."""
 
 
 @app.command()
@@ -29,16 +29,18 @@ def check(
     context: typer.Context,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="TOML or JSON files, or MODULE:NAME of what is loaded."),
+        typer.Argument(metavar="FILE...", help="TOML or JSON files, or MODULE:NAME to load."),
     ],
     *,
     registry: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:REGISTRY", help="Also check that its tools and providers are there."),
+        typer.Option(
+            metavar="MODULE:REGISTRY", help="Also check that this registry has the tools and providers."
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Check configurations of agents; one line for each thing that is wrong. Exit 1 when something is."""
+    """Check configurations of agents, and print a line for each mistake. Exit 1 if there are any."""
     from ....runtime import Registry
     from ..agent_files import check_path
     from ..output.terminal import Screen

@@ -1,4 +1,4 @@
-"""`foldlog approvals`: what runs wait for, and the answers."""
+"""`foldlog approvals`: list, show and answer approvals, and issue resume tokens."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from ..output.tables import Cell
     from ..output.terminal import Screen
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Approvals: what runs wait for, and the answers."
-)
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval.")]
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show and answer approvals.")
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+ApprovalId = Annotated[
+    str, typer.Argument(metavar="APPROVAL", help="An approval's id, or a unique prefix or suffix of it.")
+]
 Answered = Annotated[
     str | None,
-    typer.Argument(metavar="[APPROVAL]", help="The id of an approval; a resume token names its own."),
+    typer.Argument(metavar="APPROVAL", help="An approval's id; not needed with a resume token."),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         metavar="TOKEN",
-        help="A resume token; `-` reads it from standard input. Without APPROVAL: FOLDLOG_RESUME_TOKEN.",
+        help="A resume token; `-` for standard input. Default without APPROVAL: FOLDLOG_RESUME_TOKEN.",
     ),
 ]
-Note = Annotated[str, typer.Option(help="Why.")]
-By = Annotated[str, typer.Option(help="Who decides; by default the user of this machine.")]
+Note = Annotated[str, typer.Option(help="Reason, stored with the decision.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Name to record; default: your user name.")]
 RESUME_TOKEN = "FOLDLOG_RESUME_TOKEN"  # noqa: S105 - the variable's name
 
 tokens = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Resume tokens: their holders answer one approval, once.",
+    help="Issue and revoke resume tokens, which answer one approval, once.",
 )
 app.add_typer(tokens, name="token")
 
@@ -49,11 +49,11 @@ app.add_typer(tokens, name="token")
 def list_(
     context: typer.Context,
     *,
-    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only those of this run.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Those that are decided, too.")] = False,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only approvals of this run.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Include decided approvals.")] = False,
     json: Json = False,
 ) -> int:
-    """List what waits for an answer, oldest first."""
+    """List pending approvals, oldest first."""
     from ..loops import run_async
 
     return run_async(_list(settings_of(context), run, every=every, json=json))
@@ -61,7 +61,7 @@ def list_(
 
 @app.command()
 def show(context: typer.Context, approval: ApprovalId, *, json: Json = False) -> int:
-    """Show one approval: what is asked, and how it was decided."""
+    """Show one approval: the request and the decision."""
     from ..loops import run_async
 
     return run_async(_show(settings_of(context), approval, json=json))
@@ -75,20 +75,20 @@ def approve(
     token: Token = None,
     note: Note = "",
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Other arguments for the call, all of them.")
+        str | None, typer.Option(metavar="JSON", help="Replace all arguments of the call.")
     ] = None,
     outcome: Annotated[
         Literal["retry", "succeeded", "failed"] | None,
         typer.Option(
-            help="What became of a call that a dead worker had started (or retry it), or that you made by hand."
+            help="Outcome of a call that a dead worker had started (or retry), or that you made by hand."
         ),
     ] = None,
     result: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Its result (with --outcome succeeded).")
+        str | None, typer.Option(metavar="JSON", help="Result of the call (with --outcome succeeded).")
     ] = None,
     by: By = "",
 ) -> int:
-    """Approve; the run goes on."""
+    """Approve; the run continues."""
     from ..loops import run_async
 
     answer: dict[str, Any] = {"decision": "approved", "note": note, "outcome": outcome, "by": by or _user()}
@@ -101,7 +101,7 @@ def approve(
 def reject(
     context: typer.Context, approval: Answered = None, *, token: Token = None, note: Note = "", by: By = ""
 ) -> int:
-    """Reject; the model is told, and the run goes on without the call."""
+    """Reject; the run continues without the call. The model is informed."""
     from ..loops import run_async
 
     answer = {"decision": "rejected", "note": note, "by": by or _user()}
@@ -113,10 +113,10 @@ def issue(
     context: typer.Context,
     approval: ApprovalId,
     *,
-    expires: Annotated[str, typer.Option(metavar="TIME", help="How long it holds: 30m, 1h, 2d.")] = "1d",
-    by: Annotated[str, typer.Option(help="Who issues it; by default the user of this machine.")] = "",
+    expires: Annotated[str, typer.Option(metavar="TIME", help="Valid for: 30m, 1h, 2d.")] = "1d",
+    by: By = "",
 ) -> int:
-    """Print a new resume token, which is shown this once."""
+    """Print a new resume token; it cannot be shown again."""
     from ..loops import run_async
     from ..output.times import seconds_of
 
@@ -128,9 +128,9 @@ def revoke(
     context: typer.Context,
     approval: ApprovalId,
     *,
-    by: Annotated[str, typer.Option(help="Who revokes them; by default the user of this machine.")] = "",
+    by: By = "",
 ) -> int:
-    """Take back all resume tokens of an approval."""
+    """Revoke all resume tokens of an approval."""
     from ..loops import run_async
 
     return run_async(_revoke(settings_of(context), approval, by or _user()))
@@ -146,7 +146,7 @@ def _user() -> str:
 
 
 def _given_token(approval_id: str | None, token: str | None) -> str | None:
-    """The resume token to answer with, if any: by option, standard input, or, without an approval, the environment."""
+    """Return the resume token, if any: the option's, or without an approval that of the environment."""
     import os
     import sys
 
@@ -155,7 +155,7 @@ def _given_token(approval_id: str | None, token: str | None) -> str | None:
     if token is None and approval_id is None:
         token = os.environ.get(RESUME_TOKEN)
         if not token:
-            raise typer.BadParameter(f"name an APPROVAL, or give a resume token (--token, {RESUME_TOKEN})")
+            raise typer.BadParameter(f"give an APPROVAL or a resume token (--token, {RESUME_TOKEN})")
     return token
 
 
@@ -178,16 +178,16 @@ async def _answer(
         executor = runtime.known_executor(state.submitted.executor) if state.submitted is not None else None
     screen = Screen(settings)
     stands = state.approvals[approval_id].resolution
-    first = f", by {stands.by} already" if stands is not None and stands.by != answer["by"] else ""
+    first = f", already by {stands.by}" if stands is not None and stands.by != answer["by"] else ""
     screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}{first}")
     if executor is not None and executor.runs_in == "process" and not state.over:
         drive = settings.command("runs", "drive", names=(run.run_id, "MODULE:REGISTRY"))
-        screen.say((f"if the process that drove it is gone: {drive}", "dim"))
+        screen.say((f"if its process is gone, continue it with: {drive}", "dim"))
     return OK
 
 
 def _named_by(token: str, approval_id: str | None) -> str:
-    """The approval that the token names. Raises `ApprovalError` if that is not the one that was named besides."""
+    """Return the approval that the token is for. Raises `ApprovalError` if another one was given as well."""
     from ....eventlog.errors import ApprovalError
     from ....runtime.resume_tokens import place_of
 
@@ -208,7 +208,7 @@ async def _issue(settings: Settings, approval_id: str, expires_s: float, by: str
     screen = Screen(settings)
     screen.write(f"{token}\n")
     answer = settings.command("approvals", "approve", "--token", "-")
-    screen.say((f"shown this once; its holder answers {approval_id} with: {answer}", "dim"))
+    screen.say((f"it cannot be shown again; its holder answers {approval_id} with: {answer}", "dim"))
     return OK
 
 
@@ -241,7 +241,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         screen.json([msgspec.to_builtins(row) for row in rows])
         return OK
     if not rows:
-        screen.say("no approvals" if every else "nothing waits for an answer")
+        screen.say("no approvals" if every else "no pending approvals")
         return OK
     columns = (
         Column("approval"),
@@ -250,7 +250,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         Column("kind", leaves=2),
         Column("tool", cut=True, again=True),
         Column("decision"),
-        Column("asked"),
+        Column("requested"),
         Column("reason", below=True),
         Column("about", below=True),
     )
@@ -259,7 +259,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
 
 
 def _cells(row: ApprovalRow, end: str, *, live: bool) -> list[Cell]:
-    """A terminal may have no room for the kind: what asks without being a tool is named by it."""
+    """Return the cells of a row. On a terminal, which may drop the kind, it replaces a missing tool."""
     from ..output.escaping import one_line
     from ..output.tables import Id
     from ..output.times import moment
@@ -303,13 +303,13 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
         ("approval", row.approval_id),
         ("run", f"{row.run_id} ({row.agent_path}{'' if row.step is None else f', step {row.step}'})"),
         ("kind", row.kind),
-        ("because", "" if row.postcondition else one_line(row.reason)),
+        ("reason", "" if row.postcondition else one_line(row.reason)),
         ("tool", one_line(row.tool_name)),
         *_asked(row, screen),
         ("returned", screen.lines(returned, _LABEL + 1) if returned is not None else ""),
         *_found(row),
-        ("besides", screen.lines(row.injected_args, _LABEL + 1) if row.injected_args else ""),
-        ("asked", moment(row.requested_at)),
+        ("injected", screen.lines(row.injected_args, _LABEL + 1) if row.injected_args else ""),
+        ("requested", moment(row.requested_at)),
         ("expires", moment(row.expires_at) if row.expires_at is not None and row.decision is None else ""),
         ("tokens", str(row.tokens) if row.tokens and row.decision is None else ""),
         ("decision", row.decision or "pending"),
@@ -332,7 +332,7 @@ async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:
 
 
 def _about(row: ApprovalRow) -> Cell:
-    """What it is about: the arguments exactly, or the question."""
+    """Return the subject of an approval: the arguments exactly, or the question."""
     from ....eventlog.events import QUESTION
     from ..output.tables import Exact
 
@@ -342,11 +342,11 @@ def _about(row: ApprovalRow) -> Cell:
 
 
 _LABEL = 10
-"""How wide the names of fields are."""
+"""Width of the field names."""
 
 
 def _asked(row: ApprovalRow, screen: Screen) -> Iterator[tuple[str, str | list[str]]]:
-    """What it is about: the arguments of a call, or a question with its form."""
+    """Yield the subject of an approval: the arguments of a call, or a question and its form."""
     from ....eventlog.events import QUESTION
     from ..output.escaping import text_lines, visible
     from ..output.forms import form_lines
@@ -360,7 +360,7 @@ def _asked(row: ApprovalRow, screen: Screen) -> Iterator[tuple[str, str | list[s
 
 
 def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:
-    """What was found of the call's postcondition, and what was seen."""
+    """Yield the findings of the call's postcondition, and their evidence."""
     from ....runtime.core.postconditions import told
     from ..output.escaping import one_line
 

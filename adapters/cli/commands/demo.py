@@ -1,4 +1,4 @@
-"""`foldlog demo`: the proof on real parts, in a terminal."""
+"""`foldlog demo`: local and durable execution compared, with real processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..settings import settings_of
 def demo(
     context: typer.Context,
     *,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Run an agent here, then on two workers of which one is killed, and compare what the log holds of both.
+    """Run an agent locally and on workers, kill one, and compare.
 
-    Everything is real and temporary: a JetStream server, a model server behind the openai SDK, an MCP server. Exit 1 if
-    the two traces differ.
+    The agent runs in this process, then on two workers, one of which is killed. Everything is real and temporary: a
+    JetStream server, a model server for the openai SDK, an MCP server. Exit 1 if the traces differ.
     """
     from ...demo.show import show
     from ..loops import run_async

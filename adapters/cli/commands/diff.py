@@ -1,4 +1,4 @@
-"""`foldlog diff`: two runs side by side, and the first point where they part."""
+"""`foldlog diff`: two runs side by side, and their first difference."""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ _MARKS = {"same": (" ", "dim"), "changed": ("≠", "yellow"), "left": ("<", "red
 def diff(
     context: typer.Context,
     a: Annotated[str, typer.Argument(metavar="A", help="A run, a file, or golden:NAME.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The one to compare it with.")],
     *,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained HTML page.")
     ] = None,
-    golden: Annotated[Path, typer.Option("--golden", metavar="DIR", help="Where golden:NAME lies.")] = Path(
+    golden: Annotated[Path, typer.Option("--golden", metavar="DIR", help="Directory of golden:NAME.")] = Path(
         "golden"
     ),
     ignore: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHAT", help="cached-tokens or usage: what a real provider counts differently each time."
-        ),
+        typer.Option(metavar="WHAT", help="cached-tokens or usage: counts of a real provider that vary."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Compare what two runs did, ignoring ids, times and retries. Exit 0: equal, 1: they differ.
 
-    They may be of different lengths, of different agents, or still going on.
+    They may have different lengths or agents, or still be running.
     """
     from ..loops import run_async
 
@@ -57,7 +55,7 @@ async def _diff(
     from ..output.terminal import Screen
     from ..traces import load_side
 
-    gc.disable()  # a short process over very many values without a cycle: looking for some takes as long as the work
+    gc.disable()  # a short process with very many values and no cycles: collecting would double its time
     left = await load_side(settings, a, golden)
     right = left if a == b else await load_side(settings, b, golden)
     found, roots = diff_of(left[1], right[1], ignore=ignore), (left[0], right[0])
@@ -86,7 +84,7 @@ def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[st
 
 
 def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
-    """Both side by side, where they part and why, and the verdict."""
+    """Print both side by side, the first difference with its reason, and the verdict."""
     if not found.equal:
         rows = list(_rows(found))
         screen.table(("", names[0], names[1], "differs in"), rows[:ROWS_MAX])
@@ -121,7 +119,7 @@ def _cell(boundary: Boundary | None) -> str:
 
 
 def reasons(found: Diff) -> list[str]:
-    """Where the two part first, and why, in lines."""
+    """Return lines on the first difference and its reason."""
     from ....replay.ordering.rule_texts import explain
     from ..output.escaping import one_line, shown
 
@@ -140,7 +138,7 @@ def reasons(found: Diff) -> list[str]:
     row = next((row for row in found.rows if row.kind == "changed"), None)
     if row is not None and any(row.left is boundary for boundary in first.left):
         for name, (left, right) in row.values.items():
-            if name == "request":  # two digests; what differs is said above
+            if name == "request":  # two digests; the reason above names the difference
                 continue
             lines.append(f"  {name}: {shown(left, 200)} → {shown(right, 200)}")
     return lines
@@ -150,7 +148,7 @@ def reasons(found: Diff) -> list[str]:
 
 
 def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
-    """All of it but the equal rows."""
+    """Return the comparison as JSON builtins, without the equal rows."""
     from ....replay.ordering.rule_texts import explain
 
     equal, total = found.boundaries

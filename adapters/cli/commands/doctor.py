@@ -1,4 +1,4 @@
-"""`foldlog doctor`: is everything there that runs need, and is it set as the guarantees demand?"""
+"""`foldlog doctor`: check that everything runs need is there, and configured as the guarantees require."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def doctor(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Wake up every run that should be driven and has been idle for three leases."
+            "--repair", help="Wake every run that should be driven and has been idle for three leases."
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Check this machine, the server and the log's streams. Exit 1 when something is wrong."""
+    """Check this machine, the server and the log's streams. Exit 1 if something is wrong."""
     from ..loops import run_async
 
     return run_async(_doctor(settings_of(context), repair=repair, json=json))
@@ -57,12 +57,12 @@ async def _doctor(settings: Settings, *, repair: bool, json: bool) -> int:
         for run in woken:
             screen.tell(f"woken: run {run}")
         if repair and blocked:
-            screen.say("nothing was repaired: what is wrong above comes first")
+            screen.say("nothing was repaired: first fix the problems above")
     return OK if healthy else NO
 
 
 def _tell(screen: Screen, check: Check) -> None:
     mark, style = _MARKS[check.state]
-    screen.tell((f"{mark} ", style), (f"{check.name:<12} ", "bold"), check.told)
+    screen.tell((f"{mark} ", style), (f"{check.name:<12} ", "bold"), check.detail)
     if check.remedy:
         screen.tell(f"  {'':<12} ", (f"→ {check.remedy}", style))

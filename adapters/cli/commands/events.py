@@ -1,4 +1,4 @@
-"""`foldlog events`: runs as files that keep every byte, and the check that nothing was changed."""
+"""`foldlog events`: export and import runs byte for byte, and verify that nothing was changed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from ....replay import Checked
     from ..output.terminal import Screen
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Runs as files that keep every byte, and their check."
-)
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export, import and verify stored runs.")
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()
@@ -26,35 +24,37 @@ def export(
     context: typer.Context,
     *,
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="A run; its whole family is taken.")
+        str | None, typer.Argument(metavar="RUN", help="A run; its whole family is exported.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Instead of stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of stdout.")
     ] = None,
     artifacts: Annotated[
-        bool, typer.Option("--artifacts", help="With the large values, so that it is complete.")
+        bool, typer.Option("--artifacts", help="Include the large values, so that the file is complete.")
     ] = False,
 ) -> int:
-    """Write a run, or all, as JSON Lines: one stored commit a line, byte for byte. Also of a run that is going on."""
+    """Write a family, or all runs, as JSON Lines. One stored commit per line, byte for byte; runs may be open."""
     from ..loops import run_async
 
     if (run is None) != every:
-        raise typer.BadParameter("name a RUN, or say --all")
+        raise typer.BadParameter("give a RUN or --all")
     return run_async(_export(settings_of(context), run, output, artifacts=artifacts))
 
 
 @app.command("import")
 def import_(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What `events export` wrote; - for stdin.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file that `events export` wrote; - for stdin.")
+    ],
     *,
     json: Json = False,
 ) -> int:
-    """Store a file's runs in this namespace, after a check of every chain and sum.
+    """Store a file's runs in this namespace.
 
-    Runs that are there already are skipped; one that is there with other commits refuses the whole file. Imported runs
-    are a record: nothing drives the open ones on by itself.
+    Every chain and checksum is verified first. Runs that are already there are skipped; if one of them has different
+    commits, the whole file is refused. Imported runs are a record: open ones are not continued automatically.
     """
     from ..loops import run_async
 
@@ -68,20 +68,21 @@ def verify(
     *,
     every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Note in the log that the losses found by --all are known.")
+        bool,
+        typer.Option("--accept-loss", help="Record in the log that the losses found by --all are known."),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Check every sum, chain, revision and artifact. Exit 1 if something is missing or was changed.
+    """Verify every checksum, chain, revision and artifact. Exit 1 if something is missing or was changed.
 
-    With --all every position of every stream is accounted for, so that also a run that is gone as a whole is missed.
+    --all accounts for every position of every stream, so it also detects that a whole run is missing.
     """
     from ..loops import run_async
 
     if (what is None) != every:
-        raise typer.BadParameter("name a RUN or a FILE, or say --all")
+        raise typer.BadParameter("give a RUN, a FILE or --all")
     if accept_loss and not every:
-        raise typer.BadParameter("--accept-loss goes with --all, which finds the losses")
+        raise typer.BadParameter("--accept-loss needs --all, which finds the losses")
     return run_async(_verify(settings_of(context), what, accept_loss=accept_loss, json=json))
 
 
@@ -159,7 +160,7 @@ async def _verify(settings: Settings, what: str | None, *, accept_loss: bool, js
 
 
 async def _verdict(settings: Settings, run: str | None, *, accept_loss: bool) -> _Verdict:
-    """Of a run's family, or of all. A commit that is damaged is an error unless a loss explains it."""
+    """Verify a run's family, or all runs. A damaged commit is an error unless a loss explains it."""
     from ....eventlog.errors import LogCorrupted
     from ....eventlog.losses import Audit, Audited
     from ....replay import check_log
@@ -182,7 +183,7 @@ async def _verdict(settings: Settings, run: str | None, *, accept_loss: bool) ->
 
 
 class _Verdict(NamedTuple):
-    """What a check came to. `found` is None if a damaged commit (`damage`) ended it."""
+    """The result of a verification. `found` is None if a damaged commit (`damage`) ended it."""
 
     found: Checked | None
     audit: Audit
@@ -229,6 +230,6 @@ def _summary(found: Checked, *, whole: bool) -> list[tuple[str, str]]:
     ]
     parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
     parts += [f"{len(found.open)} still open"] if found.open else []
-    parts += [f"{found.newer} of the events of a newer release"] if found.newer else []
+    parts += [f"{found.newer} events of a newer release"] if found.newer else []
     word, style = ("whole: ", "green") if whole else ("incomplete: ", "red")
     return [(word, style), (", ".join(parts) or "nothing", "")]

@@ -1,4 +1,4 @@
-"""`foldlog fork`: go on from any point of a run, in a run of its own; what that means is shown first."""
+"""`foldlog fork`: show the plan of a fork from any revision of a run, ask, and start it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 _FATES = {
     "kept": "keeps its result",
-    "recorded": "gets the recorded result, without a run",
+    "recorded": "gets the recorded result, does not run",
     "asked": "needs an approval",
     "run": "runs again",
-    "answered": "is answered without a run",
+    "answered": "is answered, does not run",
 }
 _POLICIES = {
-    "replay": "recorded results where tool and arguments are the same; an approval for the rest, if not pure",
+    "replay": "recorded results for the same tool and arguments; an approval for other calls, if not pure",
     "ask": "an approval for every call of a tool that is not pure",
-    "run": "tools just run, but for those that always need an approval",
+    "run": "tools run without approval, except those that always need one",
 }
 _LABEL = 8
-"""How wide the names of fields are."""
+"""Width of the field names."""
 _STYLES = {"asked": "yellow", "run": "bold yellow"}
 
 
@@ -38,49 +38,51 @@ def fork(  # noqa: PLR0913 - the options
     context: typer.Context,
     what: Annotated[
         str,
-        typer.Argument(metavar="RUN|FILE", help="The run to leave, over or not; or a file that holds it."),
+        typer.Argument(metavar="RUN|FILE", help="The run to fork, open or ended; or a file that holds it."),
     ],
     path: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[MODULE:REGISTRY]", help="Drive the fork in this process, with what is there."
-        ),
+        typer.Argument(metavar="MODULE:REGISTRY", help="Drive the fork in this process, with this registry."),
     ] = None,
     *,
-    at: Annotated[int, typer.Option("--at", metavar="REV", help="Share its history up to this revision.")],
+    at: Annotated[
+        int, typer.Option("--at", metavar="REV", help="Share the run's history up to this revision.")
+    ],
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="Which run of a file; its root, if it holds one family."),
+        typer.Option(
+            "--run", metavar="RUN", help="Run of a file; default: the root, if it holds one family."
+        ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="M", help="Ask another model from there on; of a swarm or loop, all its agents."
+            metavar="MODEL", help="Use another model from there on; for a swarm or loop, in all its agents."
         ),
     ] = None,
     input: Annotated[  # noqa: A002 - the word of the field
         str | None,
         typer.Option(
-            metavar="TEXT", help="What to say there; before the first step: instead of the run's input."
+            metavar="TEXT", help="Message to add there; before the first step it replaces the run's input."
         ),
     ] = None,
     tools: Annotated[
         Literal["replay", "ask", "run"],
-        typer.Option(
-            help="Calls: take recorded results, ask before unsafe and idempotent ones, or just run."
-        ),
+        typer.Option(help="Tool calls: take recorded results, ask before those that are not pure, or run."),
     ] = "ask",
     executor: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Default: local with a registry, else durable: on workers."),
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The fork's id; a fork that has it already is watched.")
+        str | None, typer.Option(metavar="ID", help="Id of the fork; if such a fork exists, it is shown.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without a question.")] = False,
-    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without confirmation.")] = False,
+    detailed: Annotated[
+        bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")
+    ] = False,
     compare: Annotated[
-        bool, typer.Option("--diff", help="Show the difference to the run when the fork ends.")
+        bool, typer.Option("--diff", help="When the fork ends, show how it differs from the run.")
     ] = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Do not wait for an approval: exit 5 when the fork pauses.")
@@ -88,14 +90,15 @@ def fork(  # noqa: PLR0913 - the options
     json: Annotated[
         bool,
         typer.Option(
-            "--json", help="The plan as JSON on stdout; with --yes the plan, then the events, one a line."
+            "--json", help="Print the plan as JSON; with --yes, the plan and the events, one per line."
         ),
     ] = False,
 ) -> int:
-    """Go on from any point of a run, in a run of its own, here or (without a registry) on a worker.
+    """Continue from any revision of a run, in a new run.
 
-    First it is shown what the fork shares, what happens first, and what becomes of tool calls; then you are asked.
-    With --json and without --yes the plan is all there is.
+    The fork is driven in this process or, without a registry, on a worker. The command shows what the fork shares, what
+    it does first, and what happens to tool calls, then asks for confirmation. With --json but without --yes, it only
+    prints the plan.
     """
     from ..loading import check_executor
     from ..loops import run_async
@@ -110,7 +113,7 @@ def fork(  # noqa: PLR0913 - the options
 
 
 class _Origin(NamedTuple):
-    """The run that is left: its id, what the command line calls it, and the archive that it is read from, if any."""
+    """The run to fork: its id, its name on the command line, and the archive that it is read from, if any."""
 
     run: str
     name: str
@@ -132,12 +135,12 @@ def _origin(what: str, run: str | None) -> _Origin:
 
     if not is_file(what):
         if run is not None:
-            raise typer.BadParameter("--run says which run of a file; name the run itself")
+            raise typer.BadParameter("--run needs a FILE")
         return _Origin(what, what)
     archive = read_file(what)
     roots = sorted({stored.subject.root for stored in archive.stored if stored.subject.kind == "run"})
     if run is None and len(roots) != 1:
-        found = f"holds {len(roots)} families ({', '.join(roots[:5])}): say which run with --run"
+        found = f"holds {len(roots)} families ({', '.join(roots[:5])}): choose a run with --run"
         raise ConfigError(f"{what} {found if roots else 'holds no run'}")
     runs = (stored.subject.id for stored in archive.stored if stored.subject.kind == "run")
     return _Origin(run_among(what, run, runs) if run is not None else roots[0], what, archive)
@@ -187,7 +190,7 @@ async def _fork(
 
 
 def _agreed(screen: Screen) -> bool:
-    """Ask; no connection is open while somebody thinks."""
+    """Ask for confirmation; no connection is open meanwhile."""
     from ....eventlog.errors import ConfigError
 
     try:
@@ -195,7 +198,9 @@ def _agreed(screen: Screen) -> bool:
     except typer.Abort:
         if sys.stdin.isatty():
             raise
-        raise ConfigError("nobody is there to say whether the fork shall start; say it with --yes") from None
+        raise ConfigError(
+            "cannot ask for confirmation without a terminal; use --yes to start the fork"
+        ) from None
     if agreed:
         return True
     screen.say("nothing was started")
@@ -243,7 +248,7 @@ async def _offer_diff(
 
 
 def _root_of(origin: _Origin) -> str:
-    """The one root of the file; empty if it holds several families, which the comparison does not take."""
+    """Return the root of the file; empty if it holds several families, which cannot be compared."""
     roots = {stored.subject.root for stored in origin.archive.stored} if origin.archive is not None else set()
     return next(iter(roots)) if len(roots) == 1 else ""
 
@@ -276,11 +281,11 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
     for node in plan.nodes:
         say("         ", _node(plan, node))
     if plan.open and plan.first != "calls":
-        say(("open     ", "dim"), "calls of rounds that are open there:")
+        say(("open     ", "dim"), "calls that are open at this revision:")
     for call in plan.open:
         _tell_call(screen, plan, call)
     if plan.behind:
-        say(("behind it", "dim"), " the run made these calls; in the fork the same call")
+        say(("later    ", "dim"), "the run made these calls; in the fork, the same call")
         for call in plan.behind:
             _tell_call(screen, plan, call)
 
@@ -292,13 +297,13 @@ def _shared(plan: ForkPlan) -> str:
 
 def _first(plan: ForkPlan) -> str:
     return {
-        "prepare": "the fork is prepared: its tools are resolved, its servers connected",
-        "model": f"the model is asked in step {plan.step}",
+        "prepare": "the fork is prepared: its tools are resolved and its servers connected",
+        "model": f"the model call of step {plan.step}",
         "calls": f"the open calls of step {plan.step}:",
         "nodes": "its nodes:",
-        "end": "the end is decided once more, on what is there"
+        "end": "the end is decided again, from the shared history"
         if plan.kind != "agent"
-        else "the final answer is there: the fork ends with it",
+        else "the final answer is part of the history: the fork ends with it",
     }[plan.first]
 
 
@@ -306,19 +311,19 @@ def _node(plan: ForkPlan, node: PlannedNode) -> str:
     name = _below(plan, node.agent_path)
     steps = "1 step" if node.steps == 1 else f"{node.steps} steps"
     return {
-        "kept": f"{name} stays as it ended ({node.status})",
-        "goes_on": f"{name} goes on behind its revision {node.revision}, {steps} done",
-        "begins": f"{name} begins",
+        "kept": f"{name} is kept ({node.status})",
+        "goes_on": f"{name} continues after its revision {node.revision}, {steps} done",
+        "begins": f"{name} starts",
     }[node.becomes]
 
 
 def _below(plan: ForkPlan, agent_path: str) -> str:
-    """A path within the fork."""
+    """Return a path relative to the fork."""
     return agent_path.removeprefix(f"{plan.agent}/") if agent_path != plan.agent else ""
 
 
 def _tell_call(screen: Screen, plan: ForkPlan, call: PlannedCall) -> None:
-    """A call with what becomes of it; its arguments exactly, on lines of their own unless they fit."""
+    """Print a call and what happens to it; its arguments exactly, on lines of their own unless they fit."""
     from rich.cells import cell_len
 
     from ..output.escaping import one_line

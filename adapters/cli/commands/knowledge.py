@@ -1,4 +1,4 @@
-"""`foldlog knowledge`: texts that runs can find, kept in one file beside the log."""
+"""`foldlog knowledge`: texts that runs can search, in one file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Long-term knowledge: add texts, find them, remove them.",
+    help="Add, search and remove long-term knowledge.",
 )
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()
@@ -27,15 +27,15 @@ def add(
     context: typer.Context,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE...]", help="Text files (UTF-8); - or none: standard input."),
+        typer.Argument(metavar="FILE...", help="Text files (UTF-8); - for standard input, the default."),
     ] = None,
     *,
     source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where it comes from; by default the file's name.")
+        str | None, typer.Option(metavar="NAME", help="Name of the source; default: the file's name.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Add texts in pieces of whole paragraphs. What is there already is not added again."""
+    """Add texts in pieces of whole paragraphs. Pieces that are already stored are skipped."""
     from ..loops import run_async
 
     return run_async(_add(settings_of(context), files or ["-"], source, json=json))
@@ -44,12 +44,12 @@ def add(
 @app.command()
 def search(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Text to search for.")],
     *,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many pieces.")] = 5,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of pieces.")] = 5,
     json: Json = False,
 ) -> int:
-    """Find pieces that hold words of a text, the best first. Exit 1 when there are none."""
+    """Find pieces that contain words of the query, best first. Exit 1 if there are none."""
     from ..loops import run_async
 
     return run_async(_search(settings_of(context), query, limit, json=json))
@@ -59,7 +59,7 @@ def search(
 def list_(
     context: typer.Context,
     *,
-    source: Annotated[str | None, typer.Option(metavar="NAME", help="Only what comes from there.")] = None,
+    source: Annotated[str | None, typer.Option(metavar="NAME", help="Only pieces of this source.")] = None,
     json: Json = False,
 ) -> int:
     """List all pieces, in the order in which they were added."""
@@ -72,12 +72,12 @@ def list_(
 def remove(
     context: typer.Context,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID...]", help="Pieces, by the ids that list shows.")
+        list[str] | None, typer.Argument(metavar="ID...", help="Ids of pieces, as shown by list.")
     ] = None,
     *,
-    source: Annotated[str | None, typer.Option(metavar="NAME", help="All that comes from there.")] = None,
+    source: Annotated[str | None, typer.Option(metavar="NAME", help="All pieces of this source.")] = None,
 ) -> int:
-    """Remove pieces. Exit 1 when there was none to remove."""
+    """Remove pieces. Exit 1 if there were none to remove."""
     from ..loops import run_async
 
     return run_async(_remove(settings_of(context), ids or [], source))
@@ -107,7 +107,7 @@ def _source(file: str) -> str:
 
 
 def _text(file: str) -> str:
-    """What the file holds. Raises `ConfigError` that names it."""
+    """Return the text of the file. Raises `ConfigError`, which names it."""
     from ....eventlog.errors import ConfigError
     from ....eventlog.files import read_bounded
 
@@ -117,7 +117,7 @@ def _text(file: str) -> str:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{_source(file)} is no text in UTF-8; nothing was added") from None
+        raise ConfigError(f"{_source(file)} is not UTF-8 text; nothing was added") from None
 
 
 async def _search(settings: Settings, query: str, limit: int, *, json: bool) -> int:
@@ -162,7 +162,7 @@ async def _remove(settings: Settings, ids: list[str], source: str | None) -> int
     from ..output.terminal import Screen
 
     if not ids and source is None:
-        raise ConfigError("say what to remove: ids of pieces, or --source NAME")
+        raise ConfigError("give ids of pieces, or --source NAME")
     count = await _store(settings).remove(ids, source)
     Screen(settings).say(f"{count} piece{'' if count == 1 else 's'} removed")
     return OK if count else NO

@@ -1,6 +1,6 @@
-"""`foldlog runs list`: which runs are meant, families folded under their roots, and their table.
+"""`foldlog runs list`: the filters, families folded under their roots, and the table.
 
-The same filters say which runs `runs cancel` and `runs resume` mean.
+`runs cancel` and `runs resume` select runs with the same filters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPTIONS: dict[str, Any] = {
         ),
     ],
     "until": Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs submitted before; as --since.")
+        str | None, typer.Option(metavar="TIME", help="Only runs submitted before; written like --since.")
     ],
     "error": Annotated[
         str | None, typer.Option(metavar="TYPE", help="Only runs that failed with an error of this type.")
@@ -45,19 +45,19 @@ _OPTIONS: dict[str, Any] = {
     "metadata": Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUE", help="Only runs with this in their metadata; a.b=x within. Repeatable."
+            metavar="KEY=VALUE", help="Only runs with this metadata; a.b=x for nested keys. Repeatable."
         ),
     ],
-    "session": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this conversation.")],
-    "root": Annotated[str | None, typer.Option(metavar="RUN", help="Only this run and those of its family.")],
+    "session": Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this session.")],
+    "root": Annotated[str | None, typer.Option(metavar="RUN", help="Only this run and its family.")],
 }
-"""The options that say which runs are meant, by the fields of `Filters`."""
+"""The options that select runs, by the fields of `Filters`."""
 _STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Which runs are meant, as the options say it."""
+    """A selection of runs, as given by the options."""
 
     status: str | None = None
     session: str | None = None
@@ -71,11 +71,11 @@ class Filters:
 
     @property
     def given(self) -> bool:
-        """Return whether there is any."""
+        """Return whether any filter was given."""
         return self != Filters()
 
     async def query(self, runtime: Runtime) -> dict[str, Any]:
-        """The same as the index takes it. Raises `ConfigError`, `RunNotFound`."""
+        """Return the filters as arguments of the index. Raises `ConfigError`, `RunNotFound`."""
         from ..opening import run_named
         from ..output.times import time_of
 
@@ -95,7 +95,7 @@ class Filters:
 
 
 def filtered(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options that say which runs are meant; it takes them as `filters`."""
+    """Give a command the options that select runs; it receives them as `filters`."""
 
     @functools.wraps(command)
     def with_filters(*args: Any, **given: Any) -> int:
@@ -110,8 +110,8 @@ def filtered(command: Callable[..., int]) -> Callable[..., int]:
     ]
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "filters"]
     first = [parameter for parameter in own if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
-    behind = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    with_filters.__signature__ = signature.replace(parameters=[*first, *added, *behind])  # type: ignore[attr-defined]
+    last = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    with_filters.__signature__ = signature.replace(parameters=[*first, *added, *last])  # type: ignore[attr-defined]
     with_filters.__annotations__ = {each.name: each.annotation for each in [*own, *added]}
     return with_filters
 
@@ -127,7 +127,7 @@ def _pairs(given: Sequence[str]) -> Mapping[str, str]:
 
 
 class Listed(NamedTuple):
-    """A run to be shown: below which depth of its family, by which name, and what it took with all below it."""
+    """A run to show: its row, depth in the family, name, and the totals of it and all runs below it."""
 
     row: RunRow
     depth: int
@@ -136,15 +136,15 @@ class Listed(NamedTuple):
 
 
 async def listed(index: RunIndex, query: Mapping[str, Any], limit: int, *, children: bool) -> list[Listed]:
-    """The families of the runs that are meant, at most `limit`, the newest first, each led by its root.
+    """Return the families of the selected runs, at most `limit`, newest first, each led by its root.
 
-    Other runs of a family are listed below their root with `children`, or if they match and their root does not.
+    Other runs of a family follow their root with `children`, or if they match and their root does not.
     """
     return await _families(index, await _matches(index, query, limit), children=children)
 
 
 async def families_of(index: RunIndex, runs: Iterable[str]) -> list[Listed]:
-    """These runs, each below the root of its family."""
+    """Return these runs, each below the root of its family."""
     found: dict[str, list[RunRow]] = {}
     for run in runs:
         row = await index.run(run)
@@ -172,7 +172,7 @@ async def _families(
 
 
 async def _matches(index: RunIndex, query: Mapping[str, Any], limit: int) -> dict[str, list[RunRow]]:
-    """The runs that are meant by their roots, at most `limit` of these."""
+    """Return the selected runs by root, at most `limit` roots."""
     asked = limit
     while True:
         asked *= 4
@@ -185,7 +185,7 @@ async def _matches(index: RunIndex, query: Mapping[str, Any], limit: int) -> dic
 
 
 def _in_order(family: Mapping[str, RunRow], root: str) -> list[RunRow]:
-    """The runs of a family, each before those below it, in the order of their submission."""
+    """Return the runs of a family in order of submission, each before the runs below it."""
     below: dict[str, list[RunRow]] = {}
     for row in sorted(family.values(), key=lambda row: (row.submitted_at, row.run_id)):
         below.setdefault(row.parent or "", []).append(row)
@@ -198,7 +198,7 @@ def _in_order(family: Mapping[str, RunRow], root: str) -> list[RunRow]:
 
 
 def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: FamilyTotals) -> Listed:
-    """A run at its place below the nearest run that is shown."""
+    """Return a run at its place below the nearest run that is shown."""
     name, depth, above = row.agent, 0, family.get(row.parent or "")
     while above is not None:
         depth += above.run_id in shown
@@ -209,7 +209,7 @@ def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: 
 
 
 async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
-    """The same; runs that wait for a worker, and for nothing else, say so where none that is there serves them."""
+    """Return the same lines, where runs that wait only for a worker say so if no live worker serves them."""
     idle = [line.row for line in lines if _is_idle(line.row)]
     known = {name: runtime.known_executor(name) for name in {row.executor for row in idle}}
     on_workers = {name for name, executor in known.items() if executor and executor.runs_in == "workers"}
@@ -222,7 +222,7 @@ async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Liste
 
 
 def _is_idle(row: RunRow) -> bool:
-    """Return whether the run is open, and the log gives no other reason why nothing happens."""
+    """Return whether the run is open without an event that says what it waits for."""
     return row.status in {"queued", "running"} and row.waiting_for is None
 
 
@@ -231,12 +231,12 @@ def _unserved(row: RunRow) -> RunRow:
 
     from ....projections.run_list import WORKER
 
-    reason = f"no worker that is there serves {row.agent!r}"
+    reason = f"no live worker serves {row.agent!r}"
     return msgspec.structs.replace(row, waiting_for=WORKER, reason=reason)
 
 
 async def tell_runs(screen: Screen, index: RunIndex, lines: Sequence[Listed]) -> None:
-    """The table."""
+    """Print the table of runs."""
     from ..output.tables import Column
 
     columns = (
@@ -259,7 +259,7 @@ async def tell_runs(screen: Screen, index: RunIndex, lines: Sequence[Listed]) ->
 
 
 def _cells(line: Listed, end: str) -> list[Cell]:
-    """What a run took is told with all below it: a swarm or a loop does nothing in its own name."""
+    """Return the cells of a run. Totals include all runs below: a swarm or loop has no steps of its own."""
     from ..output.escaping import one_line
     from ..output.tables import Branch, Id
     from ..output.times import moment
@@ -284,17 +284,17 @@ def _cells(line: Listed, end: str) -> list[Cell]:
 
 
 def _waits(row: RunRow) -> str:
-    """What an open run waits for that is not paused."""
+    """Return what an open run waits for that is not paused."""
     return "" if row.over or not row.waiting_for else f"waits: {row.waiting_for}"
 
 
 def cost(cost_usd: str | None) -> str:
-    """US dollars; a question mark where no price is known."""
+    """Format US dollars; a question mark if a price is unknown."""
     return "?" if cost_usd is None else f"${cost_usd}"
 
 
 def document(line: Listed) -> dict[str, Any]:
-    """A run for programs."""
+    """Return a run as JSON builtins."""
     import msgspec
 
     return {**msgspec.to_builtins(line.row), "family": msgspec.to_builtins(line.family)}

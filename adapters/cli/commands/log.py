@@ -1,4 +1,4 @@
-"""`foldlog log`: the project's own server, where no other is named."""
+"""`foldlog log`: the project's own server, used if no other is configured."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="The project's own server: it starts by itself with the first command that needs it.",
+    help="Start, stop and inspect the project's own server.",
 )
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()
@@ -25,11 +25,11 @@ def up(
     context: typer.Context,
     *,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Start also if the store has lost the end of a stream.")
+        bool, typer.Option("--accept-loss", help="Start even if the store has lost the end of a stream.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Start the server of this project, if it does not run."""
+    """Start the project's server, unless it is running."""
     from ....eventlog.embedded import ensure_server
     from ..loops import run_async
 
@@ -39,7 +39,7 @@ def up(
 
 @app.command()
 def down(context: typer.Context, *, json: Json = False) -> int:
-    """End the server of this project. Runs in flight go on when it is up again."""
+    """Stop the project's server. Runs in flight continue when it is started again."""
     from ....eventlog.embedded import log_directory, stop_server
     from ..loops import run_async
     from ..output.terminal import Screen
@@ -48,13 +48,13 @@ def down(context: typer.Context, *, json: Json = False) -> int:
     if json:
         screen.json({"ended": ended, "directory": str(log_directory())})
     else:
-        screen.tell(f"{'ended' if ended else 'there was none:'} the server of {log_directory()}")
+        screen.tell(f"{'stopped' if ended else 'not running:'} the server of {log_directory()}")
     return OK
 
 
 @app.command()
 def status(context: typer.Context, *, json: Json = False) -> int:
-    """Say whether the server of this project runs, where, and what a power failure may cost. Exit 1: it does not."""
+    """Show whether and where the project's server runs. Also shows what a power failure may lose. Exit 1: no server."""
     from ....eventlog.embedded import log_directory, server_status
     from ..output.terminal import Screen
 
@@ -66,7 +66,7 @@ def status(context: typer.Context, *, json: Json = False) -> int:
     if json:
         screen.json({"running": False, "directory": str(log_directory())})
     else:
-        screen.tell(f"not running: the server of {log_directory()}; it starts when it is needed")
+        screen.tell(f"not running: the server of {log_directory()}; it starts on demand")
     return NO
 
 
@@ -84,7 +84,7 @@ def _show(context: typer.Context, info: ServerInfo, *, json: bool) -> None:
 
 
 def _document(info: ServerInfo) -> dict[str, Any]:
-    """All but the token."""
+    """Return all fields but the token."""
     return {
         "running": True,
         "address": info.address,

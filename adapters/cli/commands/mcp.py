@@ -1,4 +1,4 @@
-"""`foldlog mcp`: logins at MCP servers."""
+"""`foldlog mcp`: log in to MCP servers."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from ..settings import Settings, settings_of
 if TYPE_CHECKING:
     from ....runtime.agents.mcp_servers import HttpServer
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="MCP servers: log in.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Log in to MCP servers.")
 
 
 @app.callback()
 def _group() -> None:
-    """Keep `login` a command of its own while it is the only one."""
+    """Keep `login` a subcommand although it is the only one."""
 
 
 @app.command()
 def login(
     context: typer.Context,
     server: Annotated[
-        str, typer.Argument(metavar="SERVER", help="Its name in the agent or the file, or its URL.")
+        str, typer.Argument(metavar="SERVER", help="Its name in the agent or file, or its URL.")
     ],
     *,
     agents: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:NAME", help="An agent, or a registry with one, that names it."),
+        typer.Option(metavar="MODULE:NAME", help="An agent, or a registry of agents, that uses it."),
     ] = None,
     file: Annotated[
-        str | None, typer.Option(metavar="FILE", help='A file with {"mcpServers": {...}} that names it.')
+        str | None, typer.Option(metavar="FILE", help='A file with {"mcpServers": {...}} that has it.')
     ] = None,
     scope: Annotated[
         str | None,
-        typer.Option(metavar="SCOPE", help="Ask for these rights; default: what the server wants."),
+        typer.Option(
+            metavar="SCOPE", help="OAuth scopes to request; default: those that the server asks for."
+        ),
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of the redirect, for a registered client.")
-    ] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Redirect port, for a registered client.")] = 0,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open a browser, besides printing the address.")
+        bool, typer.Option("--browser/--no-browser", help="Also open the address in a browser.")
     ] = True,
 ) -> int:
-    """Log in at an MCP server that asks for OAuth; the token stays on this machine, for this user."""
+    """Log in to an MCP server with OAuth. The token is stored on this machine, for this user."""
     from ..loops import run_async
 
     config = _entry(server, agents, file)
@@ -68,7 +68,7 @@ async def _login(
     screen = Screen(settings)
     oauth = config.oauth or OAuth()
     if oauth.grant != "authorization_code":
-        raise ConfigError(f"the server {server!r} takes the credentials of its entry: there is no login")
+        raise ConfigError(f"the server {server!r} uses the credentials of its entry and needs no login")
     if scope is not None:
         config = msgspec.structs.replace(config, oauth=msgspec.structs.replace(oauth, scope=scope))
 
@@ -80,13 +80,13 @@ async def _login(
     try:
         asked = await log_in(config, show, port)
     except OSError as error:
-        raise ConfigError(f"cannot listen on port {port}, or keep the token: {error}") from None
-    screen.say(f"logged in at {server}" if asked else f"{server} asks for no login")
+        raise ConfigError(f"cannot listen on port {port}, or store the token: {error}") from None
+    screen.say(f"logged in to {server}" if asked else f"{server} does not require a login")
     return OK
 
 
 def _entry(server: str, agents: str | None, file: str | None) -> HttpServer:
-    """The entry of the server, its variables resolved. Raises `ConfigError`."""
+    """Return the entry of the server, its variables resolved. Raises `ConfigError`."""
     import os
 
     from ....eventlog.errors import ConfigError
@@ -104,10 +104,10 @@ def _entry(server: str, agents: str | None, file: str | None) -> HttpServer:
     elif file is not None:
         entries = read_servers(file)
     else:
-        raise ConfigError(f"say who names the server {server!r}: --agents or --file; or give its URL")
+        raise ConfigError(f"give --agents or --file, where the server {server!r} is configured, or its URL")
     if server not in entries:
         raise ConfigError(unknown("MCP server", server, entries))
     config = resolve(server, parse_servers({server: entries[server]})[server], os.environ)
     if not isinstance(config, HttpServer):
-        raise ConfigError(f"the server {server!r} is a process: there is no login")
+        raise ConfigError(f"the server {server!r} is a process and needs no login")
     return config

@@ -1,4 +1,4 @@
-"""`foldlog monitor`: the ordering rules, watched over a namespace as it grows, a run, or a file."""
+"""`foldlog monitor`: check the ordering rules of a namespace as it grows, of a family, or of a file."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 def monitor(
     context: typer.Context,
     what: Annotated[
-        str | None, typer.Argument(metavar="RUN|FILE", help="A run's family, or a file; else all runs.")
+        str | None, typer.Argument(metavar="RUN|FILE", help="A run's family, or a file; default: all runs.")
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All runs of the namespace (the default).")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Judge what is stored by now, and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One violation a line, as JSON.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check the events stored so far, and exit.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one violation per line.")] = False,
 ) -> int:
-    """Watch the ordering rules R1 to R11 and R13, and P20, as a subscriber of the log, from its beginning on.
+    """Check that stored and new events follow the ordering rules.
 
-    Each violation is a line with the rule and both revisions. Exit 1 (with --once, or of a file) if there is one. Of
-    all runs it says first what the log has lost.
+    The rules are R1 to R11, R13 and P20. Prints a line for each violation, with the rule and both revisions. For all
+    runs, first reports what the log has lost. Exit 1 (with --once, or for a file) if a rule is broken.
     """
     from ..loops import run_async
     from ..traces import is_file
 
     if every and what is not None:
-        raise typer.BadParameter("either a RUN or FILE, or --all")
+        raise typer.BadParameter("give a RUN or a FILE, or --all, not both")
     settings = settings_of(context)
     if what is not None and is_file(what):
         return _of_file(settings, what, json=json)
@@ -53,7 +53,7 @@ def _of_file(settings: Settings, name: str, *, json: bool) -> int:
     told, watch = _Told(Screen(settings), json=json), Watch()
     try:
         archive = read_file(name)
-    except LogCorrupted as error:  # what the monitor is there to tell
+    except LogCorrupted as error:  # a violation of R11, not an error of the command
         told.tell([Violation("R11", str(error), error.run, (0, error.revision))])
         return told.end([watch])
     for stored in archive.stored:
@@ -87,7 +87,7 @@ async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool
 
 
 async def _follow(log: Log, watches: dict[Selector, Watch], told: _Told) -> int:
-    """Until somebody interrupts it."""
+    """Follow the streams until interrupted."""
     import asyncio
 
     from ..loops import interruption
@@ -121,7 +121,7 @@ async def _closing(commits: AsyncIterator[Stored]) -> AsyncIterator[Stored]:
 
 
 class _Told:
-    """Violations as they are shown, and how many."""
+    """Prints violations, and counts them."""
 
     def __init__(self, screen: Screen, *, json: bool) -> None:
         self._screen, self._json, self.count = screen, json, 0
@@ -131,7 +131,7 @@ class _Told:
         self._screen.say((f"watching {streams} stream(s); Ctrl-C ends it", "dim"))
 
     def tell(self, found: list[Violation]) -> None:
-        """One line for each, and below the first one of a rule what the rule is."""
+        """Print a line for each; the first one of a rule is followed by the rule's text."""
         from ....replay.ordering.rule_texts import explain
         from ..output.escaping import one_line
 
@@ -158,7 +158,7 @@ class _Told:
                     self._screen.tell((f"     {explain(violation.rule)}", "dim"))
 
     def tell_losses(self, audit: Audit) -> None:
-        """One line for each."""
+        """Print a line for each loss."""
         for line in audit.lines() if audit.losses else ():
             self.count += 1
             if self._json:
@@ -167,7 +167,7 @@ class _Told:
                 self._screen.tell(("loss ", "bold red"), line)
 
     def end(self, watches: list[Watch]) -> int:
-        """The summary; 1 for violations."""
+        """Print the summary, and return the exit code."""
         commits, events = sum(w.commits for w in watches), sum(w.events for w in watches)
         self._screen.say((f"{events} events in {commits} commits, {self.count} violation(s)", "dim"))
         return NO if self.count else OK

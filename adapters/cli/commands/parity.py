@@ -1,4 +1,4 @@
-"""`foldlog parity`: the same runs on several executors, compared event for event."""
+"""`foldlog parity`: run the same scripts on several executors, and compare them event for event."""
 
 from __future__ import annotations
 
@@ -22,36 +22,32 @@ def parity(  # noqa: PLR0913 - the options
     *,
     script: Annotated[
         list[Path],
-        typer.Option(metavar="FILE", help="What the model says, in JSON; may be given several times."),
+        typer.Option(metavar="FILE", help="The model's replies, in JSON. Repeatable."),
     ],
     input: Annotated[  # noqa: A002 - the word of the field
-        str | None, typer.Option(metavar="TEXT", help="What to ask; default: the script's own `input`.")
+        str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent of a registry.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")] = None,
     executors: Annotated[
-        str, typer.Option(metavar="NAMES", help="Two or more, with commas; the first is the measure.")
+        str, typer.Option(metavar="NAMES", help="Two or more, comma-separated; the first is the reference.")
     ] = "local,durable",
     faults: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="What befalls the worker, as in crash@20,lost-ack@7,duplicate."),
+        typer.Option(metavar="SPEC", help="Faults to inject, such as crash@20,lost-ack@7,duplicate."),
     ] = None,
     shape: Annotated[
-        bool, typer.Option("--shape", help="Compare types and places only: tools that are not deterministic.")
+        bool, typer.Option("--shape", help="Compare only types and places, for non-deterministic tools.")
     ] = False,
     ignore: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHAT", help="cached-tokens or usage: what a real provider counts differently each time."
-        ),
+        typer.Option(metavar="WHAT", help="cached-tokens or usage: counts of a real provider that vary."),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long each run may take.")
-    ] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Timeout of each run.")] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Prove that executors agree about an agent.
+    """Check that an agent behaves the same on several executors.
 
-    Each script is run on each executor, on a log in memory that the faults may disturb. Exit code 1: they differ.
+    Runs each script on each executor, on a log in memory, with the given faults. Exit 1 if they differ.
     """
     from ..loops import run_async
 

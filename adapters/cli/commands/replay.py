@@ -1,4 +1,4 @@
-"""`foldlog replay`: does the code that is installed still decide what stored runs hold, and what was known when?"""
+"""`foldlog replay`: compare stored runs with what the installed code would decide, or show an earlier state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 Outcome = tuple[str, str, "Replay | FoldlogError"]
-"""File or run, the root, and what came of it."""
+"""File or run, the root, and the outcome."""
 
 
 def replay(
@@ -26,15 +26,15 @@ def replay(
     *,
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="REV", help="Show the state right behind this revision instead."),
+        typer.Option("--at", metavar="REV", help="Show the state after this revision instead."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="With --at: which run of the family.")
+        str | None, typer.Option("--run", metavar="RUN", help="With --at: run of the family.")
     ] = None,
     agents: Annotated[
         str | None,
         typer.Option(
-            "--agents", metavar="MODULE:REGISTRY", help="Hold prompts and tools against these agents, too."
+            "--agents", metavar="MODULE:REGISTRY", help="Also check prompts and tools against these agents."
         ),
     ] = None,
     golden: Annotated[
@@ -43,16 +43,17 @@ def replay(
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the outcome as JUnit XML.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Re-run the decision logic over a stored run and report the first decision that differs, requests included.
+    """Re-run the decision logic over a stored run.
 
-    Exit 1 names that decision. Nothing is called and nothing is written.
+    Reports the first decision that differs, model requests included, with exit code 1. Nothing is called and nothing is
+    written.
     """
     from ..loops import run_async
 
     if (what is None) == (golden is None):
-        raise typer.BadParameter("name a RUN or a FILE, or say --golden DIR")
+        raise typer.BadParameter("give a RUN, a FILE or --golden DIR")
     if at is not None:
         if what is None:
             raise typer.BadParameter("--at needs a RUN or a FILE")
@@ -66,7 +67,7 @@ def _golden_files(directory: Path) -> list[str]:
 
     found = sorted(map(str, directory.glob("*.jsonl")))
     if not found:
-        raise ConfigError(f"there is no *.jsonl in {directory}")
+        raise ConfigError(f"no *.jsonl in {directory}")
     for name in found:
         if not Path(name).is_file():  # a pipe would be waited for
             raise ConfigError(f"{name} is not a regular file")
@@ -174,7 +175,7 @@ def _write_junit(path: Path, outcomes: list[Outcome]) -> None:
 
 
 def junit_of(outcomes: list[Outcome]) -> bytes:
-    """JUnit XML: a test case for each family, a failure for each that the code does not agree with."""
+    """Return JUnit XML: a test case for each family, with a failure if a decision differs."""
     from xml.etree.ElementTree import Element, SubElement, tostring
 
     failed = sum(not _agrees(found) for _, _, found in outcomes)
@@ -200,7 +201,7 @@ def _details(found: Replay | FoldlogError) -> str:
 
 
 def _xml(text: str) -> str:
-    """What XML can hold: a model's text may have any character."""
+    """Replace the characters that XML cannot hold: a model's text may have any."""
     import re
 
     return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)
@@ -230,7 +231,7 @@ async def _show_point(settings: Settings, what: str, revision: int, run: str | N
 
 
 def point_document(point: Point) -> dict[str, Any]:
-    """The state at a point, for programs."""
+    """Return the state at a point as JSON builtins."""
     import msgspec
 
     state = point.state
@@ -285,7 +286,7 @@ def _tell_point(screen: Screen, point: Point) -> None:
     found = point_document(point)
     reason = f", {one_line(found['reason'])}" if found["reason"] else ""
     screen.tell(
-        (f"run {found['run']} behind revision {point.revision} ({point.event.type}): ", "bold"),
+        (f"run {found['run']} after revision {point.revision} ({point.event.type}): ", "bold"),
         f"{found['status']}{reason}",
     )
     if found["step"]:
@@ -314,4 +315,4 @@ def _tell_point(screen: Screen, point: Point) -> None:
         )
     for effect in found["pending"]:
         rest = {key: value for key, value in effect.items() if key not in {"effect", "type"}}
-        screen.tell(("  to be done ", "cyan"), f"{effect['effect']} {shown(rest, 160)}")
+        screen.tell(("  effect     ", "cyan"), f"{effect['effect']} {shown(rest, 160)}")

@@ -1,4 +1,4 @@
-"""`foldlog rerun`: a stored run once more, with what its models and tools said then; nothing is called or done."""
+"""`foldlog rerun`: run a stored run again with the recorded replies and results, and compare."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ def rerun(  # noqa: PLR0913 - the options
     what: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, with its whole family, or a file.")],
     path: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[MODULE:AGENT]", help="The agent as it is now, in the place of the recorded one."
-        ),
+        typer.Argument(metavar="MODULE:AGENT", help="Use this agent instead of the recorded one."),
     ] = None,
     *,
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="Which run of a file that holds several families."),
+        typer.Option("--run", metavar="RUN", help="Run of a file that holds several families."),
     ] = None,
     lenient: Annotated[
         bool,
-        typer.Option("--lenient", help="Answer a request that differs with what was answered in its place."),
+        typer.Option(
+            "--lenient", help="Answer requests that differ with the answers recorded in their place."
+        ),
     ] = False,
-    executor: Annotated[str, typer.Option(metavar="NAME", help="Which executor runs it.")] = "local",
+    executor: Annotated[str, typer.Option(metavar="NAME", help="Executor that runs it.")] = "local",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Keep what came of it, as JSON Lines."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the new trace as JSON Lines."),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long the run may take.")
-    ] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Timeout of the run.")] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Run a stored run again with the recorded answers of its models and results of its tools, and compare.
+    """Run a stored family again from its recorded answers.
 
-    No network, no cost, no effects. A request or call that differs from the recorded one fails, with the first field
-    that differs. A run that is still going is run as far as it is recorded. Exit code 1: it went another way.
+    Models give their recorded answers, tools their recorded results: no network, no cost, no effects. A request or call
+    that differs from the recorded one fails and names the first field that differs. An open run is run as far as it is
+    recorded. Exit 1 if they differ.
     """
     from ..loading import check_executor
     from ..loops import run_async
@@ -98,7 +97,7 @@ def _agent(path: str | None, name: str) -> Runnable[Any] | None:
     registry = Registry.load(path)
     if not registry.serves(name):
         known = ", ".join(registry.agents) or "none"
-        raise ConfigError(f"the run is of {name!r}, which {path!r} does not hold; there are: {known}")
+        raise ConfigError(f"the run's agent is {name!r}, which {path!r} does not have; it has: {known}")
     return registry.agent(name)
 
 
@@ -113,7 +112,7 @@ def _keep(path: Path, trace: Trace) -> None:
 
 
 def _errors(again: Trace, recorded: Trace) -> list[str]:
-    """What failed this time, and did not before."""
+    """Return the errors of this time that were not in the recording."""
     from ....eventlog.events import Error, ToolResult
 
     def said(trace: Trace) -> list[str]:

@@ -1,4 +1,4 @@
-"""`foldlog run`: start a run of an agent and show it."""
+"""`foldlog run`: run an agent and show its events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..settings import Settings, settings_of
 if TYPE_CHECKING:
     from ..output.watching import Watch
 
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")]
 
 
 def run(  # noqa: PLR0913 - the options
@@ -21,43 +21,45 @@ def run(  # noqa: PLR0913 - the options
     path: Annotated[
         str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
     ],
-    input: Annotated[str, typer.Argument(metavar="INPUT", help="What to ask.")],  # noqa: A002 - the word of the field
+    input: Annotated[str, typer.Argument(metavar="INPUT", help="Input of the run.")],  # noqa: A002 - the word of the field
     *,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent of a registry.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")] = None,
     executor: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="local: in this process; durable: on workers; or an installed one."
+            metavar="NAME", help="local (in this process), durable (on workers), or another installed one."
         ),
     ] = "local",
-    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
+    detailed: Annotated[
+        bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")
+    ] = False,
     json: Json = False,
     session: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The conversation that the run belongs to.")
+        str | None, typer.Option(metavar="NAME", help="Session that the run belongs to.")
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="JSON", help="An object that is stored with the run.")
+        str | None, typer.Option(metavar="JSON", help="JSON object to store with the run.")
     ] = None,
     messages: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A JSON list of messages that stand before the input.")
+        str | None, typer.Option(metavar="FILE", help="JSON list of messages that precede the input.")
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The run's id; a run that has it already is watched.")
+        str | None, typer.Option(metavar="ID", help="Id of the run; if such a run exists, it is shown.")
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The same key is the same run, from whatever process.")
+        str | None, typer.Option(metavar="KEY", help="If a run with this key exists, it is shown.")
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4); the run is left alone."),
+        typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4); the run continues."),
     ] = None,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Do not wait for an approval: exit 5 when the run pauses.")
     ] = False,
 ) -> int:
-    """Run an agent and show what it does.
+    """Run an agent and show its events.
 
-    Ctrl-C cancels a local run. A durable one goes on without you; `foldlog runs stream` shows it again.
+    Ctrl-C cancels a local run. A durable one continues; `foldlog runs stream` shows it again.
     """
     from ..loading import check_executor
     from ..loops import run_async

@@ -1,4 +1,4 @@
-"""`foldlog runs`: look at runs, and say something to them."""
+"""`foldlog runs`: list, show and steer runs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ if TYPE_CHECKING:
     from ..output.timeline import Row
     from ..output.watching import Watch
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Runs: list, show, stream, and steer them."
-)
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-SomeRun = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; or say by options which ones.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which runs these are.")]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The id of a run, or the shortest beginning or end of it.")
-]
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, stream and steer runs.")
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+SomeRun = Annotated[str | None, typer.Argument(metavar="RUN", help="A run; or select runs by options.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the selected runs.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Name to record.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix or suffix of it.")]
 
 
 @app.command("list")
@@ -40,12 +37,12 @@ def list_(
     *,
     filters: listing.Filters,
     children: Annotated[
-        bool, typer.Option("--children", help="Runs below others too, each under its own root.")
+        bool, typer.Option("--children", help="Include child runs, each below its root.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many families, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of families, newest first.")] = 50,
     json: Json = False,
 ) -> int:
-    """List the runs, newest first. A family is one line, that of its root, unless you ask for its children."""
+    """List runs, newest first. Each family is one line, that of its root, unless --children is given."""
     from ..loops import run_async
 
     return run_async(
@@ -55,7 +52,7 @@ def list_(
 
 @app.command()
 def show(context: typer.Context, run: RunId, *, json: Json = False) -> int:
-    """Show what a run did: its steps, tool calls, attempts and how long each took."""
+    """Show what a run did. Lists its steps, tool calls and attempts, and how long each took."""
     from ..loops import run_async
 
     return run_async(_show(settings_of(context), run, json=json))
@@ -66,15 +63,19 @@ def stream(
     context: typer.Context,
     run: RunId,
     *,
-    detailed: Annotated[bool, typer.Option("--detailed", help="Steps, usage and reasoning too.")] = False,
-    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Only what follows this event.")] = None,
+    detailed: Annotated[
+        bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")
+    ] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Only events after this cursor.")
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4).")
     ] = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Exit 5 when the run is paused.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Exit 5 when the run pauses.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")] = False,
 ) -> int:
-    """Show a run from its beginning until it is over, whoever drives it. Ctrl-C leaves it alone."""
+    """Show a run from its beginning to its end. Ctrl-C does not affect the run."""
     from ..loops import run_async
     from ..output.watching import Watch
 
@@ -88,16 +89,16 @@ def drive(
     run: RunId,
     path: Annotated[
         str | None,
-        typer.Argument(metavar="[MODULE:REGISTRY]", help="Drive it in this process, with what is there."),
+        typer.Argument(metavar="MODULE:REGISTRY", help="Drive it in this process, with this registry."),
     ] = None,
     *,
     executor: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Default: local with a registry, else durable: on workers."),
+        typer.Option(metavar="NAME", help="Executor; default: local with a registry, else durable."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON on stdout: one event a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")] = False,
 ) -> int:
-    """Get a run driven that nobody drives: in this process, or (without a registry) by a worker."""
+    """Drive a run that has no driver. In this process or, without a registry, on a worker."""
     from ..loading import check_executor
     from ..loops import run_async
 
@@ -113,13 +114,13 @@ def cancel(
     *,
     filters: listing.Filters,
     dry_run: DryRun = False,
-    reason: Annotated[str, typer.Option(help="Why; the run's status says it.")] = "",
-    by: Annotated[str, typer.Option(help="Who.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, stored with the run's status.")] = "",
+    by: By = "",
     json: Json = False,
 ) -> int:
-    """Cancel a run, or all open runs that the options mean, and all runs below them.
+    """Cancel a run, or the open runs that options select.
 
-    Exit 1 if one had ended otherwise, or there is none.
+    All runs below them are cancelled, too. Exit 1 if one had already ended otherwise, or no run is selected.
     """
     from ..loops import run_async
     from .steering import cancel_runs
@@ -132,7 +133,7 @@ def cancel(
 def inject(
     context: typer.Context,
     run: RunId,
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What to tell it.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text of the message.")],
 ) -> int:
     """Queue a message for a run's next step."""
     from ..loops import run_async
@@ -141,7 +142,7 @@ def inject(
 
 
 @app.command()
-def pause(context: typer.Context, run: RunId, *, by: Annotated[str, typer.Option(help="Who.")] = "") -> int:
+def pause(context: typer.Context, run: RunId, *, by: By = "") -> int:
     """Pause a run at its next step."""
     from ..loops import run_async
 
@@ -158,9 +159,9 @@ def resume(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
-    """Let a run go on that was paused by hand, or all paused runs that the options mean.
+    """Resume a paused run, or those that options select.
 
-    Exit 5: one still waits for somebody's answer. Exit 1: there is none.
+    Exit 5 if one still waits for an answer, 1 if no run is selected.
     """
     from ..loops import run_async
     from .steering import resume_runs
@@ -170,7 +171,7 @@ def resume(
 
 @app.command()
 def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
-    """Show the messages of a run, as its next model call would be told them."""
+    """Show the messages that a run's next model call would get."""
     from ..loops import run_async
 
     return run_async(_history(settings_of(context), run, json=json))
@@ -178,7 +179,7 @@ def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
 
 @app.command()
 def pending(context: typer.Context, run: RunId, *, json: Json = False) -> int:
-    """Show what a run waits for and what is going on in it. Exit 1 when nothing is."""
+    """Show what a run waits for, and its calls in progress. Exit 1 if there are none."""
     from ..loops import run_async
 
     return run_async(_pending(settings_of(context), run, json=json))
@@ -191,11 +192,11 @@ def refresh_tools(
     *,
     mcp_servers: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help='A JSON file of further servers: {"mcpServers": {...}}.'),
+        typer.Option(metavar="FILE", help='JSON file of servers to add: {"mcpServers": {...}}.'),
     ] = None,
-    by: Annotated[str, typer.Option(help="Who.")] = "",
+    by: By = "",
 ) -> int:
-    """Have a run's tools listed again before its next step."""
+    """List a run's tools again before its next step."""
     from ..loops import run_async
 
     return run_async(_refresh(settings_of(context), run, mcp_servers, by))
@@ -308,7 +309,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
 
 
 def _reason(state: RunState) -> str:
-    """Why the run is over, paused, or driven by nobody."""
+    """Return why the run has ended, is paused, or has no driver."""
     if state.terminal is not None:
         return state.terminal.reason
     return next(iter(state.left), state.paused or "")
@@ -324,11 +325,11 @@ def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
 
 
 _LABEL = 7
-"""How wide the names of fields are."""
+"""Width of the field names."""
 
 
 def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str]]:
-    """What there is to say of a run as a whole: name, text, style."""
+    """Yield the fields that describe a run as a whole: name, text, style."""
     from ..output.escaping import clean, one_line
 
     submitted = state.submitted
@@ -343,7 +344,7 @@ def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str
         yield "fork of", told, ""
     if family.runs > 1:
         took = f"{family.runs} runs, {family.steps} steps, {family.usage.total_tokens:,} tokens"
-        yield "family", f"{took}, {listing.cost(family.cost_usd)}: the run with all below it", ""
+        yield "family", f"{took}, {listing.cost(family.cost_usd)}: this run and all runs below it", ""
     if state.owner is not None:
         yield "driver", f"{state.owner} (epoch {state.epoch})", ""
     for reason in state.left:
@@ -419,7 +420,7 @@ async def _pending(settings: Settings, run_id: str, *, json: bool) -> int:
 
 
 async def _children(runtime: Runtime, screen: Screen, found: Pending) -> list[list[Cell]]:
-    """The runs below that are open: by name, with the end of the id on a terminal."""
+    """Return rows for the open child runs: by name, with the end of the id on a terminal."""
     from ..output.tables import Branch, Id
 
     if not found.children:
@@ -445,18 +446,18 @@ def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case 
 
     rows: list[list[Cell]] = []
     if (slot := found.slot) is not None:
-        held = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
+        held = f"number {slot.place} in the queue; {len(slot.holders)} of {slot.runs_max} slots held"
         rows.append(["slot", one_line(slot.agent), held])
     if found.behind:
-        rows.append(["turn", found.behind[0], f"{len(found.behind) + 1}. of its session"])
+        rows.append(["turn", found.behind[0], f"number {len(found.behind) + 1} in its session"])
     if found.unclaimed:
-        unserved = ": no worker that is there serves its agent" if found.unserved else ""
-        rows.append(["worker", "", f"nobody drives it{unserved}"])
+        unserved = ": no live worker serves its agent" if found.unserved else ""
+        rows.append(["worker", "", f"the run has no driver{unserved}"])
     rows += [["worker", "left to others", one_line(reason)] for reason in found.left]
     if found.paused is not None:
         rows.append(["pause", found.paused, ""])
     if found.pause_requested:
-        rows.append(["pause", "asked for", "before the next step"])
+        rows.append(["pause", "requested", "before the next step"])
     if found.model is not None:
         asked = found.model
         detail = f"attempt {asked.attempt}{again(asked.retry_at)}"
@@ -488,7 +489,7 @@ async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
         await runtime.get_run(run_id).refresh_tools(servers, by=by)
-    Screen(settings).tell(f"run {run_id}: its tools are listed again before its next step")
+    Screen(settings).tell(f"run {run_id}: its tools will be listed again before its next step")
     return OK
 
 
@@ -526,14 +527,14 @@ async def _drive(settings: Settings, run_id: str, path: str | None, named: str |
         await runtime.drive(run_id, executor)
         if runs_in != "process":
             driver = f"a worker that serves {state.agent}" if runs_in == "workers" else f"{executor!r}"
-            screen.say(f"{driver} drives run {run_id} on")
+            screen.say(f"{driver} will continue run {run_id}")
             return OK
         with interruption() as interrupted:
             how = Watch(json=json, drives=path)
             return await Watcher(runtime, run, screen, settings, how).watch(interrupted)
 
 
-# --- saying something -------------------------------------------------------------------------------------------------
+# --- inject, pause ----------------------------------------------------------------------------------------------------
 
 
 async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: str, **named: str) -> int:

@@ -8,13 +8,13 @@ from ..exits import OK
 from ..settings import settings_of
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The formats as JSON Schema (draft 2020-12)."
+    no_args_is_help=True, rich_markup_mode=None, help="Print the formats as JSON Schema (draft 2020-12)."
 )
 
 
 @app.command("json")
 def json_schema(context: typer.Context) -> int:
-    """The schema of a stored commit and of all its events."""
+    """Print the schema of a stored commit and all event types."""
     from ....eventlog.schema import commit_schema
     from ..output.terminal import Screen
 
@@ -24,19 +24,19 @@ def json_schema(context: typer.Context) -> int:
 
 @app.command()
 def config(context: typer.Context) -> int:
-    """The schema of an agent's configuration."""
+    """Print the schema of an agent's configuration."""
     return _schema_of("agent", context)
 
 
 @app.command()
 def swarm(context: typer.Context) -> int:
-    """The schema of a swarm's configuration, with all that may be in it."""
+    """Print the schema of a swarm's configuration and all its members."""
     return _schema_of("swarm", context)
 
 
 @app.command()
 def ralph(context: typer.Context) -> int:
-    """The schema of a loop's configuration, with all that may be in it."""
+    """Print the schema of a loop's configuration and what it repeats."""
     return _schema_of("ralph", context)
 
 

@@ -1,4 +1,4 @@
-"""`foldlog sessions`: what was said in a conversation, and turns of it taken back."""
+"""`foldlog sessions`: show the history of a session, and undo turns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Sessions: read a conversation, take turns back."
+    no_args_is_help=True, rich_markup_mode=None, help="Show the history of a session, or undo turns."
 )
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="The conversation, as runs name it.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Session = Annotated[str, typer.Argument(metavar="SESSION", help="Name of the session.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()
 def show(context: typer.Context, session: Session, *, json: Json = False) -> int:
-    """Show what was said in the runs of a session that are over. Exit 1 if nothing was."""
+    """Show the messages of a session's ended runs. Exit 1 if there are none."""
     from ..loops import run_async
 
     return run_async(_show(settings_of(context), session, json=json))
@@ -32,9 +32,9 @@ def show(context: typer.Context, session: Session, *, json: Json = False) -> int
 def drop(
     context: typer.Context,
     session: Session,
-    turns: Annotated[int, typer.Argument(metavar="TURNS", min=0, help="How many, from the last one back.")],
+    turns: Annotated[int, typer.Argument(metavar="TURNS", min=0, help="How many of the last turns.")],
 ) -> int:
-    """Take the last turns out of a session's history. Exit 1 while a run of the session is open."""
+    """Undo the last turns: remove them from a session's history. Exit 1 while a run of the session is open."""
     from ..loops import run_async
 
     return run_async(_drop(settings_of(context), session, turns))
@@ -56,7 +56,7 @@ async def _show(settings: Settings, session: str, *, json: bool) -> int:
         for turn in history.turns:
             _tell(screen, turn)
         if not history.turns:
-            screen.say("nothing was said")
+            screen.say("no messages")
     return OK if history.turns else NO
 
 

@@ -1,4 +1,4 @@
-"""`foldlog simulate`: random schedules of scenarios, until one breaks something."""
+"""`foldlog simulate`: run scenarios under random schedules of faults."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 SCHEDULES = 1000
-"""How many are played unless something else is said."""
+"""Default number of schedules."""
 WORTH_A_PROCESS = 200
-"""How many schedules are worth the start of processes."""
+"""Fewer schedules than this run in one process."""
 
 
 def simulate(  # noqa: PLR0913 - the options
@@ -27,40 +27,39 @@ def simulate(  # noqa: PLR0913 - the options
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODULE:AGENT]", help="An agent, or a registry; default: foldlog's scenarios."
+            metavar="MODULE:AGENT", help="An agent, or a registry; default: foldlog's own scenarios."
         ),
     ] = None,
     *,
-    script: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What the agent's model says, in JSON.")
-    ] = None,
+    script: Annotated[Path | None, typer.Option(metavar="FILE", help="The model's replies, in JSON.")] = None,
     input: Annotated[  # noqa: A002 - the word of the field
-        str | None, typer.Option(metavar="TEXT", help="What to ask; default: the script's own `input`.")
+        str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent of a registry.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")] = None,
     scenario: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One scenario alone; default: all, in turn.")
+        str | None, typer.Option(metavar="NAME", help="Run only this scenario; default: all, in turn.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", help="The first seed; alone: this seed, and no other.")
+        int | None, typer.Option(metavar="N", help="First seed; without --schedules and --for, the only one.")
     ] = None,
     schedules: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help=f"So many schedules (default {SCHEDULES}).")
+        int | None, typer.Option(metavar="N", min=1, help=f"Number of schedules (default {SCHEDULES}).")
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="As many as there is time for: 30s, 10m.")
+        str | None, typer.Option("--for", metavar="TIME", help="Run schedules for this long: 30s, 10m.")
     ] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Make the schedule of a failure as small as it gets.")
+        bool, typer.Option("--shrink", help="Shrink the schedule of a failure to a minimum.")
     ] = False,
     processes: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many processes play; default: one for each core.")
+        int, typer.Option(metavar="N", min=0, help="Number of processes; default: one per core.")
     ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Play random schedules: crashes, zombies, lost acks, stale reads and people, in virtual time.
+    """Run random schedules of faults in virtual time.
 
-    Each schedule comes from a seed, and plays the same again. Exit code 1: one broke a property; how is told.
+    Crashes, zombies, lost acks, stale reads and user actions. Each schedule comes from a seed, with which it can be
+    repeated. Exit 1, with a report, if a schedule broke a property.
     """
     from ....replay.simulation import search
     from ..exits import NO, OK
@@ -89,7 +88,7 @@ def simulate(  # noqa: PLR0913 - the options
 def _scenarios(
     path: str | None, name: str | None, script: Path | None, question: str | None
 ) -> Mapping[str, Scenario]:
-    """What is simulated, loaded in each process."""
+    """Return the scenarios; called in each process."""
     from ....eventlog.errors import ConfigError
     from ....replay.simulation import SCENARIOS, agent_scenario
 
@@ -112,7 +111,7 @@ def _seeds(
     for_s: float | None,
     scenario: str | None,
 ) -> tuple[int, int | None]:
-    """The first seed, and how many schedules; None for no end but that of the time."""
+    """Return the first seed and the number of schedules; None if only time limits them."""
     if schedules is None and for_s is None:
         alone = 1 if scenario is not None else len(load())
         return (0, SCHEDULES) if seed is None else (seed, alone)
@@ -124,7 +123,7 @@ def _seeds(
 
 
 def _processes(asked: int, schedules: int | None) -> int:
-    """One process for each core, but none that is not worth its start."""
+    """Return one process for each core, or one alone if there are few schedules."""
     if asked:
         return asked
     if schedules is not None and schedules < WORTH_A_PROCESS:
@@ -140,7 +139,7 @@ def _seconds(text: str) -> float:
 
 
 def _command(path: str | None, name: str | None, script: Path | None, question: str | None) -> str:
-    """The beginning of the command that plays a schedule again."""
+    """Return the beginning of the command that repeats a schedule."""
     import shlex
 
     given = {"--agent": name, "--script": script, "--input": question}
@@ -148,7 +147,7 @@ def _command(path: str | None, name: str | None, script: Path | None, question: 
     return " ".join(["foldlog simulate", *([path] if path else []), *options])
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def _tell(screen: Screen, report: SimulationReport, first: int, command: str) -> None:
@@ -176,7 +175,7 @@ def _tell_failure(screen: Screen, failure: Failure, command: str) -> None:
 
 
 def _table(report: SimulationReport) -> list[str]:
-    """How often a fault of each kind met an event of each type."""
+    """Return a table of how often a fault of each kind met an event of each type."""
     kinds = sorted({kind for _, kind in report.coverage})
     types = sorted({event for event, _ in report.coverage})
     width = max(len(event) for event in types)
@@ -189,7 +188,7 @@ def _table(report: SimulationReport) -> list[str]:
 
 
 def _short(kind: str) -> str:
-    """A kind of fault in six letters."""
+    """Abbreviate a kind of fault to six letters."""
     return (
         kind.replace("-after", "+").replace("-", "")[:6]
         if "-after" not in kind

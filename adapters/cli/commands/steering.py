@@ -1,4 +1,4 @@
-"""`foldlog runs cancel` and `runs resume`: one run, or all that the filters of `runs list` mean."""
+"""`foldlog runs cancel` and `runs resume`, for one run or all that the filters of `runs list` select."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 async def cancel_runs(
     settings: Settings, run: str | None, filters: Filters, reason: str, by: str, *, dry_run: bool, json: bool
 ) -> int:
-    """Cancel them; the exit code."""
+    """Cancel the selected runs, and return the exit code."""
     _check(run, filters)
     screen = Screen(settings)
     async with opened(settings) as runtime:
@@ -48,7 +48,7 @@ async def cancel_runs(
 async def resume_runs(
     settings: Settings, run: str | None, filters: Filters, *, dry_run: bool, json: bool
 ) -> int:
-    """Let them go on; the exit code."""
+    """Resume the selected runs, and return the exit code."""
     import msgspec
 
     _check(run, filters)
@@ -57,7 +57,7 @@ async def resume_runs(
         rows = await _meant(runtime, run, filters, lambda row: row.status == "paused")
         meant = [row.run_id for row in rows]
         if dry_run or not meant:
-            return await _show(runtime, screen, meant, "would go on", json=json)
+            return await _show(runtime, screen, meant, "would be resumed", json=json)
 
         async def resumed(each: str) -> Pending:
             handle = runtime.get_run(each)
@@ -79,9 +79,9 @@ def _tell_resumed(screen: Screen, settings: Settings, run: str, pending: Pending
     from ..output.views import answers_to
 
     if pending.paused is None:
-        screen.tell(f"run {run}: goes on")
+        screen.tell(f"run {run}: resumed")
         return
-    screen.tell(f"run {run}: still paused ({pending.paused}); it goes on with")
+    screen.tell(f"run {run}: still paused ({pending.paused}); to continue it")
     for approval in pending.approvals:
         for answer in answers_to(settings, approval.approval_id, approval.kind, approval.arguments):
             screen.tell(f"    {answer}")
@@ -89,13 +89,13 @@ def _tell_resumed(screen: Screen, settings: Settings, run: str, pending: Pending
 
 def _check(run: str | None, filters: Filters) -> None:
     if (run is None) != filters.given:
-        raise typer.BadParameter("name a RUN, or say by options which ones (not both)")
+        raise typer.BadParameter("give a RUN, or select runs by options (not both)")
 
 
 async def _meant(
     runtime: Runtime, run: str | None, filters: Filters, can: Callable[[RunRow], bool]
 ) -> list[RunRow]:
-    """The run that was named, whatever it can, or those that the filters mean and that can."""
+    """Return the named run in any state, or the runs that the filters select and that satisfy `can`."""
     index = await runtime.index()
     if run is not None:
         return [await index.run(await run_named(runtime, run))]
@@ -103,7 +103,7 @@ async def _meant(
 
 
 async def _each(runs: Sequence[str], do: Callable[[str], Awaitable[T]]) -> list[T]:
-    """Do it with each run, some at a time."""
+    """Do it with each run, `AT_ONCE_MAX` at a time."""
     free = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def one(run: str) -> T:
@@ -114,7 +114,7 @@ async def _each(runs: Sequence[str], do: Callable[[str], Awaitable[T]]) -> list[
 
 
 async def _show(runtime: Runtime, screen: Screen, runs: Sequence[str], what: str, *, json: bool) -> int:
-    """Which runs these are, without a word to them."""
+    """Print the selected runs, and leave them alone."""
     index = await runtime.index()
     lines = await families_of(index, runs)
     if json:
@@ -123,5 +123,5 @@ async def _show(runtime: Runtime, screen: Screen, runs: Sequence[str], what: str
         await tell_runs(screen, index, lines)
         screen.say(f"{len(runs)} run{'' if len(runs) == 1 else 's'} {what}")
     else:
-        screen.say("there is no such run")
+        screen.say("no matching runs")
     return OK if runs else NO

@@ -1,4 +1,4 @@
-"""`foldlog tools`: the built-in tools, and the one that is a command of its own."""
+"""`foldlog tools`: list the built-in tools, and apply patches from the command line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from ..exits import NO, OK, USAGE
 from ..output.escaping import clean
 from ..settings import settings_of
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The tools that come with foldlog.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List the built-in tools, or apply a patch."
+)
 
 _USAGE = "Usage: foldlog tools apply-patch 'PATCH'\n       echo 'PATCH' | foldlog tools apply-patch"
 _WORKSPACE = typer.Option(
-    "--workspace", metavar="DIRECTORY", help="Where the files are; nothing outside is touched."
+    "--workspace", metavar="DIRECTORY", help="Directory of the files; nothing outside is changed."
 )
 
 
@@ -24,7 +26,7 @@ _WORKSPACE = typer.Option(
 def list_tools(
     context: typer.Context,
     *,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, with schemas.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with schemas.")] = False,
 ) -> int:
     """List the built-in tools with their effects."""
     import msgspec
@@ -46,11 +48,13 @@ def list_tools(
 
 @app.command("apply-patch")
 def apply_patch(
-    patch: Annotated[str | None, typer.Argument(metavar="PATCH", help="Default: standard input.")] = None,
+    patch: Annotated[
+        str | None, typer.Argument(metavar="PATCH", help="The patch; default: standard input.")
+    ] = None,
     *,
     workspace: Annotated[Path, _WORKSPACE] = Path(),
 ) -> int:
-    """Apply a patch in the language of Codex, with its messages. Exit 1: it does not fit; what came before stays."""
+    """Apply a patch in the language of Codex. Exit 1 if it does not apply; its earlier changes stay."""
     from ....runtime.ports.tools import ToolFailed
     from ...builtin.patch_language import PatchSyntaxError, parse
     from ...builtin.patching import apply

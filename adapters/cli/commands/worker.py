@@ -14,37 +14,40 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 NAMES_MAX = 12
-"""How many agents a worker names as it starts."""
+"""Maximum number of agents that a worker lists as it starts."""
 
 
 def worker(
     context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="MODULE:REGISTRY", help="What this worker can run.")],
+    path: Annotated[str, typer.Argument(metavar="MODULE:REGISTRY", help="Registry of the agents to run.")],
     *,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many runs at a time.")] = 100,
+    concurrency: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent runs.")] = 100,
     lease_s: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
             min=1,
             envvar="FOLDLOG_LEASE_S",
-            help="How long a claim holds without a sign of life.",
+            help="Lease: how long a claim is valid without a heartbeat.",
         ),
     ] = 10.0,
     grace_s: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long runs may go on after SIGTERM.")
+        float, typer.Option(metavar="SECONDS", min=0, help="How long runs may continue after SIGTERM.")
     ] = 30.0,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The name of this worker in the log; unique.")
+        str | None, typer.Option(metavar="NAME", help="Unique name of this worker in the log.")
     ] = None,
 ) -> int:
-    """Drive durable runs until SIGTERM or Ctrl-C, which let runs finish; a second one ends the process at once."""
+    """Drive durable runs until SIGTERM or Ctrl-C.
+
+    The first signal drains the worker, a second one ends it immediately.
+    """
     from ..loops import run_async
 
     settings = settings_of(context)
     if settings.in_memory:
         raise typer.BadParameter(
-            "nobody reaches a log in the memory of this process: choose another --server"
+            "callers cannot reach a log in the memory of this process: choose another --server"
         )
     return run_async(_work(settings, path, concurrency, lease_s, grace_s, name))
 
@@ -96,19 +99,19 @@ async def _work(
 
 async def _stop(serving: Worker, interrupted: Interruption, screen: Screen) -> None:
     await interrupted.wait()
-    screen.say("draining: runs may finish, nothing new is taken (once more to end at once)")
+    screen.say("draining: no new runs are taken (repeat to exit immediately)")
     serving.stop()
 
 
 def _named(registry: Registry) -> str:
-    """Its agents; of very many the first ones, and how many more there are."""
+    """Return the names of its agents; of many, the first ones and the number of the others."""
     names = sorted(registry.agents)
     more = len(names) - NAMES_MAX
     return ", ".join(names[:NAMES_MAX]) + (f" and {more} more agents" if more > 0 else "")
 
 
 def _own_name() -> str:
-    """One of a kind: a name of an earlier worker must not be taken for it."""
+    """Return a unique name, which no earlier worker had."""
     import os
     import re
     import secrets

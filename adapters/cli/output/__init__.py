@@ -1,1 +1,1 @@
-"""What commands print: tables, runs as they happen, and texts made harmless for a terminal."""
+"""The output of commands: tables, runs as they happen, and text that is safe for a terminal."""

@@ -1,4 +1,4 @@
-"""Messages on a terminal: who said what, calls and results among it."""
+"""Print messages with their roles, tool calls and results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES = {"system": "dim", "user": "bold", "assistant": "", "tool": "dim"}
 
 
 def tell_messages(screen: Screen, messages: Iterable[Message]) -> None:
-    """One message after the other, each with its role."""
+    """Print the messages in order, each with its role."""
     for message in messages:
         parts: list[Part] = [(f"{message.role:<10}", "dim"), (clean(message.content), _STYLES[message.role])]
         screen.tell(*parts)

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that loads nothing and runs nothing. Its strings are not ours: all escaped."""
+"""A comparison as one HTML page that loads and runs nothing. Its strings are untrusted, so all are escaped."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 VALUE_MAX = 4000
-"""Longer values are cut on the page."""
+"""Length in characters at which values are cut on the page."""
 ROWS_MAX = 3000
-"""More lines than a browser shows at ease are left out."""
+"""Maximum number of rows; browsers become slow with more."""
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d8dee4; --dim: #636c76; --bad: #cf222e; --good: #1a7f37; --ask: #9a6700;
@@ -49,12 +49,12 @@ details summary { cursor: pointer; color: var(--dim); font-size: .85em; }
 
 
 def page(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     return "\n".join(_lines(found, names, roots)) + "\n"
 
 
 def text(value: object) -> str:
-    """Any text as HTML text: escaped, and what would be unseen or turn the reading direction made visible."""
+    """Return any text as HTML: escaped, with invisible and direction-changing characters made visible."""
     seen = _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", str(value))
     return html.escape(seen, quote=True)
 
@@ -81,7 +81,7 @@ def _lines(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> Itera
     for row in rows[:ROWS_MAX]:
         yield _gap(f"{row} equal") if isinstance(row, int) else _row(row)
     if len(rows) > ROWS_MAX:
-        yield _gap(f"{len(rows) - ROWS_MAX} more lines, left out here; --json has them")
+        yield _gap(f"{len(rows) - ROWS_MAX} more lines are omitted; --json has them")
     yield "</tbody>\n</table>\n</body>\n</html>"
 
 

@@ -1,7 +1,7 @@
-r"""Text of models, tools and users, made harmless: nothing in it may command the terminal.
+r"""Make text of models, tools and users safe for a terminal: control sequences in it have no effect.
 
-Prose is cleaned (`clean`, `one_line`). What people decide about is shown exactly (`exact`, `exact_lines`): nothing is
-joined, collapsed or left out, and every character that cannot be seen is written as in JSON, `\u202e`.
+Prose is cleaned (`clean`, `one_line`). Text that an operator decides about is shown exactly (`exact`, `exact_lines`):
+nothing is joined, collapsed or left out, and every invisible character is written as in JSON, `\u202e`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-# Control characters (C0 without newline and tab, DEL, C1), and those that turn the direction of writing around.
+# Control characters (C0 without newline and tab, DEL, C1), and those that change the writing direction.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Letters and marks that show nothing, although they count as printable: fillers, joiners, variation selectors.
+# Letters and marks that are invisible although they count as printable: fillers, joiners, variation selectors.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -21,17 +21,17 @@ _UNUSUAL = re.compile("[^ -~]")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _ELLIPSIS = "…"
 LINE, FOLDED = "│ ", "┆ "
-"""What stands before a line of a text, and before the rest of a line that was too long."""
+"""Prefixes of a line in a block of text, and of the rest of a line that was too long."""
 _WIDTH_MIN = 20
 
 
 def clean(text: str) -> str:
-    """The text without what a terminal would obey; newlines and tabs stay."""
+    """Return the text without control characters, except newlines and tabs."""
     return _COMMANDS.sub("", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width_max: int = 0) -> str:
-    """The text harmless, on one line, cut to `width_max` characters (0: not cut)."""
+    """Return the cleaned text on one line, cut to `width_max` characters (0: not cut)."""
     return _cut(" ".join(clean(text).split()), width_max)
 
 
@@ -40,12 +40,12 @@ def _cut(line: str, width_max: int) -> str:
 
 
 def shown(value: Any, width_max: int = 0) -> str:
-    """Any JSON value on one line, cut to `width_max` characters: a string as prose, the rest as JSON."""
+    """Return any JSON value on one line, cut to `width_max` characters: a string as prose, other values as JSON."""
     return one_line(value, width_max) if isinstance(value, str) else _cut(exact(value), width_max)
 
 
 def visible(text: str) -> str:
-    """The text on one line, with an escape in the place of each character that cannot be seen."""
+    """Return the text on one line, with an escape in place of each invisible character."""
     return _UNUSUAL.sub(_seen, text)
 
 
@@ -55,28 +55,28 @@ def _seen(match: re.Match[str]) -> str:
 
 
 def exact(value: Any) -> str:
-    """A JSON value on one line, nothing left out: it reads back as the same value."""
+    """Return a JSON value on one line, complete: it parses back to the same value."""
     return visible(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def exact_lines(value: Any, width: int = 0) -> list[str]:
-    r"""A JSON value for people to check, in lines of at most `width` cells (0: of any length).
+    r"""Return a JSON value for review, in lines of at most `width` cells (0: of any length).
 
-    One line of JSON; if there are texts of several lines in it, a line for each value, and such a text as a block, in
-    which every line stands behind a bar and a backslash is doubled, as in JSON. The last space of a line is `\u0020`.
+    One line of JSON; if it contains texts of several lines, a line for each value, and such a text as a block, in
+    which every line has a bar before it and a backslash is doubled, as in JSON. The last space of a line is `\u0020`.
     """
     return [piece for head, text in _rows(value, "") for piece in _folded(head, text, width)]
 
 
 def text_lines(text: str, width: int = 0) -> list[str]:
-    """A text for people to check: as it is if it has one line, else as a block."""
+    """Return a text for review: as it is if it has one line, else as a block."""
     if "\n" in text:
         return exact_lines(text, width)
     return list(_folded("", _in_block(text), width))
 
 
 def _rows(value: Any, indent: str) -> Iterator[tuple[str, str]]:
-    """The lines of a value, each as what it begins with and the text that may be folded."""
+    """Yield the lines of a value, each as its fixed beginning and the text that may be folded."""
     if not _has_lines(value):
         yield indent, exact(value)
     elif isinstance(value, str):
@@ -105,12 +105,12 @@ def _key(name: Any) -> str:
 
 
 def _in_block(line: str) -> str:
-    """A line of a text as JSON writes it, but for the quotes."""
+    """Return a line of a text as in JSON, but without the quotes."""
     return exact(line)[1:-1].replace('\\"', '"')
 
 
 def _folded(head: str, text: str, width: int) -> Iterator[str]:
-    """The text in pieces that fit; each but the first begins with a mark that no text can have there."""
+    """Yield the text in pieces that fit; each but the first begins with a mark that text cannot have there."""
     from rich.cells import cell_len, chop_cells
 
     room = max(_WIDTH_MIN, width - cell_len(head)) if width else 0
@@ -128,7 +128,7 @@ def _with_end(piece: str) -> str:
 
 
 def json_text(value: Any, *, pretty: bool = False) -> str:
-    """JSON that is also harmless on a terminal: what it would obey is escaped."""
+    """Return JSON that is safe on a terminal: control characters are escaped."""
     import msgspec
 
     data = msgspec.json.encode(value, enc_hook=str)

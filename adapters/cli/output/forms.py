@@ -1,4 +1,4 @@
-"""The form of a question, for people: a line for each thing that is asked, and an answer to fill in."""
+"""Show the form of a question: a line for each field, and an answer to fill in."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TEXTS = {
     "date-time": "2026-01-31T12:00:00Z",
     "uri": "https://example.com",
 }
-"""Texts that fit their format."""
+"""Example texts by format."""
 
 
 def form_lines(form: Mapping[str, Any]) -> Iterator[str]:
-    """What is asked, one by one: name, type, whether it has to be there, what it may be, what it means."""
+    """Yield a line for each field: name, type, bounds, required or optional, default, description."""
     required = form.get("required", ())
     for name, field in _fields(form).items():
         said = [_type(field), *_bounds(field), "required" if name in required else "optional"]
@@ -39,7 +39,7 @@ def form_lines(form: Mapping[str, Any]) -> Iterator[str]:
 
 
 def answer_template(form: Mapping[str, Any]) -> str:
-    """JSON with all that has to be there, to be filled in."""
+    """Return JSON with all required fields (all fields if none is required), to be filled in."""
     fields = _fields(form)
     asked = [name for name in fields if name in form.get("required", ())] or list(fields)
     return _json({name: _example(fields[name]) for name in asked})
@@ -52,7 +52,7 @@ def _fields(form: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """What may be chosen, each with what it is called, if that is told."""
+    """Return the choices with their titles, empty where there is none."""
     either = field.get("oneOf") or field.get("anyOf") or ()
     told = [each for each in either if isinstance(each, Mapping) and "const" in each]
     if told:
@@ -65,7 +65,7 @@ def _choices(field: Mapping[str, Any]) -> list[tuple[Any, str]]:
 
 
 def _items(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a list is made of."""
+    """Return the schema of a list's items."""
     items = field.get("items") if field.get("type") == "array" else None
     return items if isinstance(items, Mapping) else {}
 
@@ -90,7 +90,7 @@ def _bounds(field: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _number(field: Mapping[str, Any]) -> int | float:
-    """0, or the bound that is nearest to it."""
+    """Return 0, or the bound nearest to it."""
     least, most = (field.get(key) for key in ("minimum", "maximum"))
     if isinstance(least, int | float) and least > 0:
         return least
@@ -98,7 +98,7 @@ def _number(field: Mapping[str, Any]) -> int | float:
 
 
 def _count(field: Mapping[str, Any]) -> int:
-    """How many a list needs."""
+    """Return the minimum length of a list."""
     least = field.get("minItems")
     return least if isinstance(least, int) else 0
 

@@ -1,4 +1,4 @@
-"""Log records of ours on stderr: one line each, a traceback only when `FOLDLOG_DEBUG` asks for it."""
+"""Print our log records on stderr: one line each, tracebacks only with `FOLDLOG_DEBUG`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .escaping import one_line
 
 
 class OneLine(logging.Formatter):
-    """A record on one line; of an exception, its type and message."""
+    """Formats a record on one line, an exception as its type and message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         if os.environ.get(DEBUG):
             return super().format(record)
         error = record.exc_info[1] if record.exc_info else None
@@ -25,7 +25,7 @@ class OneLine(logging.Formatter):
 
 
 def show_logs(level: int = logging.WARNING) -> None:
-    """Show what the package logs, from this level on."""
+    """Show the package's log records of this level and above."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("foldlog")

@@ -1,9 +1,8 @@
 """Tables: laid out for the width of a terminal, or as tab-separated lines for a pipe.
 
-A terminal shows ids, revisions, times and states whole. What does not fit gives way in this order: ids become the end
-that names them (`Id`), columns that may be cut are cut to what names them usually, columns leave in the order of
-`Column.leaves`, and those that may be cut share the rest. Details stand behind their row where they fit on its line,
-else below it.
+A terminal shows ids, revisions, times and states in full. If a table does not fit, ids become a unique end (`Id`), then
+columns that may be cut are cut to their usual width, then columns are dropped in the order of `Column.leaves`, then the
+columns that may be cut share the remaining width. Details are on the line of their row if they fit, else below it.
 """
 
 from __future__ import annotations
@@ -19,19 +18,20 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PROSE_LINES_MAX = 12
-"""How many lines of prose are shown below a row; what people decide about is shown whole."""
+"""Maximum number of lines of prose below a row; what an operator decides about is shown in full."""
 GAP = "  "
 _INDENT = "    "
 _CUT_MIN = 8
 _CUT_USUAL = 30
-"""How much of a column that may be cut is kept before another one has to leave."""
+"""Width to which a column that may be cut is cut before another column is dropped."""
 _ELLIPSIS = "…"
 
 
 class Column(NamedTuple):
-    """A column: `leaves` is when it leaves (1: first; 0: never), `cut` whether it may be cut.
+    """A column. `leaves` is when it is dropped (1: first; 0: never), `cut` whether its cells may be cut.
 
-    `again`: what was cut stands whole below its row. The columns behind the last one that is not `below` hold details.
+    `again`: a cell that was cut is repeated in full below its row. `below`: the column holds details; such columns come
+    last.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 class Id(NamedTuple):
-    """An id, and the end of it that names it, which is all that a terminal shows of a run `below` another one."""
+    """An id and its unique end, which is all that a terminal shows for a run `below` another one."""
 
     whole: str
     end: str
@@ -51,12 +51,12 @@ class Id(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The end, marked as such, if it is shorter."""
+        """Return the end after an ellipsis, if that is shorter."""
         return f"{_ELLIPSIS}{self.end}" if len(self.end) + 1 < len(self.whole) else self.whole
 
 
 class Exact(NamedTuple):
-    """Details that people decide about, which are shown exactly: a text before them, and a JSON value."""
+    """Details that an operator decides about, shown exactly: a JSON value and a text before it."""
 
     value: Any
     before: str = ""
@@ -66,7 +66,7 @@ class Exact(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A name within a tree: how deep it stands, and its whole path for those who read no trees."""
+    """A name in a tree: its depth, and its whole path for output without trees."""
 
     path: str
     depth: int
@@ -78,18 +78,18 @@ class Branch(NamedTuple):
 
 
 Cell = str | tuple[str, str] | Id | Exact | Branch
-"""What stands in a cell: text, (text, style), or something that is written in more than one way."""
+"""The content of a cell: text, (text, style), or a value with more than one form."""
 
 
 def piped(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
-    """The head and the rows, tab-separated, every cell whole and none padded."""
+    """Yield the head and the rows, tab-separated, every cell in full and without padding."""
     yield "\t".join(column.name for column in columns)
     for row in rows:
         yield "\t".join(visible(_whole(cell)) for cell in row)
 
 
 def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> Iterator[Text]:
-    """The lines of a table that is `width` cells wide; a column without content is left out."""
+    """Yield the lines of a table that is `width` cells wide; empty columns are left out."""
     from rich.text import Text
 
     kept = [n for n, column in enumerate(columns) if any(_whole(row[n]) for row in rows)]
@@ -120,7 +120,7 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: i
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Prose in lines of at most `width` cells, parted between words where there are any."""
+    """Return prose in lines of at most `width` cells, broken between words where possible."""
     from rich.console import Console
     from rich.text import Text
 
@@ -136,7 +136,7 @@ def _fitted(
     texts: dict[int, list[str]],
     width: int,
 ) -> dict[int, int]:
-    """How wide each column that stays is; ids in `texts` are made short if need be."""
+    """Return the width of each column that is kept; ids in `texts` are shortened if necessary."""
 
     def asked() -> dict[int, int]:
         return {n: max(cell_len(text) for text in [columns[n].name, *texts[n]]) for n in body}
@@ -167,7 +167,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _details(cells: Sequence[Cell], room: int, width: int) -> tuple[bool, list[str]]:
-    """Return whether they go below the row, and their lines."""
+    """Return whether the details go below the row, and their lines."""
     found = [cell for cell in cells if _whole(cell)]
     if len(found) == 1:
         line = visible(_whole(found[0]))

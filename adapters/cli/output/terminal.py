@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from .tables import Cell, Column
 
 _PIPED_WIDTH = 100_000
-"""A line in a pipe is never wrapped."""
+"""Width of a line in a pipe: it is never wrapped."""
 
 Part = str | tuple[str, str]
 """A piece of a line: text, or (text, style)."""
 
 
 class Screen:
-    """Where a command writes. Nothing is taken for markup; callers clean untrusted text (`escaping`)."""
+    """The output of a command. Text is never parsed as markup; callers clean untrusted text (`escaping`)."""
 
     def __init__(self, settings: Settings) -> None:
         self.quiet = settings.quiet
@@ -43,17 +43,17 @@ class Screen:
 
     @property
     def live(self) -> bool:
-        """Return whether somebody watches stdout as it is written."""
+        """Return whether stdout is a terminal."""
         return sys.stdout.isatty()
 
     @property
     def width(self) -> int:
-        """How many characters a line of stderr takes."""
+        """Width of a line on stderr, in characters."""
         return self.err.width if sys.stderr.isatty() else _PIPED_WIDTH
 
     @cached_property
     def _together(self) -> bool:
-        """Whether both outputs go to one place, where a line of the one must not stand in a line of the other."""
+        """Return whether both outputs go to the same file, where their lines must not mix."""
         if sys.stdout.isatty():
             return True
         try:
@@ -76,19 +76,19 @@ class Screen:
         )
 
     def write(self, text: str) -> None:
-        """A piece of data on stdout, at once."""
+        """Write a piece of data to stdout, and flush it."""
         if text:
             sys.stdout.write(text)
             sys.stdout.flush()
             self._line_open = not text.endswith("\n")
 
     def end_line(self) -> None:
-        """Begin a new line on stdout, unless one has begun."""
+        """Begin a new line on stdout, unless it is at the beginning of one."""
         if self._line_open:
             self.write("\n")
 
     def say(self, *parts: Part, important: bool = False) -> None:
-        """A line on stderr, for people; not with `--quiet`, unless it is important."""
+        """Write a line for the user to stderr; not with `--quiet`, unless it is important."""
         if self.quiet and not important:
             return
         if self._together:
@@ -98,26 +98,26 @@ class Screen:
         self.err.print(Text.assemble(*parts))
 
     def tell(self, *parts: Part) -> None:
-        """A line of data on stdout."""
+        """Write a line of data to stdout."""
         from rich.text import Text
 
         self.out.print(Text.assemble(*parts))
 
     def json(self, value: Any) -> None:
-        """A whole document on stdout."""
+        """Write a whole document to stdout."""
         self.write(json_text(value, pretty=True) + "\n")
 
     def json_line(self, value: Any) -> None:
-        """One object of a stream on stdout, on a line of its own."""
+        """Write one object of a stream to stdout, on a line of its own."""
         self.write(json_text(value) + "\n")
 
     def lines(self, value: Any, indent: int = 0, *, data: bool = True) -> list[str]:
-        """A value exactly, in the lines that fit stdout (or, if it is not data, stderr) behind an indent."""
+        """Return a value exactly, in lines that fit stdout (or, if it is not data, stderr) after an indent."""
         file, console = (sys.stdout, self.out) if data else (sys.stderr, self.err)
         return exact_lines(value, console.width - indent if file.isatty() else 0)
 
     def prose(self, *parts: Part) -> None:
-        """A line of data on stdout, parted between words where it is too long for the terminal."""
+        """Write a line of data to stdout, broken between words if it is too long for the terminal."""
         from rich.text import Text
 
         text = Text.assemble(*parts)
@@ -128,7 +128,7 @@ class Screen:
     def field(
         self, name: str, lines: str | Sequence[str], width: int = 10, *, style: str = "", data: bool = True
     ) -> None:
-        """A name and what belongs to it, line under line; a text is wrapped for the terminal."""
+        """Write a name and its value, line under line; a text is wrapped for the terminal."""
         write = self.tell if data else self.say
         if isinstance(lines, str):
             lines = self.wrapped(lines, width + 1, data=data)
@@ -136,17 +136,17 @@ class Screen:
             write((f"{'' if number else name:<{width}} ", "dim"), (line, style))
 
     def wrapped(self, text: str, indent: int = 0, *, data: bool = True) -> list[str]:
-        """Prose in the lines that fit behind an indent; as it is where nobody watches."""
+        """Return prose in lines that fit after an indent; unchanged if the output is not a terminal."""
         from .tables import wrapped
 
         file, console = (sys.stdout, self.out) if data else (sys.stderr, self.err)
         return wrapped(text, console.width - indent) if file.isatty() else [text]
 
     def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]]) -> None:
-        """A table on stdout: laid out for the width of a terminal (`tables`), each cell whole.
+        """Write a table to stdout: laid out for the width of a terminal (`tables`), or in a pipe separated by tabs.
 
-        In a pipe it has all columns, whole as well, parted by tabs. A column that is named by a text alone may be cut
-        on a terminal; the last one goes below its row where it does not fit.
+        In a pipe it has all columns, uncut. A column given as a plain name may be cut on a terminal; the last one goes
+        below its row if it does not fit.
         """
         from .tables import Column, laid_out, piped
 

@@ -1,7 +1,7 @@
-"""What a run did and how long each thing took: the rows of `foldlog runs show`, made from its stored events.
+"""The rows of `foldlog runs show`: what a run did and how long it took, from its stored events.
 
-A pure fold over the events of a run and those below it, in log order. Engine events are among them: claims and
-takeovers, attempts, parking.
+A pure fold over the events of a run and the runs below it, in log order, engine events (claims and takeovers, attempts,
+parking) included.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .views import ASK, BAD, CALL, DIM, GOOD, Labels, detail_parts, engine_row, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing that happened, `at_s` seconds after the run was submitted; `took_s` where it has a beginning.
+    """One thing that happened, `at_s` seconds after the run was submitted; `took_s` is set if its beginning is known.
 
-    `revision` is that of its event, in its run. `value` is what `detail` ends with as JSON, if people decide about it.
-    `agent` is the last name of `agent_path`, with a number where a run started several of it, and `depth` how far below
-    the run it is. `child` is a run below that it tells of.
+    `revision` is that of its event, in its run. `value` is the JSON at the end of `detail`, if an operator decides
+    about it. `agent` is the last name of `agent_path`, numbered if a run started several of it, and `depth` the number
+    of levels below the run shown. `child` is the child run that the row is about.
     """
 
     at_s: float
@@ -68,7 +68,7 @@ class Row:
 
 @dataclasses.dataclass
 class _RunSoFar:
-    """What later rows of a run need to know of earlier events."""
+    """State of a run so far, which its later rows need."""
 
     path: str = ""
     owner: str = ""
@@ -80,7 +80,7 @@ class _RunSoFar:
 
 
 def timeline(events: Iterable[Event]) -> list[Row]:
-    """The rows for a run's events, and those of the runs below it, in log order."""
+    """Return the rows for the events of a run and all runs below it, in log order."""
     rows: list[Row] = []
     begun: float | None = None
     top = 0
@@ -115,7 +115,7 @@ def timeline(events: Iterable[Event]) -> list[Row]:
 
 
 def below(run: str, events: Iterable[Event]) -> list[Event]:
-    """The events, of a family's, that belong to a run and to those below it."""
+    """Return the events of a family that belong to a run or to a run below it."""
     members, kept = {run}, []
     for event in events:
         if isinstance(event, Submitted) and event.parent is not None and event.parent.run in members:
@@ -159,7 +159,7 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             so_far.model_at, so_far.attempt = event.at, event.attempt
             return None
         case ModelFailed():
-            then = f"; then {event.next_model} is asked" if event.next_model else ""
+            then = f"; next: {event.next_model}" if event.next_model else ""
             detail = f"attempt {event.attempt}: {event.error_type}: {one_line(event.error)}{then}"
             return row("model failed", detail, event.at - so_far.model_at, BAD)
         case Usage():

@@ -1,4 +1,4 @@
-"""Times as people read and write them: points in local time, to the second, and lengths."""
+"""Parse and format times: points in local time, to the second, and durations."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def moment(at: float) -> str:
-    """Unix seconds as local time, `2026-03-01 13:05:09`."""
+    """Format Unix seconds as local time, `2026-03-01 13:05:09`."""
     return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def seconds_of(text: str) -> float:
-    """A length of time, `30s`, `10m`, `1h` or `2d`, in seconds. Raises `ConfigError`."""
+    """Return a duration, `30s`, `10m`, `1h` or `2d`, in seconds. Raises `ConfigError`."""
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
     try:
         length_s = float(number) * _UNITS_S[unit]
     except ValueError:
         length_s = 0.0
     if not 0 < length_s < math.inf:
-        raise ConfigError(f"a time is written 30s, 10m, 1h or 2d, not {text!r}")
+        raise ConfigError(f"write a duration as 30s, 10m, 1h or 2d, not {text!r}")
     return length_s
 
 
 def time_of(text: str, now: float) -> float:
-    """A point in time in Unix seconds: how long ago (`30m`, `2d`), or a date or time, local unless it names its zone.
+    """Return a point in time in Unix seconds: `30m` or `2d` ago, or a date or time, local unless it names its zone.
 
     Raises `ConfigError`.
     """
@@ -40,5 +40,5 @@ def time_of(text: str, now: float) -> float:
         return now - seconds_of(text)
     except ConfigError:
         raise ConfigError(
-            f"a time is written 30m, 2d (ago), 2026-03-01 or 2026-03-01T12:00, not {text!r}"
+            f"write a time as 30m, 2d (ago), 2026-03-01 or 2026-03-01T12:00, not {text!r}"
         ) from None

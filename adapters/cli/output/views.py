@@ -1,8 +1,8 @@
-"""A run as it happens, for people or for programs: one object takes the events of a stream and shows them.
+"""Show a run as it happens, as text or as JSON: a view takes the events of a stream one by one.
 
-For people the model's text is data and goes to stdout piece by piece, as it comes. What turns out not to hold is said
-on stderr, and the text begins again on a line of its own; with `--quiet`, where nothing is said, a step's text is
-written once it holds. All else goes to stderr: also retries, takeovers and waits, each in a line with its reason.
+As text, the model's output is data and goes to stdout piece by piece, as it comes. If it is discarded, stderr says so
+and the text begins again on a new line; with `--quiet`, a step's text is written once it is final. Everything else goes
+to stderr, including retries, takeovers and waits, each on a line with its reason.
 """
 
 from __future__ import annotations
@@ -74,55 +74,55 @@ DIM, CALL, GOOD, BAD, ASK = "dim", "cyan", "green", "red", "yellow"
 
 
 PIPED_VALUE_MAX = 2_000
-"""How many characters of a value a line shows at most, also where it goes into a file."""
+"""Maximum length in characters of a value on a line, also in a file."""
 CALL_LINES_MAX = 40
-"""How many lines of a call's arguments a watcher is shown; who has to decide about them is shown all."""
+"""Maximum number of lines of a call's arguments; an approval shows all of them."""
 _BELOW = "    "
 
 
 class View(Protocol):
-    """What a stream is shown with."""
+    """Shows the events of a stream."""
 
     def begin(self, state: RunState) -> None:
-        """The run exists."""
+        """Show the run as it is at the beginning."""
         ...
 
     def show(self, event: Event) -> None:
-        """The next event of the stream."""
+        """Show the next event of the stream."""
         ...
 
     def end(self, state: RunState) -> None:
-        """The stream is over; so is the run, unless nobody waits for it any longer."""
+        """Show the end of the stream. The run has ended too, unless the user stopped waiting for it."""
         ...
 
 
 class JsonView:
-    """Each event as a JSON object on a line of its own."""
+    """Prints each event as a JSON object on a line of its own."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     def begin(self, state: RunState) -> None:
-        """Nothing: the events tell it."""
+        """Print nothing: the events have it."""
 
     def show(self, event: Event) -> None:
-        """One line; the executors' bookkeeping is none of a program's business."""
+        """Print one line; the executors' own events are left out."""
         if not isinstance(event, ENGINE):
             self._screen.json_line(to_json(event))
 
     def end(self, state: RunState) -> None:
-        """Nothing: the last event tells it."""
+        """Print nothing: the last event has it."""
 
 
 class Labels:
-    """What runs below a run are called: by name, and copies of one agent by number: writer, writer#2."""
+    """The labels of child runs: their names, numbered if a run has several of one agent: writer, writer#2."""
 
     def __init__(self) -> None:
         self._copies: dict[tuple[str, str], list[str]] = {}
         self._labels: dict[str, str] = {}
 
     def add(self, event: ChildStarted) -> str:
-        """A run was started; what it is called."""
+        """Add a child run that was started, and return its label."""
         copies = self._copies.setdefault((event.run_id, event.name), [])
         if event.child_run not in copies:
             copies.append(event.child_run)
@@ -132,12 +132,12 @@ class Labels:
         return label
 
     def of(self, run: str, otherwise: str) -> str:
-        """What a run is called."""
+        """Return the label of a run."""
         return self._labels.get(run, otherwise)
 
 
 class ReadableView:
-    """Text as it comes; calls, results and progress on lines of their own. `detailed` adds steps, usage, reasoning."""
+    """Prints text as it comes, other events on lines of their own. `detailed` adds steps, usage and reasoning."""
 
     def __init__(self, screen: Screen, settings: Settings, *, detailed: bool) -> None:
         self._screen, self._settings, self._detailed = screen, settings, detailed
@@ -147,10 +147,10 @@ class ReadableView:
         self._engine = _Engine()
         self._answered: set[str] = set()
         self._is_cut = False
-        """Whether the text of the run was cut at the limit of its length, and may go on in the next step."""
+        """The text of the run was cut at the length limit, and may continue in the next step."""
 
     def begin(self, state: RunState) -> None:
-        """Say which run it is: everything else can be had by its id."""
+        """Print the run's id and agent."""
         self._run, self._path = state.run, state.path
         self._answered = {id_ for id_, approval in state.approvals.items() if not approval.pending}
         self._screen.say((f"run {state.run}  agent {state.agent}", DIM))
@@ -167,9 +167,9 @@ class ReadableView:
             self._line(event)
 
     def end(self, state: RunState) -> None:
-        """The summary."""
+        """Print the summary."""
         self._screen.end_line()
-        if state.kind not in {"", "agent"} and state.status == "completed":  # it said nothing in its own name
+        if state.kind not in {"", "agent"} and state.status == "completed":  # it has no text of its own
             self._screen.write(clean(state.output))
             self._screen.end_line()
         self._screen.say(*summary(state))
@@ -201,13 +201,13 @@ class ReadableView:
         kept = self._text.get(place, "")[: event.offset]
         self._text[place] = kept
         if self._streams(event, event.channel):
-            what = "this text was never stored" if event.cause == "discarded" else "the model begins again"
+            what = "this text was not stored" if event.cause == "discarded" else "the model starts again"
             self._screen.end_line()
             self._screen.say((f"({what})", DIM))
             self._screen.write(clean(kept))
 
     def _reply_complete(self, event: Event) -> None:
-        """What the model said in this step holds from now on."""
+        """Print the text of this step, which is final now, unless it was printed as it came."""
         for channel in ("reasoning", "text"):
             text = self._text.pop((event.run_id, event.agent_path, channel), "")
             if not text:
@@ -224,12 +224,12 @@ class ReadableView:
                 self._screen.say(*self._prefix(event), (clean(text), DIM))
 
     def _begin_text(self) -> None:
-        if self._is_cut:  # and it did not go on
+        if self._is_cut:  # and it did not continue
             self._screen.end_line()
             self._is_cut = False
 
     def _end_text(self, event: Event) -> None:
-        """End its line, unless the model may be asked to go on with it."""
+        """End the line of the text, unless the model may continue it."""
         self._is_cut = isinstance(event, Usage) and event.finish_reason == "length"
         if not self._is_cut:
             self._screen.end_line()
@@ -292,7 +292,7 @@ class ReadableView:
                 return []
 
     def _call(self, event: ToolCall) -> list[Part]:
-        """The call with its arguments, exactly: on its line if they have one and it fits, else below it."""
+        """Return the call with its exact arguments, on the same line if they fit, else below it."""
         arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
         head: list[Part] = [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}")]
         if (line := self._beside(arguments)) is not None:
@@ -304,12 +304,12 @@ class ReadableView:
         return [*head, *(f"\n{_BELOW}{line}" for line in lines[:CALL_LINES_MAX]), *rest]
 
     def _beside(self, value: Any, taken: int = 24) -> str | None:
-        """The value exactly, if it has one line that fits beside `taken` characters of others."""
+        """Return the exact value if it is one line that fits next to `taken` other characters."""
         lines = self._screen.lines(value, data=False)
         return lines[0] if len(lines) == 1 and cell_len(lines[0]) <= self._screen.width - taken else None
 
     def _below(self, named: Mapping[str, Any]) -> list[Part]:
-        """Values exactly, each below its name."""
+        """Return the exact values, each below its name."""
         shown_: list[Part] = []
         for name, value in named.items():
             if value:
@@ -331,7 +331,7 @@ class ReadableView:
         if event.approval_id in self._answered:
             return [(f"? {one_line(event.tool_name or event.kind)} waited for an answer", ASK)]
         lost = event.kind == "unverifiable"
-        what = "was started, and nobody knows what became of it" if lost else "waits for an approval"
+        what = "was started, and its outcome is unknown" if lost else "waits for an approval"
         if event.kind == QUESTION:
             what = "waits for an answer"
         answers = answers_to(self._settings, event.approval_id, event.kind, event.arguments)
@@ -347,7 +347,7 @@ class ReadableView:
             (one_line(event.tool_name or event.kind), f"bold {ASK}"),
             *([f" {beside}"] if whole else []),
             *([f" ({one_line(event.reason)})"] if event.reason else []),
-            *([] if whole else self._below({"arguments": asked, "besides": event.injected_args})),
+            *([] if whole else self._below({"arguments": asked, "injected": event.injected_args})),
             *([] if whole else ["\n "]),
             *_how_to_answer(self._settings, what, answers),
         ]
@@ -355,14 +355,14 @@ class ReadableView:
     def _status(self, event: Status) -> list[Part]:
         if event.status == "paused" and event.reason in {"manual", "policy", "takeover"}:
             resume = self._settings.command("runs", "resume", names=[event.run_id])
-            return [(f"paused ({event.reason}); it goes on with ", ASK), resume]
+            return [(f"paused ({event.reason}); resume it with ", ASK), resume]
         if event.status == "resumed" and self._detailed:
             return [("resumed", DIM)]
         return []
 
 
 class _Engine:
-    """What a watcher is told of the executors' bookkeeping: why nothing happens, or happens again."""
+    """Describes the executors' own events: why a run waits, or repeats something."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
@@ -374,11 +374,11 @@ class _Engine:
             self._tools[event.run_id, event.tool_call_id] = event.tool_name
 
     def parts(self, event: Event, *, detailed: bool) -> list[Part]:
-        """The line for an event, if it has one: retries, takeovers and waits always, the rest with details."""
+        """Return the line for an event, if any: retries, takeovers and waits always, others if `detailed`."""
         match event:
             case ModelFailed() if event.retry_at is not None or event.next_model:
                 what = f"{event.phase or 'model'} attempt {event.attempt} failed"
-                then = f"{one_line(event.next_model)} is asked instead" if event.next_model else _again(event)
+                then = f"falling back to {one_line(event.next_model)}" if event.next_model else _again(event)
                 return [(f"↻ {what}: {event.error_type}: {one_line(event.error)}; {then}", ASK)]
             case ToolAttemptFailed():
                 name = one_line(self._tools.get((event.run_id, event.tool_call_id), "tool"))
@@ -388,20 +388,20 @@ class _Engine:
                         ASK,
                     )
                 ]
-            case OutputRejected(reason="length"):  # the text that goes on stays one
-                told = "↻ the answer was cut at the limit of its length, and goes on"
+            case OutputRejected(reason="length"):  # the text continues
+                told = "↻ the answer was cut at the length limit, and continues"
                 return [(told, ASK)] if detailed else []
             case OutputRejected():
                 return [
-                    (f"↻ the answer is refused, and the model asked again: {one_line(event.message)}", ASK)
+                    (f"↻ the answer was rejected, and is requested again: {one_line(event.message)}", ASK)
                 ]
             case Claimed():
                 return self._claimed(event, detailed=detailed)
             case LeftToOthers():
-                return [(f"waits for another worker than {event.worker}: {one_line(event.reason)}", ASK)]
+                return [(f"waits for a worker other than {event.worker}: {one_line(event.reason)}", ASK)]
             case Released():
                 owner = self._owners.pop(event.run_id, "its worker")
-                return [(f"given back by {owner} ({one_line(event.reason)}); waits for a worker", ASK)]
+                return [(f"released by {owner} ({one_line(event.reason)}); waits for a worker", ASK)]
             case Parked(reason="timer", due_at=float() as due_at):
                 self._owners.pop(event.run_id, None)
                 return [(f"waits until {moment(due_at)}", ASK)]
@@ -422,13 +422,13 @@ class _Engine:
 
 
 def _again(event: ModelFailed | ToolAttemptFailed) -> str:
-    return f"again in {max(0.0, (event.retry_at or event.at) - event.at):.1f} s"
+    return f"retry in {max(0.0, (event.retry_at or event.at) - event.at):.1f} s"
 
 
 def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 - one case for each event
-    """What an event of the executors' bookkeeping says, in a word and a line; None for what people need not see.
+    """Describe an engine event in a word and a line; None if it is not shown.
 
-    Claims, attempts and waits are told by those who know what was before them.
+    Claims, attempts and waits are described by their callers, which know the events before them.
     """
     match event:
         case SummaryMade():
@@ -441,34 +441,34 @@ def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 -
             told = shown(event.result) if event.success else one_line(event.error or "failed")
             return "planner tool", f"{one_line(event.tool_name)}: {told}"
         case PlanMade():
-            return "plan", one_line(event.plan) or "none is needed"
+            return "plan", one_line(event.plan) or "no plan needed"
         case MemoryHydrated():
             count = len(event.messages) if isinstance(event.messages, list) else 0
             return "memory", f"{count} messages of earlier runs ({event.scope})"
         case KnowledgeFound():
             count = len(event.items) if isinstance(event.items, list) else 0
-            return "knowledge", f"{count} pieces fit the input"
+            return "knowledge", f"{count} pieces match the input"
         case Memoized():
-            return "memo", f"{one_line(event.name)} is done"
+            return "memo", f"{one_line(event.name)} is stored"
         case Evaluated():
             told = shown(event.value) if event.error is None else one_line(event.error)
             return "evaluated", f"{one_line(event.name)}: {told}"
         case OutputMade():
             return "output", one_line(event.output)
         case OutputRejected():
-            return "refused", one_line(event.message)
+            return "rejected", one_line(event.message)
         case ToolsRefreshRequested():
-            return "tools", "are to be listed again"
+            return "tools", "a new listing was requested"
         case ToolsRefreshFailed():
-            return "tools", f"could not be listed again: {event.error_type}: {one_line(event.error)}"
+            return "tools", f"listing failed: {event.error_type}: {one_line(event.error)}"
         case LeftToOthers():
-            return "left", f"to another worker than {event.worker}: {one_line(event.reason)}"
+            return "left", f"to a worker other than {event.worker}: {one_line(event.reason)}"
         case _:
             return None
 
 
 def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case for each event
-    """The line for an event that is told in few words."""
+    """Return a short line for an event."""
     match event:
         case Step():
             return [(f"— step {event.step} {event.status}", DIM)]
@@ -506,28 +506,28 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
 
 
 def told_cut(reason: FinishReason) -> str:
-    """Why an answer is not whole, as the end of a line; empty for one that is."""
+    """Return why an answer is incomplete, as the end of a line; empty if it is complete."""
     return {
-        "length": ", cut at the limit of its length",
+        "length": ", cut at the length limit",
         "content_filter": ", stopped by the content filter",
         "malformed_call": ", wrote a tool call that the provider could not read",
     }.get(reason, "")
 
 
 def tokens(usage: TokenUsage) -> str:
-    """The tokens in words."""
+    """Format token counts."""
     return f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
 
 
 def answers_to(
     settings: Settings, approval_id: str, kind: str, arguments: Mapping[str, Any] = MappingProxyType({})
 ) -> list[str]:
-    """The commands that answer an approval of this kind, about these arguments."""
+    """Return the commands that answer an approval of this kind, for these arguments."""
     approve_it = settings.command("approvals", "approve", approval_id)
     if kind == "unverifiable":
         return [f"{approve_it} --outcome {outcome}" for outcome in ("retry", "succeeded", "failed")]
     form = arguments.get("schema") if kind == QUESTION else None
-    if kind == "budget":  # by what is used: then there is as much left as the ceiling was
+    if kind == "budget":  # raising it by the amount used leaves as much as the old limit
         amount = next((str(arguments[key]) for key in ("used", "limit") if arguments.get(key)), "")
         amount = amount if amount.strip("0.") else "1"
         approve_it += f""" --arguments '{{"raise": {amount}}}'"""
@@ -538,13 +538,13 @@ def answers_to(
 
 def _how_to_answer(settings: Settings, what: str, answers: list[str]) -> list[Part]:
     if settings.in_memory:
-        why = "nobody can give it, for the log is in the memory of this process: choose another --server"
+        why = "it cannot be answered, since the log is in the memory of this process: choose another --server"
         return [(f" {what}; {why}", ASK)]
     return [(f" {what}; answer it with", ASK), *(f"\n    {answer}" for answer in answers)]
 
 
 def summary(state: RunState) -> list[Part]:
-    """How the run stands, in a line."""
+    """Return the state of the run in a line."""
     style = {"completed": GOOD, "error": BAD, "cancelled": BAD}.get(state.status, ASK)
     reason = state.terminal.reason if state.terminal is not None else state.paused or ""
     count, unit = state.steps_completed, "step"

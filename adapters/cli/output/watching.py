@@ -1,4 +1,4 @@
-"""Watching a run until it is over: its events shown, and what Ctrl-C, time-outs and pauses mean for whoever waits."""
+"""Watch a run until it ends: show its events, and handle Ctrl-C, timeouts and pauses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ....runtime import RunHandle, Runtime
 
 TELL_AFTER_S = 0.5
-"""After how long whoever wants to leave is told why it takes a while."""
+"""Delay after which a user who interrupts is told why the command does not end yet."""
 SILENCE_S = 1.0
-"""After how long without an event it is looked why nothing happens."""
+"""Time without an event after which the reason is looked up."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watch:
-    """How to watch: in which form, from where, how long, and whether pauses are waited through."""
+    """Options of watching: the form, the cursor to start after, the timeout, and whether to wait through pauses."""
 
     json: bool = False
     detailed: bool = False
@@ -41,11 +41,11 @@ class Watch:
     cancels: bool = False
     """Ctrl-C cancels the run."""
     drives: str | None = None
-    """With what (`MODULE:REGISTRY`) this process drives the run; nobody does once it has left."""
+    """`MODULE:REGISTRY` with which this process drives the run; without it the run has no driver after the command."""
 
 
 def view_for(screen: Screen, settings: Settings, watch: Watch) -> View:
-    """The view that the options ask for."""
+    """Return the view that the options select."""
     return JsonView(screen) if watch.json else ReadableView(screen, settings, detailed=watch.detailed)
 
 
@@ -61,7 +61,7 @@ class Watcher:
         self._news, self._driven = asyncio.Event(), False
 
     async def watch(self, interrupted: Interruption) -> int:
-        """Until the run is over, paused (without `wait`), too late, or the user has seen enough."""
+        """Watch until the run ends, pauses (without `wait`) or times out, or the user interrupts."""
         self._view.begin(await self._run.state())
         async with self._helpers() as failed:
             showing = asyncio.create_task(self._show())
@@ -79,7 +79,7 @@ class Watcher:
                 await asyncio.gather(showing, stopping, return_exceptions=True)
 
     async def _show(self) -> int | None:
-        """Show the stream; the exit code if it is left before the run is over."""
+        """Show the stream; return the exit code if it is left before the run ends."""
         detailed = self._how.detailed if self._how.json else await self._has_details()
         events = stream_run(
             self._runtime.log,
@@ -100,7 +100,7 @@ class Watcher:
         return None
 
     def _see(self, event: Event) -> None:
-        """Note whether the run is driven, as far as the log tells."""
+        """Note whether the run has a driver, as far as the log shows."""
         if event.run_id == self._run.run_id:
             if isinstance(event, Claimed):
                 self._driven = True
@@ -109,14 +109,14 @@ class Watcher:
         self._news.set()
 
     async def _is_paused(self, event: Event) -> bool:
-        """Return whether the event tells of a pause that still holds, of the run or of one below it."""
+        """Return whether the event is a pause, still in effect, of the run or of a run below it."""
         if not (isinstance(event, Status) and event.status == "paused"):
             return False
         state = await self._runtime.get_run(event.run_id).state()
         return state.paused is not None and event.at >= (state.elapsed.paused_at or 0.0)
 
     async def _has_details(self) -> bool:
-        """People are shown what becomes of tool calls, if the run's executor tells."""
+        """Return whether the run's executor has detailed events, which the text view always shows."""
         submitted = (await self._run.state()).submitted
         executor = self._runtime.known_executor(submitted.executor) if submitted is not None else None
         return executor is None or "detailed_events" in executor.capabilities
@@ -130,7 +130,7 @@ class Watcher:
         if not let_go:
             return self._tell_left(interrupted)
         if left_with == TIMED_OUT:
-            say_error(f"run {state.run} is not over after {self._how.timeout_s:g} s; {self._way_back()}")
+            say_error(f"run {state.run} has not ended after {self._how.timeout_s:g} s; {self._way_back()}")
         else:
             self._screen.say((self._way_back(), DIM), important=True)
         return left_with
@@ -147,25 +147,25 @@ class Watcher:
     async def _interrupted(self, interrupted: Interruption, showing: asyncio.Task[int | None]) -> int:
         code = _code_of(interrupted)
         if self._how.cancels and code == INTERRUPTED:
-            self._screen.say(("cancelling (once more to end at once)", ASK))
+            self._screen.say(("cancelling (repeat to exit immediately)", ASK))
             await self._run.cancel("interrupted", by="foldlog run")
             await showing
             self._view.end(await self._run.state())
             return code
         showing.cancel()
         await asyncio.gather(showing, return_exceptions=True)
-        self._screen.end_line()  # the log is asked for nothing: it may be away, and the user has seen enough
+        self._screen.end_line()  # no summary: the log may be unreachable, and the user wants to leave
         await self._let_go()
         return self._tell_left(interrupted)
 
     def _tell_left(self, interrupted: Interruption) -> int:
-        self._screen.say((f"run {self._run.run_id} is left alone; {self._way_back()}", ASK), important=True)
+        self._screen.say((f"detached from run {self._run.run_id}; {self._way_back()}", ASK), important=True)
         return _code_of(interrupted)
 
     async def _let_go(self, interrupted: Interruption | None = None) -> bool:
-        """Drive the run no more, which waits for unsafe calls at work; false if the user did not want to wait.
+        """Stop driving the run, and wait for unsafe calls in progress; return false if the user does not wait.
 
-        Without an interruption to wait for, the user has interrupted before, and the next signal ends the process.
+        Without `interrupted`, the user has interrupted before, and the next signal ends the process.
         """
         if self._how.drives is None:
             return True
@@ -176,8 +176,10 @@ class Watcher:
         try:
             await asyncio.wait({closing}, timeout=TELL_AFTER_S)
             if not closing.done():
-                how = "Ctrl-C cuts them off" if interrupted is not None else "once more to cut them off"
-                self._screen.say((f"calls at work end first ({how}, and leaves what they did in doubt)", ASK))
+                how = "Ctrl-C aborts them" if interrupted is not None else "repeat to abort them"
+                self._screen.say(
+                    (f"waiting for calls in progress ({how}, leaving their outcome unknown)", ASK)
+                )
             await asyncio.wait({closing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return closing.done()
         finally:
@@ -186,21 +188,21 @@ class Watcher:
             await asyncio.gather(closing, stopping, return_exceptions=True)
 
     def _way_back(self) -> str:
-        """How to come back to a run that is left."""
+        """Return how to come back to the run."""
         if self._settings.in_memory:
-            return "its log was in the memory of this process, and ends with it"
+            return "its log was in the memory of this process and is lost"
         run = self._run.run_id
         stream = self._settings.command("runs", "stream", names=[run])
         if self._how.drives is None:
             return f"come back with: {stream}"
         drive = self._settings.command("runs", "drive", names=[run, self._how.drives])
-        return f"nobody drives it now; go on with: {drive}"
+        return f"it has no driver now; continue it with: {drive}"
 
     # --- beside the stream ------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def _helpers(self) -> AsyncIterator[asyncio.Task[None]]:
-        """What has an eye on the run meanwhile; the task yielded ends with the error of this process' own driver."""
+        """Run the tasks beside the stream; the one yielded ends with the error of this process' own driver."""
         failed = asyncio.create_task(self._driver_failed())
         waiting = asyncio.create_task(self._silences())
         try:
@@ -211,13 +213,13 @@ class Watcher:
             await asyncio.gather(failed, waiting, return_exceptions=True)
 
     async def _driver_failed(self) -> None:
-        """Raise what stopped this process from driving the run; how the run ends is told by the stream."""
+        """Raise the error that stopped this process from driving the run; the stream shows how the run ends."""
         with contextlib.suppress(RunFailed, RunCancelled):
             await self._runtime.get_run(self._run.run_id).result()
         await asyncio.Event().wait()
 
     async def _silences(self) -> None:
-        """Say in each silence why the run is not driven, unless the one before said the same."""
+        """Print why the run has no driver whenever no events come, unless the reason is the same as last time."""
         told = None
         while True:
             self._news.clear()
@@ -231,10 +233,10 @@ class Watcher:
                 await self._news.wait()
 
     async def _why_undriven(self) -> str | None:
-        """It stands in line, behind a turn of its session, or no worker takes it."""
+        """Return why the run has no driver: it waits for a slot, for its session, or for a worker. Null if unknown."""
         found = await self._run.pending()
         if (slot := found.slot) is not None:
-            line = f"{slot.place}. in line; driven at once: {len(slot.holders)} of {slot.runs_max}"
+            line = f"number {slot.place} in the queue; {len(slot.holders)} of {slot.runs_max} slots held"
             return f"a slot of {slot.agent} ({line})"
         if found.behind:
             return f"run {found.behind[0]} of its session"
@@ -244,7 +246,7 @@ class Watcher:
         if found.left:
             told_already = not self._how.json and not self._screen.quiet
             return None if told_already else f"another worker: {one_line(found.left[0])}"
-        none = "; none that is there does" if found.unserved else ""
+        none = "; no live worker does" if found.unserved else ""
         return f"a worker serving {agent}{none}"
 
 
