@@ -1,3 +1,3 @@
-"""The outside: model providers, MCP servers and the command line."""
+"""Adapters to the outside: model providers, MCP servers, tools, runners and the command line."""
 
 __all__: list[str] = []

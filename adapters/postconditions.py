@@ -1,7 +1,7 @@
-"""The assertions that come along (entry point group `foldlog.postconditions`): each a value that judges evidence.
+"""The built-in assertions (entry point group `foldlog.postconditions`): each is a value that judges evidence.
 
 Two need the extra `postconditions`: `json_path` (RFC 9535, by python-jsonpath) and `dom_contains` (CSS selectors, by
-Beautiful Soup on Python's own HTML parser). Both are imported when such an assertion is made.
+Beautiful Soup on Python's own HTML parser). Both are imported when such an assertion is created.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class _Assertion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def files(self) -> Mapping[str, bool]:
-        """It is about no file."""
+        """Return the files that the assertion needs: none."""
         return _NO_FILES
 
     def check(self) -> None:
-        """Raises `ConfigError` for arguments that cannot be meant."""
+        """Raise `ConfigError` for invalid arguments."""
 
 
 def _made(kind: type[AssertionT]) -> Callable[[Mapping[str, Any]], Assertion]:
@@ -55,43 +55,43 @@ class HttpStatus(_Assertion, frozen=True, kw_only=True):
     equals: int
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By `http_status`."""
+        """Judge by `http_status`."""
         return _equal(self.equals, evidence.known("http_status"))
 
 
 class ExitCode(_Assertion, frozen=True, kw_only=True):
-    """The program ended with this code."""
+    """The program exited with this code."""
 
     equals: int
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By `exit_code`."""
+        """Judge by `exit_code`."""
         return _equal(self.equals, evidence.known("exit_code"))
 
 
 class TextContains(_Assertion, frozen=True, kw_only=True):
-    """The text stands in the body, the page or the output."""
+    """The body, page or output contains the text."""
 
     text: str
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By `text`, else by `data` as text."""
+        """Judge by `text`, else by `data` as text."""
         seen = evidence.as_text()
         return None if self.text in seen else Failed("not_found", seen)
 
 
 class JsonPath(_Assertion, frozen=True, kw_only=True):
-    """All that is at the path, and something is, equals the value as JSON does (1 is 1.0, and not true)."""
+    """The path selects at least one value, and each equals the given one as JSON (1 equals 1.0, but not true)."""
 
     path: str
     equals: Any
 
     def check(self) -> None:
-        """The path is one, and the extra is there."""
+        """Raise `ConfigError` for an invalid path, or if the extra is not installed."""
         _json_path(self.path)
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By `data`, else by `text` read as JSON."""
+        """Judge by `data`, else by `text` parsed as JSON."""
         found = _json_path(self.path)(evidence.as_json())
         if not found:
             return Failed("nothing_there")
@@ -100,32 +100,32 @@ class JsonPath(_Assertion, frozen=True, kw_only=True):
 
 
 class JsonSchema(_Assertion, frozen=True, kw_only=True):
-    """The JSON value meets the schema (draft 2020-12)."""
+    """The JSON value matches the schema (draft 2020-12)."""
 
     schema: dict[str, Any]
 
     def check(self) -> None:
-        """The schema is one."""
+        """Raise `ConfigError` for an invalid schema."""
         try:
             check_output_schema(self.schema)
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By `data`, else by `text` read as JSON."""
+        """Judge by `data`, else by `text` parsed as JSON."""
         problem = value_problem(evidence.as_json(), self.schema, formats=True)
         return None if problem is None else Failed("not_met", problem)
 
 
 class DomContains(_Assertion, frozen=True, kw_only=True):
-    """The text stands in the page as people read it; with a CSS selector, in one of the elements that it selects."""
+    """The visible text of the page, or with a CSS selector of a selected element, contains the text."""
 
     text: str
     selector: str | None = None
     case_insensitive: bool = False
 
     def check(self) -> None:
-        """The selector is one, and the extra is there."""
+        """Raise `ConfigError` for an invalid selector, or if the extra is not installed."""
         soup = _beautiful_soup()
         if self.selector is not None:
             try:
@@ -134,7 +134,7 @@ class DomContains(_Assertion, frozen=True, kw_only=True):
                 raise ConfigError(f"the selector {self.selector!r}: {str(error).splitlines()[0]}") from None
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By `text`, as HTML."""
+        """Judge by `text`, as HTML."""
         page = _beautiful_soup()(evidence.as_text(), "html.parser")
         elements = [page] if self.selector is None else page.select(self.selector)
         if not elements:
@@ -148,39 +148,39 @@ class DomContains(_Assertion, frozen=True, kw_only=True):
 
 
 class FileExists(_Assertion, frozen=True, kw_only=True):
-    """There is a regular file."""
+    """A regular file exists at the path."""
 
     path: str
 
     @property
     def files(self) -> Mapping[str, bool]:
-        """It is looked for, not read."""
+        """Return the file, whose content is not needed."""
         return {self.path: False}
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By the workspace."""
+        """Judge by the file in the workspace."""
         kind = evidence.file(self.path).kind
         return None if kind == "file" else Failed("no_file", kind)
 
 
 class FileDigest(_Assertion, frozen=True, kw_only=True):
-    """There is a regular file whose content has this SHA-256 (hex)."""
+    """A regular file exists at the path, and its content has this SHA-256 (hex)."""
 
     path: str
     sha256: str
 
     @property
     def files(self) -> Mapping[str, bool]:
-        """It is read."""
+        """Return the file, whose content is needed."""
         return {self.path: True}
 
     def check(self) -> None:
-        """The digest is one."""
+        """Raise `ConfigError` for an invalid digest."""
         if not _SHA256.fullmatch(self.sha256):
-            raise ConfigError(f"sha256 is 64 hexadecimal digits, not {self.sha256!r}")
+            raise ConfigError(f"sha256 must be 64 hexadecimal digits, not {self.sha256!r}")
 
     def judge(self, evidence: Evidence) -> Failed | None:
-        """By the workspace."""
+        """Judge by the file in the workspace."""
         file = evidence.file(self.path)
         if file.content is None:
             return Failed("no_file", file.kind)
@@ -192,7 +192,7 @@ def _equal(wanted: Any, seen: Any) -> Failed | None:
 
 
 def _words(text: str) -> str:
-    """The text with one space wherever there is white space."""
+    """Collapse white space to single spaces."""
     return " ".join(text.split())
 
 

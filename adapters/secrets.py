@@ -1,4 +1,4 @@
-"""Where secrets come from: the environment, a file, a command. Each is read again for every call."""
+"""Sources of secrets: the environment, a file, a command. Each is read again for every call."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ COMMAND_TIMEOUT_S = 10.0
 
 
 class EnvironmentSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of an environment variable, for the tools of these names."""
+    """The value of an environment variable, for the named tools."""
 
     variable: str
     tools: tuple[str, ...]
 
     async def read(self) -> str:
-        """Raises `ToolFailed` if it is not set."""
+        """Return the value. Raises `ToolFailed` if it is not set."""
         if self.variable not in os.environ:
             raise ToolFailed(f"the environment variable {self.variable} of a secret is not set")
         return os.environ[self.variable]
 
 
 class FileSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """The text of a file, without line ends behind it, for the tools of these names."""
+    """The text of a file, without trailing line breaks, for the named tools."""
 
     path: str
     tools: tuple[str, ...]
 
     async def read(self) -> str:
-        """Raises `ToolFailed` if it cannot be read."""
+        """Return the text. Raises `ToolFailed` if it cannot be read."""
         try:
             text = (await asyncio.to_thread(read_bounded, self.path, FILE_BYTES_MAX)).decode()
         except (OSError, UnicodeDecodeError, ConfigError) as error:
@@ -46,13 +46,13 @@ class FileSecret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command prints, without line ends behind it, for the tools of these names. It has 10 s."""
+    """The output of a command, without trailing line breaks, for the named tools. It may take 10 s."""
 
     command: tuple[str, ...]
     tools: tuple[str, ...]
 
     async def read(self) -> str:
-        """Raises `ToolFailed` if it fails; what it printed is not told."""
+        """Return the output. Raises `ToolFailed` if the command fails; the error never contains its output."""
         try:
             with anyio.fail_after(COMMAND_TIMEOUT_S):
                 done = await anyio.run_process(self.command, check=False, stderr=subprocess.DEVNULL)
@@ -76,4 +76,4 @@ def _reason(error: OSError | UnicodeDecodeError | ConfigError) -> str:
         case ConfigError():
             return str(error)
         case _:
-            return "it is no UTF-8"
+            return "it is not UTF-8"

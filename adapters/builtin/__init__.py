@@ -1,8 +1,8 @@
-"""Tools that come with foldlog: files of a workspace, commands, requests, plans.
+"""Built-in tools: files of a workspace, commands, HTTP requests, plans.
 
     registry = Registry(agents=[agent], tools=builtin_tools("project"))
 
-An agent names the ones it wants: `Agent("editor", tools=["read_file", "apply_patch"])`.
+An agent lists those it uses: `Agent("editor", tools=["read_file", "apply_patch"])`.
 """
 
 from .http_request import HttpSettings, http_request_tool

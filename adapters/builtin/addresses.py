@@ -1,4 +1,4 @@
-"""Which addresses an agent's requests may reach, and that they reach those that were looked at and no others."""
+"""Restrict the addresses that an agent's requests may reach, and connect only to the addresses that were checked."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _NAT64: Final = ip_network("64:ff9b::/96")
 
 
 def is_public(address: Address) -> bool:
-    """Return whether the address is one of the public Internet, also if an IPv6 address stands for an IPv4 one."""
+    """Return whether the address is public; an IPv6 address that embeds an IPv4 one is judged by that one."""
     if isinstance(address, IPv6Address) and (inner := _inner(address)) is not None:
         return is_public(inner)
     return address.is_global and not address.is_multicast
 
 
 def is_any(_: Address) -> bool:
-    """Every address."""
+    """Return true for every address."""
     return True
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host. Raises `OSError`."""
+    """Return the addresses of a host. Raises `OSError`."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(each[4][0]) for each in found]
 
 
 class PinnedTransport(httpx2.AsyncBaseTransport):
-    """Resolves the host of each request, redirects included, and connects to an address that was found allowed.
+    """Resolves the host of each request, redirects included, checks its addresses, and connects to one of these.
 
-    A name that is resolved again by the connection could lead elsewhere by then. A host with one address that is not
-    allowed is refused.
+    If the connection resolved the name again, it could get another address (DNS rebinding). A host with even one
+    address that is not allowed is refused.
     """
 
     def __init__(self, allowed: Callable[[Address], bool], resolve: Resolve = resolve) -> None:
@@ -48,7 +48,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `ToolFailed` for a host that may not be reached, and what httpx2 raises."""
+        """Send the request. Raises `ToolFailed` for a host that is not allowed, and the errors of httpx2."""
         host = request.url.host
         pinned = httpx2.Request(
             request.method,
@@ -67,7 +67,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         try:
             found = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
-            raise Retryable(f"the host {host!r} cannot be found: {error}") from None
+            raise Retryable(f"the host {host!r} cannot be resolved: {error}") from None
         for each in found:
             if not self._allowed(ip_address(each.partition("%")[0])):
                 raise ToolFailed(f"the host {host!r} has the address {each}, which is not public")

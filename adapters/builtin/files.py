@@ -1,4 +1,4 @@
-"""The file tools of an agent, confined to one workspace. The docstrings are what a model reads."""
+"""The file tools of an agent, confined to one workspace. Models read the tools' docstrings."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 def file_tools(workspace: Workspace, *, slot: str | None = None) -> tuple[Tool, ...]:
-    """`read_file`, `list_dir`, `grep_files` (pure), `write_file` (idempotent), `apply_patch` (unsafe).
+    """Return `read_file`, `list_dir`, `grep_files` (pure), `write_file` (idempotent) and `apply_patch` (unsafe).
 
-    The last two run alone among the calls of a round, and with a `slot` among all calls of tools that name it.
+    The last two run alone among the calls of a round, and with a `slot` among all calls of tools with the same slot.
     """
     tools = _FileTools(workspace)
     return (

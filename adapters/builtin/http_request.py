@@ -1,4 +1,4 @@
-"""The tool `http_request`: one request to a public address, its answer bounded in size and time."""
+"""The tool `http_request`: one request to a public address, with a bounded time and response size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .addresses import PinnedTransport, is_any, is_public
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 METHODS: Final[tuple[Method, ...]] = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 READING: Final[frozenset[Method]] = frozenset({"GET", "HEAD"})
-"""The methods that change nothing: a tool that knows no others is pure."""
+"""The methods that change nothing: a tool with no others is pure."""
 _SAFE: Final = READING | {"OPTIONS"}
 _ELSEWHERE: Final = frozenset({301, 302, 303})
 _FAILED, _BROKE = 400, 500
@@ -33,11 +33,11 @@ REDIRECTS_MAX: Final = 5
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests are allowed to do.
+    """Limits of requests.
 
-    `methods` that a model may use. `private_addresses`: also hosts that are not of the public Internet, such as this
-    machine and its network. `timeout_s` bounds a whole request with its redirects, `body_bytes_max` what is kept of a
-    body. `effect`: None is `pure` if only GET and HEAD are allowed, else `unsafe`.
+    `methods` are those that a model may use. `private_addresses` also allows hosts outside the public Internet, such as
+    this machine and its network. `timeout_s` bounds a whole request with its redirects, `body_bytes_max` the part of a
+    body that is kept. `effect`: None means `pure` if only GET and HEAD are allowed, else `unsafe`.
     """
 
     methods: Collection[Method] = METHODS
@@ -52,13 +52,13 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT: Final = HttpSettings()
-# No connection came to be: the request was not sent.
+# No connection was established: the request was not sent.
 _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _HARMLESS: Final = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "foldlog"}
-"""All that another origin gets that a redirect leads to: what the model gave was for the first."""
+"""The only headers sent to another origin after a redirect: the model's headers were meant for the first one."""
 _GZIP, _ANY, _BARE = 31, 47, -15
 _WINDOW_BITS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ANY}
-# What a further attempt would not mend.
+# Errors that a retry would not fix.
 _HOPELESS: Final = (
     httpx2.InvalidURL,
     httpx2.LocalProtocolError,
@@ -73,14 +73,15 @@ def http_request_tool(
     on_error: OnError = "doubt",
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> Tool:
-    """The tool `http_request`. `on_error` as in `tool`; `transport` stands in for the network, for tests.
+    """Return the tool `http_request`. `on_error` is as in `tool`; `transport` replaces the network in tests.
 
-    Another origin that a redirect leads to gets no header that was given, and no body: then the redirect is the answer.
+    A redirect to another origin is followed without the given headers; if it would take a body there, the redirect
+    itself is the result.
 
-    Its result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is not text), and
-    `truncated: true` if the body was longer than what is kept. Any status is a result; but of an unsafe tool's request
-    that may change something 4xx means that the call failed and nothing was done, and 5xx, like a connection that was
-    lost and a time-out, leaves in doubt what was done. Such a request carries the call's idempotency key as
+    The result has `status`, `url` (after redirects), `headers`, `body` (or `body_base64` if it is not text), and
+    `truncated: true` if the body was longer than the part that is kept. Any status is a result, except for a request of
+    an unsafe tool that may change something: 4xx means that the call failed and nothing was done, and 5xx, a lost
+    connection or a timeout means that its outcome is in doubt. Such a request carries the call's idempotency key as
     `Idempotency-Key`.
     """
     effect = settings.effect or ("pure" if set(settings.methods) <= READING else "unsafe")
@@ -137,7 +138,7 @@ class _Http:
         return answer
 
     def _client(self, answers: list[int]) -> httpx2.AsyncClient:
-        """A client that notes the status of each answer, those of redirects included."""
+        """Return a client that records the status of each response, redirects included."""
 
         async def note(response: httpx2.Response) -> None:
             answers.append(response.status_code)
@@ -166,12 +167,12 @@ class _Http:
 
 
 def _acted(answers: Collection[int]) -> bool:
-    """Whether a server may have done what was asked before it named where to read on, which a 307 or 308 does not."""
+    """Return whether a server may have acted before it redirected elsewhere; after a 307 or 308 it has not."""
     return not _ELSEWHERE.isdisjoint(answers)
 
 
 async def _followed(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    """The answer behind all redirects, unread; the redirect itself if it would take a body to another origin."""
+    """Return the response after all redirects, unread; a redirect that would take a body elsewhere is the response."""
     for _ in range(REDIRECTS_MAX + 1):
         response = await client.send(request, stream=True)
         onward = _onward(request, response.next_request)
@@ -183,7 +184,7 @@ async def _followed(client: httpx2.AsyncClient, request: httpx2.Request) -> http
 
 
 def _onward(request: httpx2.Request, following: httpx2.Request | None) -> httpx2.Request | None:
-    """What is sent next: to the same origin all that was sent, to another one nothing that may be a secret."""
+    """Return the next request: unchanged for the same origin, without possible secrets for another one."""
     if following is None or following.url.origin == request.url.origin:
         return following
     if {"content-length", "transfer-encoding"} & following.headers.keys():
@@ -204,7 +205,7 @@ for _name in ("httpx2", "httpcore2.connection", "httpcore2.http11"):
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """The libraries log addresses and headers, which may hold the value of a secret."""
+    """Silence the libraries, which log addresses and headers: these may contain the value of a secret."""
     token = _quiet.set(True)
     try:
         yield
@@ -221,7 +222,7 @@ def _request(url: str, method: Method, headers: dict[str, str], body: str | None
     try:
         parsed = httpx2.URL(url)
         if parsed.scheme not in {"http", "https"} or not parsed.host:
-            raise ToolFailed(f"{url!r} is no http or https address")
+            raise ToolFailed(f"{url!r} is not an http or https address")
         content = body.encode() if body is not None else None
         request = httpx2.Request(method, parsed, headers=headers, content=content)
     except (httpx2.InvalidURL, ValueError, TypeError) as error:
@@ -234,7 +235,7 @@ def _request(url: str, method: Method, headers: dict[str, str], body: str | None
 
 
 async def _read(response: httpx2.Response, size_bytes_max: int) -> tuple[bytes, bool]:
-    """The body, no more than `size_bytes_max` of it, and whether there is more. No more than that is ever unpacked."""
+    """Return at most `size_bytes_max` of the body, and whether there is more. No more than that is decompressed."""
     body = bytearray()
     async for chunk in _unpacked(response, size_bytes_max + 1):
         body += chunk
@@ -244,9 +245,9 @@ async def _read(response: httpx2.Response, size_bytes_max: int) -> tuple[bytes, 
 
 
 async def _unpacked(response: httpx2.Response, size_bytes_max: int) -> AsyncIterator[bytes]:
-    """The body in pieces of bounded size. A server may compress although it was asked not to.
+    """Yield the body in pieces of bounded size. A server may compress it although it was asked not to.
 
-    What is compressed in another way than the two of HTTP/1.1 stays as it is.
+    Encodings other than the two of HTTP/1.1 are not decompressed.
     """
     bits = _WINDOW_BITS.get(response.headers.get("content-encoding", "").strip().lower())
     if bits is None:
@@ -261,7 +262,7 @@ async def _unpacked(response: httpx2.Response, size_bytes_max: int) -> AsyncIter
         try:
             yield unpacker.decompress(chunk, size_bytes_max)
         except zlib.error as error:
-            raise httpx2.DecodingError(f"the body cannot be unpacked: {error}") from None
+            raise httpx2.DecodingError(f"the body cannot be decompressed: {error}") from None
         if unpacker.unconsumed_tail:  # more than is kept
             return
 
@@ -269,7 +270,7 @@ async def _unpacked(response: httpx2.Response, size_bytes_max: int) -> AsyncIter
 def _shown(body: bytes, charset: str, *, truncated: bool) -> dict[str, Any]:
     mark = {"truncated": True} if truncated else {}
     try:
-        # The cut may go through a character.
+        # The body may be cut within a character.
         return {
             "body": body.decode(charset, "ignore" if truncated and b"\0" not in body else "strict"),
             **mark,

@@ -1,4 +1,4 @@
-"""A directory as a model reads it: sorted paths, the nearest first to be shown when there are too many."""
+"""List a directory for a model: sorted paths; if there are too many, those nearest to the top."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .workspace import Entry, Workspace, WorkspaceError, shown
 
 ENTRIES_MAX: Final = 200
 ENTRIES_TOP: Final = 5_000
-"""However many are asked for."""
+"""Upper bound of any requested limit."""
 
 _SUFFIXES: Final = {"file": "", "directory": "/", "link": "@", "other": "?"}
 
 
 def list_entries(workspace: Workspace, path: str, depth: int, limit: int) -> str:
-    """The paths below a directory, to `depth` levels, at most `limit` (and `ENTRIES_TOP`), one a line, sorted.
+    """Return the paths below a directory, to `depth` levels, at most `limit` (and `ENTRIES_TOP`), one per line, sorted.
 
-    A directory ends in `/`, a symbolic link in `@`, what is not a file in `?`. Raises `WorkspaceError`; a directory
+    A directory ends in `/`, a symbolic link in `@`, another special file in `?`. Raises `WorkspaceError`; a directory
     below that cannot be read is marked.
     """
     limit = min(limit, ENTRIES_TOP)

@@ -1,13 +1,13 @@
-"""The process that matches a regular expression: a program of its own, that an alarm ends when it takes too long.
+"""Match a regular expression in a process of its own, which an alarm ends if it takes too long.
 
-Python's `re` takes exponential time for a pattern like `(a+)+b`, holds the interpreter meanwhile and cannot be stopped:
-in a worker it would silence the heartbeats. So the pattern of a model runs here. Standard library only, since the file
-is run by its path. The alarm rings also when the process that waits is gone.
+Python's `re` takes exponential time for a pattern like `(a+)+b`, holds the interpreter lock and cannot be interrupted:
+in a worker it would stop the heartbeats. So a model's pattern runs here. Only the standard library is used, since the
+file is run by its path. The alarm also fires if the waiting process is gone.
 
 Standard input: a line of JSON `{"pattern", "lines_max", "characters_max", "timeout_s"}`, then for each file its size in
-bytes on a line, and its bytes. Standard output: a line of JSON `[file, line, text, more]` for each matching line
-(counted from 0 and from 1; `more` is how many characters it has besides `text`), written at once; it ends with the
-input, or behind `lines_max` lines. A string instead says what is wrong with the pattern.
+bytes on a line, and its bytes. Standard output: a line of JSON `[file, line, text, more]` for each matching line (files
+are counted from 0, lines from 1; `more` is the number of characters after `text`), flushed at once; it ends with the
+input, or after `lines_max` lines. A JSON string instead describes the error in the pattern.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 
 def main() -> None:
-    """Match what comes on standard input."""
+    """Match the files given on standard input."""
     source = sys.stdin.buffer
     task = json.loads(source.readline())
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # no handler: one in Python would wait for the match to end

@@ -1,4 +1,4 @@
-"""The patch language of Codex, read: text in, a tuple of changes to files out. No file is looked at.
+"""Parse the patch language of Codex: text in, a tuple of file changes out. No file is read.
 
     *** Begin Patch
     *** Add File: new.py
@@ -13,10 +13,10 @@
     *** End Patch
 
 The rules and the messages are those of the reference implementation: white space around the whole patch and around its
-markers is ignored, the patch may stand in a here-document (`<<EOF`, `<<'EOF'`, `<<"EOF"`), the first chunk of an update
-needs no `@@`, an empty line in a chunk is an empty line of context, lines may end in CR LF. One thing is read that it
-refuses, although its instructions to models name it: several `@@` lines in a row, each looked for behind the one
-before.
+markers is ignored, the patch may be in a here-document (`<<EOF`, `<<'EOF'`, `<<"EOF"`), the first chunk of an update
+needs no `@@`, an empty line in a chunk is an empty line of context, lines may end in CR LF. One extension: several `@@`
+lines in a row, each searched for after the one before, which the reference implementation refuses although its
+instructions to models mention it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-"""White space as Unicode has it. (`str.strip` also takes the separators 0x1c to 0x1f.)"""
+"""White space as defined by Unicode. (`str.strip` also strips the separators 0x1c to 0x1f.)"""
 
 _HERE_DOCUMENTS: Final = {"<<EOF", "<<'EOF'", '<<"EOF"'}
 _HERE_DOCUMENT_LINES_MIN: Final = 4
@@ -61,29 +61,29 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """One place of an update. `contexts` are lines that stand before it, each looked for behind the one before."""
+    """One place of an update. `contexts` are lines above it, each searched for after the one before."""
 
     contexts: tuple[str, ...]
     lines: tuple[Line, ...]
     at_end: bool = False
-    """Its old lines are the last of the file."""
+    """The old lines are the last of the file."""
 
 
 class AddFile(msgspec.Struct, frozen=True):
-    """A file with this content, in place of what is there."""
+    """A file with this content; it replaces an existing one."""
 
     path: str
     content: str
 
 
 class DeleteFile(msgspec.Struct, frozen=True):
-    """A file that goes."""
+    """A file to delete."""
 
     path: str
 
 
 class UpdateFile(msgspec.Struct, frozen=True):
-    """Changes within a file, and perhaps another name for it. At least one chunk."""
+    """Changes within a file, and optionally its new path. At least one chunk."""
 
     path: str
     chunks: tuple[Chunk, ...]
@@ -94,9 +94,9 @@ Change = AddFile | DeleteFile | UpdateFile
 
 
 class PatchSyntaxError(ToolFailed):
-    """The text is not a patch. Attribute: `line` (from 1, of the patch without its here-document), None for all of it.
+    """The text is not a patch. Attribute: `line` (from 1, without the here-document); None if no line is at fault.
 
-    The message is the one that a model reads; `told` is the one on a terminal.
+    The message is the one for models; `terminal_message` is the one of the command line.
     """
 
     def __init__(self, problem: str, line: int | None = None) -> None:
@@ -106,15 +106,15 @@ class PatchSyntaxError(ToolFailed):
         self.problem, self.line = problem, line
 
     @property
-    def told(self) -> str:
-        """As the command line says it."""
+    def terminal_message(self) -> str:
+        """Return the message in the form of the command line."""
         if self.line is None:
             return f"Invalid patch: {self.problem}"
         return f"Invalid patch hunk on line {self.line}: {self.problem}"
 
 
 def parse(text: str) -> tuple[Change, ...]:
-    """Read a patch; the changes in its order, none for an empty one. Raises `PatchSyntaxError`."""
+    """Return the changes of a patch in order, none for an empty one. Raises `PatchSyntaxError`."""
     lines = _within_markers(text)
     reader = _Reader()
     for number, line in enumerate(lines[1:-1], start=2):
@@ -136,7 +136,7 @@ def _within_markers(text: str) -> list[str]:
 
 def _checked(lines: list[str]) -> list[str]:
     first, last = lines[0].strip(SPACE), lines[-1].strip(SPACE)
-    if first != BEGIN and lines != [""]:  # of no lines at all it is the last one that is missed
+    if first != BEGIN and lines != [""]:  # for empty text, the error is about the last line
         raise PatchSyntaxError(f"The first line of the patch must be '{BEGIN}'")
     if last != END:
         raise PatchSyntaxError(_LAST_LINE)
@@ -152,7 +152,7 @@ class _OpenChunk:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """The file whose lines are being read. `number`: the line of its header."""
+    """The file whose lines are being parsed. `number`: the line of its header."""
 
     kind: Literal["add", "delete", "update"]
     path: str
@@ -179,7 +179,7 @@ class _Reader:
         self._files: list[_OpenFile] = []
         self._ended = False
         self._placed = False
-        """Whether a line has named the environment, which is read and means nothing here."""
+        """An environment line was seen; it is parsed but has no meaning here."""
         self._number = 0
 
     def changes(self) -> tuple[Change, ...]:
@@ -213,7 +213,7 @@ class _Reader:
         return False
 
     def _close(self, file: _OpenFile | None, header: str) -> None:
-        """What begins behind an update: it must have had chunks, and the last one lines."""
+        """Check a finished update: it must have chunks, and the last one must have lines."""
         if file is None or file.kind != "update":
             return
         if not file.chunks:
@@ -267,7 +267,7 @@ class _Reader:
 
     def _end_of_file(self, last: _OpenChunk | None) -> None:
         if last is None:
-            return  # a reader finds the update empty, or lines that begin its first chunk
+            return  # later lines begin the first chunk, or the update is empty and refused
         if not last.lines:
             raise self._no_lines()
         last.at_end = True

@@ -1,9 +1,9 @@
-"""Where the lines of a patch stand in a file, and the file with them replaced. Text in, text out.
+"""Find the lines of a patch in a file, and replace them. Text in, text out.
 
-Lines are looked for from the top, each chunk behind the one before, in four passes: as they are, without white space at
-the end, without white space around, and with typographic dashes, quotes and spaces as their plain forms. What a patch
-calls context stays as it is in the file. Lines keep their endings; a new line gets the file's first one. The last line
-of a changed file has an ending, whether it had one or not.
+Lines are searched for from the top, each chunk after the one before, in four passes: exactly, ignoring trailing white
+space, ignoring white space at both ends, and with typographic dashes, quotes and spaces as their plain forms. Context
+lines stay as they are in the file. Lines keep their endings; a new line gets the file's first ending. The last line of
+a changed file always has an ending.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def _plain(line: str) -> str:
 
 
 PASSES: Final[tuple[Callable[[str], str], ...]] = (_exact, _without_end, _without_space, _plain)
-"""From strict to lenient; the first that finds a place decides."""
+"""From strict to lenient; the first match wins."""
 
 
 class PatchMismatch(ToolFailed):
-    """The file has not the lines that the patch is about."""
+    """The file does not contain the lines that the patch changes."""
 
 
 class Replacement(NamedTuple):
-    """From line `start` (from 0) on, `removed` lines give way to `added`."""
+    """Replaces `removed` lines, from line `start` (counted from 0), by `added`."""
 
     start: int
     removed: int
@@ -60,7 +60,7 @@ class Replacement(NamedTuple):
 
 
 def updated(content: str, chunks: Sequence[Chunk], path: str) -> str:
-    """The content with the chunks applied. Raises `PatchMismatch` that names `path` and what is not found."""
+    """Return the content with the chunks applied. Raises `PatchMismatch`, which names `path` and the missing lines."""
     lines, endings = _split(content)
     replacements: list[Replacement] = []
     after, sought = 0, Lines(lines)
@@ -71,7 +71,7 @@ def updated(content: str, chunks: Sequence[Chunk], path: str) -> str:
 
 
 class Lines:
-    """The lines of a file, each form of which is made once, however many chunks look for their places."""
+    """The lines of a file, with the forms that the passes compare, each computed once for all chunks."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
@@ -81,7 +81,7 @@ class Lines:
         return len(self._lines)
 
     def seek(self, wanted: Sequence[str], start: int) -> int | None:
-        """Where the wanted lines stand, at `start` or behind; `start` itself if none are wanted."""
+        """Return the position of the wanted lines at or after `start`, None if there is none; `start` for no lines."""
         if not wanted:
             return start
         for number, form in enumerate(PASSES):
@@ -95,7 +95,7 @@ class Lines:
         return None
 
     def _form(self, number: int) -> tuple[list[str], dict[str, list[int]]]:
-        """The lines as a pass sees them, and where each of them stands."""
+        """Return the lines in the form of a pass, and the positions of each."""
         if number == len(self._made):
             forms = [PASSES[number](line) for line in self._lines]
             places = defaultdict[str, list[int]](list)
@@ -106,7 +106,7 @@ class Lines:
 
 
 def _placed(lines: Lines, chunk: Chunk, start: int, path: str) -> tuple[int, list[Replacement]]:
-    """The replacements of a chunk that stands at `start` or behind, and the line behind it."""
+    """Return the line after a chunk that is at or after `start`, and its replacements."""
     for context in chunk.contexts:
         at = lines.seek([context], start)
         if at is None:
@@ -121,12 +121,12 @@ def _placed(lines: Lines, chunk: Chunk, start: int, path: str) -> tuple[int, lis
         at = _seek_chunk(lines, _old(parts), start, at_end=chunk.at_end)
     if at is None:
         raise PatchMismatch(f"Failed to find expected lines in {path}:\n" + "\n".join(wanted))
-    behind = at + len(_old(parts)) if _old(parts) else start
-    return behind, _replacements(parts, at)
+    following = at + len(_old(parts)) if _old(parts) else start
+    return following, _replacements(parts, at)
 
 
 def _seek_chunk(lines: Lines, wanted: Sequence[str], start: int, *, at_end: bool) -> int | None:
-    """At the end of a file only its last lines are looked at."""
+    """Return the position of a chunk; with `at_end` only the last lines of the file can match."""
     return lines.seek(wanted, max(start, len(lines) - len(wanted)) if at_end else start)
 
 
@@ -135,7 +135,7 @@ def _old(lines: Sequence[Line]) -> list[str]:
 
 
 def _without_last_empty(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Without the empty line at the end that stands for the file's last line ending, on both sides."""
+    """Remove, on both sides, an empty last line, which stands for the file's last line ending."""
     left = list(lines)
     at = max(n for n, line in enumerate(left) if line.sign != "+")
     left[at : at + 1] = [Line("+", "")] if left[at].sign == " " else []
@@ -147,7 +147,7 @@ def _without_last_empty(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def _replacements(lines: Sequence[Line], at: int) -> list[Replacement]:
-    """One for each run of lines that are no context."""
+    """Return a replacement for each sequence of lines that are not context."""
     found: list[Replacement] = []
     start, added = at, list[str]()
     for line in (*lines, Line(" ", "")):
@@ -164,7 +164,7 @@ def _replacements(lines: Sequence[Line], at: int) -> list[Replacement]:
 
 
 def _split(content: str) -> tuple[list[str], list[str]]:
-    """The lines and the ending of each; the last has none if the content does not end in one."""
+    """Return the lines and the ending of each; the last one's is empty if the content does not end in one."""
     parts = _ENDING.split(content)
     lines, endings = parts[::2], parts[1::2]
     return (lines, [*endings, ""]) if lines[-1] else (lines[:-1], endings)

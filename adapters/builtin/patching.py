@@ -1,8 +1,8 @@
-"""A patch carried out in a workspace: its changes checked against the files, and made one after the other.
+"""Apply a patch in a workspace: check its changes against the files, and make them one by one.
 
-`apply` works as the command `apply_patch` of Codex does: in the patch's order, up to the first change that fails; what
-was changed before stays. `check` is what Codex's tool does before it: each change is tried, so that a patch that cannot
-be applied changes nothing. Unlike there it is tried against the files as the changes before it would leave them.
+`apply` works like the command `apply_patch` of Codex: in the patch's order, up to the first change that fails; earlier
+changes stay. `check` does what Codex's tool does first: it tries each change, so that a patch that does not apply
+changes nothing. Unlike Codex, it tries each change against the files as the earlier changes would leave them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .workspace import Workspace, WorkspaceError
 
 
 class PatchFailed(ToolFailed):
-    """A change could not be made; those before it were."""
+    """A change could not be made; the changes before it were."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def check(workspace: Workspace, changes: Sequence[Change]) -> None:
-    """Raise what would hinder a change after those before it: `PatchFailed`, `PatchMismatch`, `WorkspaceError`."""
+    """Raise the error that applying the changes would raise: `PatchFailed`, `PatchMismatch`, `WorkspaceError`."""
     tried = _Tried(workspace)
     for change in changes:
         match change:
@@ -56,9 +56,9 @@ def check(workspace: Workspace, changes: Sequence[Change]) -> None:
 
 
 class _Tried:
-    """The files as a patch would leave them so far: what it would have written, and what would be gone (None).
+    """The files as the changes so far would leave them: the contents written, and None for deleted ones.
 
-    Each under its own place, and what is written also under the place that its links lead to.
+    Each is under its own path; a written file is also under the path that its links lead to.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -66,7 +66,7 @@ class _Tried:
         self._files: dict[str, str | None] = {}
 
     def text(self, path: str, failed: str) -> str:
-        """The text of a file. Raises `PatchFailed`, `WorkspaceError`."""
+        """Return the text of a file. Raises `PatchFailed`, `WorkspaceError`."""
         place = self._place(path)
         found = place if place in self._files else os.path.realpath(place)
         if found not in self._files:
@@ -79,7 +79,7 @@ class _Tried:
         return content
 
     def write(self, path: str, content: str) -> None:
-        """Have the file hold this. Raises `PatchFailed` where a directory would have to be a file, `WorkspaceError`."""
+        """Record a write. Raises `PatchFailed` if a directory is in the way, `WorkspaceError`."""
         self._workspace.check(path)
         place = self._place(path)
         above = PurePath(place).parents
@@ -89,17 +89,17 @@ class _Tried:
         self._files[place] = self._files[leads_to] = content
 
     def remove(self, path: str) -> None:
-        """Have the file gone; of a link what it leads to stays."""
+        """Record a deletion; of a link, the target stays."""
         self._files[self._place(path)] = None
 
     def _place(self, path: str) -> str:
-        """Where the path itself is, links on the way followed, one at its end not."""
+        """Return the real path, following links in its directories but not a link at its end."""
         directory, name = os.path.split(_full(self._workspace, path))
         return os.path.join(os.path.realpath(directory), name)  # noqa: PTH118
 
 
 def _is_same(workspace: Workspace, path: str, other: str) -> bool:
-    """Return whether a move leads to the file itself; of what is not there yet by the names."""
+    """Return whether a move leads to the file itself; files that do not exist yet are compared by path."""
     try:
         return workspace.is_same(path, other)
     except WorkspaceError:
@@ -107,7 +107,7 @@ def _is_same(workspace: Workspace, path: str, other: str) -> bool:
 
 
 def apply(workspace: Workspace, changes: Sequence[Change]) -> Summary:
-    """Make the changes. Raises `PatchFailed`, `PatchMismatch` or `WorkspaceError` for the first that cannot be made."""
+    """Make the changes. Raises `PatchFailed`, `PatchMismatch` or `WorkspaceError` for the first one that fails."""
     if not changes:
         raise PatchFailed("No files were modified.")
     added, modified, deleted = list[str](), list[str](), list[str]()
@@ -183,7 +183,7 @@ def _remove(workspace: Workspace, path: str, failed: str) -> None:
 
 
 def _told(error: WorkspaceError, message: str) -> ToolFailed:
-    """As Codex says it, which leaves the reason out; what only a workspace refuses says so itself."""
+    """Return the error in the words of Codex, without a reason; refusals of the workspace keep their own message."""
     return error if error.number is None else PatchFailed(message)
 
 

@@ -1,4 +1,4 @@
-"""The tool `update_plan`: what an agent means to do and how far it is, as events of its run."""
+"""The tool `update_plan`: an agent's plan and its progress, as events of the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlanStep(BaseModel):
 
 
 def plan_tool() -> Tool:
-    """The tool `update_plan`. The last `custom` event named `plan` of a run is its plan."""
+    """Return the tool `update_plan`. The last `custom` event named `plan` of a run is its plan."""
     return tool(effect="idempotent", parallel=False)(update_plan)
 
 

@@ -1,4 +1,4 @@
-"""A file as a model reads it: numbered lines, with marks where something is left out."""
+"""Show a file to a model: numbered lines, with marks where something is left out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .workspace import Workspace, WorkspaceError
 LINES_MAX: Final = 2000
 LINE_CHARACTERS_MAX: Final = 500
 CHARACTERS_MAX: Final = 100_000
-"""Of one answer; what does not fit is read with another offset."""
+"""Limit of one result; the rest can be read with another offset."""
 
 
 def read_lines(workspace: Workspace, path: str, offset: int, limit: int) -> str:
-    """The lines from `offset` (from 1) on, at most `limit`. Raises `WorkspaceError`, also for a binary file."""
+    """Return at most `limit` lines from `offset` (from 1). Raises `WorkspaceError`, also for a binary file."""
     content = workspace.read(path)
     if b"\0" in content:
         raise WorkspaceError(path, "is a binary file")
@@ -26,17 +26,17 @@ def read_lines(workspace: Workspace, path: str, offset: int, limit: int) -> str:
 
 
 def cut(line: str, characters_max: int = LINE_CHARACTERS_MAX) -> str:
-    """The line, or its beginning and how much more there is."""
+    """Return the line, or its beginning and the number of characters left out."""
     return marked(line[:characters_max], len(line) - characters_max)
 
 
 def marked(line: str, more: int) -> str:
-    """The line, with a mark if there are more characters of it."""
+    """Return the line, with a mark if it has `more` characters."""
     return line if more <= 0 else f"{line} [{more:,} more characters]"
 
 
 def _fitting(lines: list[str], first: int) -> list[str]:
-    """The numbered lines, as many as one answer holds, at least one."""
+    """Return the numbered lines that fit into one result, at least one."""
     shown = list[str]()
     size = 0
     for number, line in enumerate(lines, start=first):
@@ -53,9 +53,9 @@ def _marks(lines: list[str], following: int, *, replaced: bool) -> list[str]:
     if not lines:
         marks.append("[the file is empty]")
     if following <= len(lines):
-        marks.append(f"[lines {following} to {len(lines)} are left out: go on with offset={following}]")
+        marks.append(f"[lines {following} to {len(lines)} are left out: continue with offset={following}]")
     if replaced:
-        marks.append("[the file is no UTF-8: \ufffd stands for bytes that cannot be shown]")
+        marks.append("[the file is not UTF-8: \ufffd stands for bytes that cannot be shown]")
     return marks
 
 

@@ -1,4 +1,4 @@
-"""Lines of files that match a pattern. This process reads the files, one of its own matches (`matcher`)."""
+"""Find lines of files that match a pattern: this process reads the files, a child process matches (`matcher`)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .workspace import Workspace, WorkspaceError, shown
 
 MATCHES_MAX: Final = 100
 MATCHES_TOP: Final = 5_000
-"""However many are asked for."""
+"""Upper bound of any requested limit."""
 SEARCH_S_MAX: Final = 20.0
 LINE_CHARACTERS_MAX: Final = 300
 SKIPPED: Final = frozenset({".cache", ".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
-"""Directories that are not searched, unless the search begins in one."""
+"""Directories that are skipped, unless the search starts in one."""
 
 _MATCHER: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("matcher.py")))
 
@@ -36,11 +36,11 @@ def search(
     limit: int,
     timeout_s: float = SEARCH_S_MAX,
 ) -> str:
-    """`path:line: text` of at most `limit` matching lines (and `MATCHES_TOP`), in the order of paths.
+    """Return `path:line: text` of at most `limit` (and `MATCHES_TOP`) matching lines, in the order of paths.
 
-    `include` are shell patterns for a file's name or its path below `path`; none means all files. Binary files and what
-    cannot be read is left out and counted. After `timeout_s` what was found is returned, with a mark. Raises
-    `ToolFailed` for a wrong pattern, `WorkspaceError` for the path.
+    `include` are shell patterns for a file's name or its path below `path`; none means all files. Binary and unreadable
+    files are left out and counted. After `timeout_s` the matches so far are returned, with a mark. Raises `ToolFailed`
+    for an invalid pattern, `WorkspaceError` for the path.
     """
     limit = min(limit, MATCHES_TOP)
     files = _Files(workspace, path, include)
@@ -49,7 +49,7 @@ def search(
         found.seek(0)
         matches = [json.loads(line) for line in found if line.endswith(b"\n")]
     if matches and isinstance(matches[0], str):
-        raise ToolFailed(f"the pattern {pattern!r} is no regular expression of Python: {matches[0]}")
+        raise ToolFailed(f"the pattern {pattern!r} is not a valid regular expression of Python: {matches[0]}")
     lines = [
         f"{shown(files.sent[file])}:{number}: {marked(text, more)}"
         for file, number, text, more in matches[:limit]
@@ -59,12 +59,12 @@ def search(
     elif timed_out:
         lines.append(f"[stopped after {timeout_s:g} s: narrow the pattern, path or include]")
     if files.left_out:
-        lines.append(f"[{files.left_out} files are left out: binary, too large, or not to be read]")
+        lines.append(f"[{files.left_out} files are left out: binary, too large, or unreadable]")
     return "\n".join(lines or ["No matches found."])
 
 
 def _match(files: _Files, pattern: str, lines_max: int, found: IO[bytes], timeout_s: float) -> bool:
-    """Send the files to a matcher, whose answers go to `found`; True if its time was over."""
+    """Send the files to a matcher, which writes its matches to `found`; return whether it timed out."""
     task = json.dumps(
         {
             "pattern": pattern,
@@ -86,7 +86,7 @@ def _match(files: _Files, pattern: str, lines_max: int, found: IO[bytes], timeou
 
 
 class _Files:
-    """The contents of the files below a path, in order; `sent` are their paths, `left_out` counts the others."""
+    """Iterates over the contents of the files below a path; `sent` are their paths, `left_out` counts the others."""
 
     def __init__(self, workspace: Workspace, path: str, include: Sequence[str]) -> None:
         self._workspace, self._include = workspace, include

@@ -1,4 +1,4 @@
-"""The tool `shell`: a command in the workspace, carried out by a runner."""
+"""The tool `shell`: a command in the workspace, run by a runner."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...runtime.tools.context import ToolContext
 from ...runtime.tools.decorator import tool
 
 OUTCOME: Final = "outcome"
-"""The name of the part of a call under which the log keeps what its command came to."""
+"""Name of the memo of a call in which the log keeps the command's outcome."""
 TIMEOUT_S: Final = 10.0
 TIMEOUT_S_MAX: Final = 600.0
-"""What a model may ask for."""
+"""The longest timeout that a model may request."""
 _CALL_S_MAX: Final = 1200.0
-"""A call may wait for its workspace, or for a place in a cluster, before its own time begins."""
+"""Longer than any timeout, since a call may wait for its workspace, or for a node of a cluster, before it starts."""
 
 
 def shell_tool(
@@ -31,12 +31,13 @@ def shell_tool(
     output_bytes_max: int = OUTPUT_BYTES_MAX,
     slot: str | None = None,
 ) -> Tool:
-    """The tool `shell` over the workspace of `runner`, alone among the calls of its round.
+    """Return the tool `shell` over the workspace of `runner`; it runs alone among the calls of its round.
 
-    Its result has `exit_code` (124 after its time) and `output`, and only if they are so `timed_out: true` and `limit`,
-    the limit that ended it (cpu, memory, processes). `effect` is what its commands are declared to be, `slot` what they
-    need alone, over all processes, as in `tool`. An unsafe command that was stopped after its time may have done
-    anything: it is in doubt, but with `on_error="report"`, when the model reads the result and may run it again.
+    The result has `exit_code` (124 after a timeout) and `output`, and if they apply, `timed_out: true` and `limit`, the
+    limit that ended the command (cpu, memory, processes). `effect` is the declared effect of its commands; with a
+    `slot` they run one at a time over all processes, as in `tool`. An unsafe command that timed out may have done
+    anything: its outcome is in doubt, unless `on_error="report"`, with which the model reads the result and may run it
+    again.
     """
     made = tool(effect=effect, on_error=on_error, parallel=False, timeout_s=_CALL_S_MAX, slot=slot)
     doubts = effect == "unsafe" and on_error == "doubt"
@@ -73,7 +74,7 @@ class _Shell:
         return _result(outcome)
 
     async def _outcome(self, command: Command, context: ToolContext) -> Outcome:
-        """Run it. What outlives this process is stored in the log once it is certain, and not asked for again."""
+        """Run the command. If it can outlive this process, its outcome is stored in the log and not read again."""
         if not outlives_worker(self._runner):
             return await self._certain(command)
 
@@ -83,7 +84,7 @@ class _Shell:
         return msgspec.convert(await context.memo(OUTCOME, run), Outcome)
 
     async def _certain(self, command: Command) -> Outcome:
-        """How it ended. Raises `ToolFailed` where that leaves in doubt what it did."""
+        """Return how the command ended. Raises `ToolFailed` if that leaves its effects in doubt."""
         outcome = await self._runner.run(command)
         if outcome.lost:
             raise ToolFailed("the runner of the command died; what the command did is unknown", in_doubt=True)

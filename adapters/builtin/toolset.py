@@ -22,12 +22,12 @@ def builtin_tools(
     on_error: OnError = "doubt",
     slot: str | None = None,
 ) -> tuple[Tool, ...]:
-    """Every built-in tool. `shell` only with a `runner`, which says where its commands run.
+    """Return all built-in tools; `shell` only with a `runner`, which runs its commands.
 
-    With a `slot` what changes the workspace runs one call at a time, over all processes of the namespace whose tools
-    name the same one: for a workspace that several machines share.
+    With a `slot`, calls that change the workspace run one at a time over all processes of the namespace whose tools
+    have the same slot: for a workspace that several machines share.
 
-    `on_error="report"` has the model told of commands and requests that end in doubt, as in `tool`.
+    `on_error="report"` reports commands and requests that end in doubt to the model, as in `tool`.
 
     Raises `ConfigError` if the directory cannot be a workspace.
     """

@@ -1,17 +1,17 @@
 """A directory that file tools cannot leave: every path is walked from its root, directory by directory.
 
-The kernel is never asked to follow a link. Each component is opened relative to the directory before it, with
-`O_NOFOLLOW`; a symbolic link is read and its target walked in the same way, so a link may point anywhere inside the
-workspace and nowhere else. There is no moment between a check and its use: what was opened is what is read, and whoever
-exchanges a directory for a link meanwhile gets an error.
+The kernel never follows a link. Each component is opened relative to the directory before it, with `O_NOFOLLOW`; a
+symbolic link is read and its target walked in the same way, so a link may point anywhere inside the workspace and
+nowhere else. There is no time-of-check to time-of-use gap: the opened file is the one that is read, and if another
+process replaces a directory by a link meanwhile, the call fails.
 
     ws = Workspace(Path("project"))
-    ws.write("src/new.py", b"...")  # the whole file or nothing; parents are made
+    ws.write("src/new.py", b"...")  # the whole file or nothing; creates parents
     ws.read("src/new.py")
     ws.read("../secret")            # OutsideWorkspace
 
-Paths are relative to the root, or absolute and below it. `..` stops at the root. A hard link is a file of the workspace
-like any other: it cannot be told from one. Since a write replaces the file, the other names of a hard link keep the old
+Paths are relative to the root, or absolute and below it. `..` stops at the root. A hard link cannot be distinguished
+from any other file of the workspace. Since a write replaces the file, the other names of a hard link keep the old
 content.
 """
 
@@ -33,7 +33,7 @@ from ...eventlog.errors import ConfigError
 from ...runtime.ports.tools import ToolFailed
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What is read or written as one file, if nothing else is asked for."""
+"""Default limit of one file, for reading and writing."""
 DEPTH_MAX: Final = 100
 """Directories below the root in one path; each is open while the path is walked."""
 LINKS_MAX: Final = 40
@@ -43,17 +43,17 @@ Kind = Literal["file", "directory", "link", "other"]
 
 _CONFINABLE: Final = {os.open, os.mkdir, os.unlink, os.readlink, os.rename} <= os.supports_dir_fd
 _DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-# O_NONBLOCK: opening a FIFO that nobody writes to must not wait; it means nothing for a regular file.
+# O_NONBLOCK: opening a FIFO without a writer must not block; it has no effect on a regular file.
 _READ: Final = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 )
 _PERMISSIONS: Final = 0o777
-"""What a written file keeps of its mode: as after any write, no set-user-ID and no set-group-ID."""
+"""The mode bits that a written file keeps: as after any write, no set-user-ID and no set-group-ID."""
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 class WorkspaceError(ToolFailed):
-    """A file cannot be used as asked.
+    """A file cannot be used as requested.
 
     Attributes: `path` (as given), `problem` (in words), `number` (of the operating system's error, or None).
     """
@@ -71,7 +71,7 @@ class OutsideWorkspace(WorkspaceError):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One entry of a directory. `name` as the system has it; `size_bytes` of files, else 0."""
+    """One entry of a directory. `name` is the system's; `size_bytes` is 0 for all but files."""
 
     name: str
     kind: Kind
@@ -79,9 +79,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Workspace:
-    """The directory `root` (its real path is kept), and race-free access to what is below.
+    """The directory `root` (its real path is kept), and race-free access to the files below it.
 
-    Every method takes a path as a model writes it and raises `WorkspaceError`, which a tool may let through: it is a
+    Every method takes a path as a model writes it and raises `WorkspaceError`, which a tool may propagate: it is a
     `ToolFailed` whose message names the path and the problem. Blocking; nothing is held open between calls.
     Raises `ConfigError` if the root is not a directory, or the system has no `openat` (Windows).
     """
@@ -95,15 +95,16 @@ class Workspace:
         except OSError as error:
             raise ConfigError(f"the workspace {str(root)!r} cannot be used: {error.strerror}") from None
         if not self.root.is_dir():
-            raise ConfigError(f"the workspace {str(root)!r} is no directory")
+            raise ConfigError(f"the workspace {str(root)!r} is not a directory")
 
     def __repr__(self) -> str:
         return f"<Workspace {self.root}>"
 
     def resolve(self, path: str) -> Path:
-        """The real path, without links and `..`; the last component need not exist.
+        """Return the real path, without links and `..`; the last component need not exist.
 
-        For passing on to a process. What it names may have changed by then: to read and write, use the methods below.
+        For passing on to a process. The file at that path may have changed by then: to read and write, use the methods
+        below.
         """
         with self._place(path) as place:
             return self.root.joinpath(*place.parts)
@@ -117,7 +118,7 @@ class Workspace:
                 raise
 
     def kind(self, path: str) -> Kind | None:
-        """What is there, a link at the end followed; None for nothing, be it for want of a directory on the way."""
+        """Return the kind of the file, following a link at the end; None if it or a parent directory is missing."""
         try:
             with self._place(path) as place:
                 return place.kind()
@@ -127,17 +128,17 @@ class Workspace:
             return None
 
     def open(self, path: str) -> BinaryIO:
-        """The regular file, open for reading; the caller closes it. Refuses directories, devices, FIFOs and sockets."""
+        """Open a regular file for reading; the caller closes it. Refuses directories, devices, FIFOs and sockets."""
         with self._place(path) as place:
             place.check_regular(path)
             descriptor = os.open(place.name, _READ, dir_fd=place.directory)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged meanwhile
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced meanwhile
             os.close(descriptor)
-            raise WorkspaceError(path, "is no regular file")
+            raise WorkspaceError(path, "is not a regular file")
         return os.fdopen(descriptor, "rb")
 
     def read(self, path: str, size_bytes_max: int = FILE_BYTES_MAX) -> bytes:
-        """The whole file. Raises `WorkspaceError` if it is larger than `size_bytes_max`."""
+        """Return the whole file. Raises `WorkspaceError` if it is larger than `size_bytes_max`."""
         with self.open(path) as file, _told(path):
             content = file.read(size_bytes_max + 1)
         if len(content) > size_bytes_max:
@@ -145,9 +146,9 @@ class Workspace:
         return content
 
     def write(self, path: str, content: bytes, *, parents: bool = True) -> None:
-        """Make the file have exactly this content: parents are made, a reader sees the old content or the new.
+        """Write the file atomically: a reader sees the old content or the new. Creates parents unless told not to.
 
-        An existing file keeps its mode. Raises `WorkspaceError` for what is no regular file or may not be written to.
+        An existing file keeps its mode. Raises `WorkspaceError` if it is not a regular file or not writable.
         """
         with self._place(path, create=parents) as place:
             mode = place.check_writable(path)
@@ -161,7 +162,7 @@ class Workspace:
                 raise
 
     def make_parents(self, path: str) -> None:
-        """Make the directories that lead to the path, if they are not there."""
+        """Create the missing directories that lead to the path."""
         with self._place(path, create=True):
             pass
 
@@ -176,7 +177,7 @@ class Workspace:
             os.unlink(place.name, dir_fd=place.directory)
 
     def entries(self, path: str) -> list[Entry]:
-        """What a directory holds, sorted by name; links are not followed."""
+        """Return the entries of a directory, sorted by name; links are not followed."""
         with self._place(path) as place:
             directory = os.open(place.name, _DIRECTORY, dir_fd=place.directory)
             try:
@@ -187,13 +188,13 @@ class Workspace:
 
     @contextmanager
     def _place(self, path: str, *, create: bool = False, follow: bool = True) -> Iterator[_Place]:
-        """Where the path leads; its directory stays open for the context. An `OSError` is told as `WorkspaceError`."""
+        """Yield the place of a path, with its directory open. An `OSError` becomes `WorkspaceError`."""
         with ExitStack() as stack, _told(path):
             yield _Walk(self.root, self._given, path, stack).to_end(create=create, follow=follow)
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A name in an open directory, no link when it was looked at; `parts` lead to it from the root."""
+    """A name in an open directory, which was not a link when it was checked; `parts` lead to it from the root."""
 
     directory: int
     name: str
@@ -214,15 +215,15 @@ class _Place(msgspec.Struct, frozen=True):
         return None if mode is None else _kind(mode)
 
     def check_regular(self, path: str) -> None:
-        """Before opening: the opening alone of a device may do something."""
+        """Raise unless it is a regular file or missing; called before opening, which may have effects on a device."""
         mode = self.mode()
         if mode is not None and stat.S_ISDIR(mode):
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         if mode is not None and not stat.S_ISREG(mode):
-            raise WorkspaceError(path, "is no regular file")
+            raise WorkspaceError(path, "is not a regular file")
 
     def check_writable(self, path: str) -> int | None:
-        """The permission bits of the file, None if there is none."""
+        """Return the permission bits of the file, None if it does not exist."""
         self.check_regular(path)
         mode = self.mode()
         if mode is not None and not os.access(self.name, os.W_OK, dir_fd=self.directory):
@@ -231,7 +232,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Walk:
-    """A path on its way: the directories from the root to here, each open, and what is still to go."""
+    """A walk along a path: the open directories from the root to here, and the remaining components."""
 
     def __init__(self, root: Path, given: Path, path: str, stack: ExitStack) -> None:
         self._bases, self._path, self._stack = (root, given), path, stack
@@ -284,7 +285,7 @@ class _Walk:
         self._insert(os.readlink(name, dir_fd=self._open[-1]))
 
     def _insert(self, path: str) -> None:
-        """Go this way first. An absolute one starts at the root again and must be below it."""
+        """Put a path before the remaining components. An absolute one restarts at the root and must be below it."""
         if path.startswith("/"):
             path = self._below_root(path)
             del self._open[1:]
@@ -304,12 +305,12 @@ class _Walk:
 
 
 def shown(name: str) -> str:
-    """A name for people and models: undecodable bytes and control characters as escapes."""
+    """Return a name for display: undecodable bytes and control characters as escapes."""
     return "".join(each if each.isprintable() else _escaped(each) for each in name)
 
 
 def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte of a name that is no UTF-8
+    if "\udc80" <= character <= "\udcff":  # a byte of a name that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
 

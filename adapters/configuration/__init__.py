@@ -1,1 +1,1 @@
-"""Tables that users write: where they are found, and how they are read."""
+"""Read the tables of the project's configuration file."""

@@ -1,4 +1,4 @@
-"""The project's configuration file, `foldlog.toml` or a part of `pyproject.toml`: where it is, and its tables.
+"""Find the project's configuration file, `foldlog.toml` or a part of `pyproject.toml`, and read its tables.
 
 It is the file `FOLDLOG_CONFIG` if set, else `foldlog.toml` in the project's directory, else its `pyproject.toml`.
 """
@@ -17,20 +17,20 @@ from ...eventlog.files import read_bounded
 
 
 class Tables(NamedTuple):
-    """The tables of one kind by name; `place` says in messages where they stand."""
+    """The tables of one kind by name; `place` locates them in messages."""
 
     place: str
     tables: dict[str, Any]
 
     def where(self, name: str) -> str:
-        """Where the table of this name stands."""
+        """Return the location of the table of this name."""
         return f"{self.place}.{name}]"
 
 
 def project_tables(kind: str, *, exact: bool = False) -> Tables:
-    """The `[<kind>.<name>]` tables (in pyproject.toml `[tool.foldlog.<kind>.<name>]`); none without a file.
+    """Return the `[<kind>.<name>]` tables (in pyproject.toml `[tool.foldlog.<kind>.<name>]`); none without a file.
 
-    `exact` reads numbers with a fraction as `Decimal`. Raises `ConfigError` that names the file.
+    `exact` reads numbers with a fraction as `Decimal`. Raises `ConfigError`, which names the file.
     """
     path = _configuration()
     if path is None:
@@ -43,16 +43,16 @@ def project_tables(kind: str, *, exact: bool = False) -> Tables:
     for key in place.split("."):
         found = found.get(key, {})
         if not isinstance(found, dict):
-            raise ConfigError(f"{path}: {key} has to be a table: [{place}.<name>]")
+            raise ConfigError(f"{path}: {key} must be a table: [{place}.<name>]")
     return Tables(f"{path}: [{place}", dict(found))
 
 
 def _configuration() -> Path | None:
-    """The file to read, or null if there is none."""
+    """Return the configuration file, or null if there is none."""
     if chosen := os.environ.get("FOLDLOG_CONFIG"):
         path = Path(chosen).expanduser()
         if not path.is_file():
-            raise ConfigError(f"FOLDLOG_CONFIG names {chosen}, which is no file")
+            raise ConfigError(f"FOLDLOG_CONFIG is set to {chosen}, which is not a file")
         return path
     candidates = (project_directory() / name for name in ("foldlog.toml", "pyproject.toml"))
     return next((path for path in candidates if path.is_file()), None)

@@ -1,4 +1,4 @@
-"""Tables that users write by hand, read strictly: what is wrong is told with its place and the nearest known key."""
+"""Strict parsing of tables that users write by hand: errors name the place and the nearest known key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StrictTable(BaseModel):
 
     @classmethod
     def read(cls, data: Any, where: str) -> Self:
-        """The table in `data`. Raises `ConfigError` that names `where` and each place in it that is wrong."""
+        """Return the table in `data`. Raises `ConfigError`, which names `where` and each wrong place in it."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:

@@ -1,6 +1,6 @@
-"""The demo's agent: its model is reached through the openai SDK, its one tool through MCP.
+"""The demo's agent: its model is called through the openai SDK, its one tool through MCP.
 
-`settings.py` names the variables that say where they are. Workers serve it as `foldlog.adapters.demo.app:registry`.
+Their addresses are in the environment variables of `settings.py`. Workers serve `foldlog.adapters.demo.app:registry`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ agent = Agent(
             "command": sys.executable,
             "args": ["-P", "-m", f"{__package__}.mcp_server"],
             "env": {SEARCH_S: "${" + SEARCH_S + "}"},
-            # A search changes nothing: the worker that takes the run over may search again.
+            # A search changes nothing: the worker that takes over may repeat it.
             "effects": {"search": "pure"},
         }
     },

@@ -1,7 +1,7 @@
-"""The demo's MCP server: one tool that works for a while and says how far it is.
+"""The demo's MCP server: one slow tool that reports its progress.
 
-Run as `python -m foldlog.adapters.demo.mcp_server`, over stdio. `FOLDLOG_DEMO_SEARCH_S` is how long a search takes, in
-seconds (default 0), so that a demo can kill the worker that waits for it.
+Run as `python -m foldlog.adapters.demo.mcp_server`, over stdio. `FOLDLOG_DEMO_SEARCH_S` is the duration of a search in
+seconds (default 0), so that the demo can kill the worker that waits for it.
 """
 
 from __future__ import annotations

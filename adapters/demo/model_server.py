@@ -2,8 +2,8 @@
 
     python -m foldlog.adapters.demo.model_server --port 0      # prints its base URL, then serves until it is killed
 
-What it answers follows from the request's messages alone, so that a re-run on another worker gets the same: without a
-tool result it calls the tool whose name ends with `__search`, with one it streams "Final answer".
+Its answer depends only on the request's messages, so that another worker gets the same one: without a tool result it
+calls the tool whose name ends with `__search`, with one it streams "Final answer".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DemoModel(BaseHTTPRequestHandler):
             self.wfile.write(f"data: {data}\n\n".encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the terminal belongs to the demo."""
+        """Log nothing: the terminal belongs to the demo."""
 
 
 def answer(request: Json) -> Iterator[Json]:

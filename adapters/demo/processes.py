@@ -1,4 +1,4 @@
-"""The demo's other processes, each of which ends with its context, whatever happens."""
+"""The demo's child processes, each of which is ended when its context is left."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ END_S = 5.0
 
 
 class DemoFailed(FoldlogError):
-    """A part of the demo did not start, or ended by itself."""
+    """A part of the demo did not start, or ended unexpectedly."""
 
 
 class Process:
-    """A child process and what it writes. `lines` holds the end of it."""
+    """A child process and its output. `lines` holds the last lines."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name, self._process = name, process
@@ -42,16 +42,16 @@ class Process:
             if text in line:
                 return line.strip()
         told = "; ".join(self.lines) or "nothing"
-        raise DemoFailed(f"{self.name} ended before it was ready. It said: {told}")
+        raise DemoFailed(f"{self.name} ended before it was ready. Its output: {told}")
 
     async def kill(self) -> None:
-        """SIGKILL to this process alone, and wait until it is gone; what it had started is ended by `end`."""
+        """Send SIGKILL to this process only, and wait until it is gone; `end` kills the processes that it started."""
         self._orphans = _family(self.pid)
         self._process.kill()
         await self._process.wait()
 
     async def end(self) -> None:
-        """SIGTERM, then SIGKILL; also for all that it started."""
+        """Send SIGTERM, then SIGKILL, also to all processes that it started."""
         family = [*self._orphans, *_family(self.pid)]
         if self._process.returncode is None:
             self._process.terminate()
@@ -74,7 +74,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 @contextlib.asynccontextmanager
 async def running(name: str, *command: str, environ: Mapping[str, str]) -> AsyncIterator[Process]:
-    """A Python module as a process of its own, whose output is read; `command` begins with the module's name."""
+    """Run a Python module as a process and read its output; `command` begins with the module's name."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -84,7 +84,7 @@ async def running(name: str, *command: str, environ: Mapping[str, str]) -> Async
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, **environ},
-        start_new_session=True,  # Ctrl-C is for the demo, which ends them in order
+        start_new_session=True,  # the demo handles Ctrl-C, and ends them in order
     )
     started = Process(name, process)
     try:

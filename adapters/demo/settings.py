@@ -1,7 +1,7 @@
-"""The variables that tell the demo's processes where its parts are. Light, since every one of them imports it."""
+"""The environment variables of the demo's processes. Every one of them imports this module, so it is small."""
 
 MODEL_URL = "FOLDLOG_DEMO_MODEL_URL"
 """The base URL of `model_server.py`."""
 
 SEARCH_S = "FOLDLOG_DEMO_SEARCH_S"
-"""How long a search of `mcp_server.py` takes, in seconds."""
+"""Duration of a search of `mcp_server.py`, in seconds."""

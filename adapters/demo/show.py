@@ -1,11 +1,11 @@
-"""The demonstration: one agent on two executors, a worker killed in between, both traces compared.
+"""The demo: one agent on two executors, one worker killed, both traces compared.
 
     1  a JetStream server in a temporary directory, a model server, two workers
     2  the agent runs in this process
-    3  the agent runs on the workers; the one that claimed it is killed while the tool is at work; the other goes on
-    4  both traces, side by side, and whether their canonical forms are equal
+    3  the agent runs on the workers; the one that claimed it is killed during the tool call; the other takes over
+    4  both traces are shown side by side, and their canonical forms compared
 
-Who claimed the run, and that the call is under way, is read from the log.
+The demo learns from the log which worker claimed the run, and when the call is in progress.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CLI = f"{_HERE.rpartition('.')[0]}.cli"
 
 
 async def show(settings: Settings, *, json: bool) -> int:
-    """Run the demonstration and return the exit code: 0 when the traces are equal. Raises `DemoFailed`."""
+    """Run the demo and return the exit code: 0 if the traces are equal. Raises `DemoFailed`."""
     show_logs()
     screen = Screen(settings)
     with interruption() as interrupted:
@@ -60,7 +60,7 @@ async def show(settings: Settings, *, json: bool) -> int:
         try:
             await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not acting.done():
-                screen.say(("ending everything that was started", "yellow"))
+                screen.say(("stopping all processes", "yellow"))
                 return INTERRUPTED
             proof = acting.result()
         finally:
@@ -71,7 +71,7 @@ async def show(settings: Settings, *, json: bool) -> int:
 
 
 def conclude(screen: Screen, proof: Proof, *, json: bool) -> int:
-    """Tell the proof, as a document or as a table, and return the exit code."""
+    """Print the proof, as JSON or as a table, and return the exit code."""
     if json:
         screen.json(proof.document())
     else:
@@ -86,7 +86,7 @@ async def _act(stage: Stage) -> Proof:
             durable, takeover = await _run_on_workers(stage, runtime, workers)
             stage.says(
                 "read both logs back",
-                "and put them into canonical form: what may happen in any order has one",
+                "and put them into canonical form, which orders concurrent events",
             )
             return Proof(
                 await load_trace(runtime.log, local.run_id),
@@ -94,23 +94,23 @@ async def _act(stage: Stage) -> Proof:
                 takeover,
             )
     except TimeoutError:
-        raise DemoFailed(f"the demo was not over after {WHOLE_DEMO_S:g} s") from None
+        raise DemoFailed(f"the demo did not end within {WHOLE_DEMO_S:g} s") from None
 
 
 class Stage:
-    """Says what is happening, since when, and why it matters."""
+    """Prints what is happening, when, and why it matters."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._begun = screen, time.monotonic()
 
     def chapter(self, title: str, why: str) -> None:
-        """A new part begins."""
+        """Print the title of a new part."""
         self._screen.say("")
         self._screen.say((title, "bold"))
         self._screen.say((f"  {why}", "dim"))
 
     def says(self, what: str, detail: str = "", style: str = "") -> None:
-        """One thing happened."""
+        """Print one thing that happened."""
         at = f"  {time.monotonic() - self._begun:5.2f} s  "
         self._screen.say((at, "dim"), (f"{what}  ", style), (detail, "dim"))
 
@@ -120,10 +120,10 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def _parts(stage: Stage) -> AsyncIterator[tuple[Runtime, dict[str, Process]]]:
-    """Everything that is started, ended in order when the context is left."""
+    """Start all processes, and end them in order when the context is left."""
     stage.chapter(
         "Real parts, all of them temporary",
-        "nothing is mocked: what you see goes over sockets and pipes, and to disk",
+        "nothing is mocked: everything goes over sockets and pipes, and to disk",
     )
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(EphemeralServer())
@@ -133,7 +133,7 @@ async def _parts(stage: Stage) -> AsyncIterator[tuple[Runtime, dict[str, Process
         )
         model_url = await model.line_with("http")
         stage.says(
-            "model", f"an HTTP server at {model_url}, reached through the openai SDK {version('openai')}"
+            "model", f"an HTTP server at {model_url}, called through the openai SDK {version('openai')}"
         )
         environ = {MODEL_URL: model_url, SEARCH_S: SEARCH_TIME_S, "NATS_CREDS": ""}
         workers = {
@@ -157,7 +157,7 @@ def _worker(
 
 @contextlib.contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """The variables in this process too, as long as the context is open."""
+    """Set the variables in this process too, while the context is open."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -176,7 +176,7 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 async def _run_here(stage: Stage, runtime: Runtime) -> RunHandle[str]:
     stage.chapter(
         "The agent runs in this process",
-        "the local executor: every event is in the log before anybody acts on it",
+        "the local executor: every event is in the log before anything acts on it",
     )
     run = await runtime.start(runtime.registry.agent("librarian"), QUESTION, executor="local")
     async for event in _stored(runtime, run):
@@ -210,13 +210,11 @@ async def _run_on_workers(
             killed, killed_at = owner, time.monotonic()
             await workers[owner].kill()
             stage.says(
-                f"SIGKILL to {owner}", "in the middle of the tool call: no farewell, no clean-up", "bold red"
+                f"SIGKILL to {owner}", "in the middle of the tool call: no clean-up, no message", "bold red"
             )
     await run.result()
     if takeover is None:
-        raise DemoFailed(
-            "the run ended without a takeover: the tool call was over before the worker was killed"
-        )
+        raise DemoFailed("the run ended without a takeover: the tool call ended before the worker was killed")
     return run, takeover
 
 
@@ -236,7 +234,7 @@ def _took_over(stage: Stage, claim: Claimed, killed: str, after_ms: float) -> Ta
 
 
 async def _stored(runtime: Runtime, run: RunHandle[str]) -> AsyncIterator[Event]:
-    """The run's stored events, engine events among them, as they come, until it is over."""
+    """Yield the run's stored events, engine events included, as they come, until it ends."""
     chain, subject = Chain(), await runtime.locate(run.run_id)
     async for stored in runtime.log.events.follow(subject):
         for event in as_read(chain.verify(stored)):
@@ -248,13 +246,13 @@ async def _stored(runtime: Runtime, run: RunHandle[str]) -> AsyncIterator[Event]
 def _comment(stage: Stage, event: Event) -> None:
     match event:
         case Step(status="started", step=1):
-            stage.says("the model is asked")
+            stage.says("the model is called")
         case ToolCall():
             stage.says(f"the model calls {event.tool_name}", "over MCP, in a process of its own")
         case McpProgress():
             stage.says(f"progress {event.progress:g}/{event.total:g}", event.message)
         case ToolResult():
-            stage.says("the tool answers", str(event.result))
+            stage.says("the tool returns", str(event.result))
         case Text():
             stage.says("the model answers", event.text)
         case Status() if is_terminal(event):
@@ -267,7 +265,7 @@ def _comment(stage: Stage, event: Event) -> None:
 
 
 def _tell(screen: Screen, proof: Proof) -> None:
-    """The table and the verdict, on stdout."""
+    """Print the table and the verdict on stdout."""
     screen.say("")
     screen.table(
         ("", "local executor", "durable executor", "driven by"), [_cells(line) for line in proof.lines()]

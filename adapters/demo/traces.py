@@ -1,4 +1,4 @@
-"""Both runs' traces side by side, and what the proof says of them."""
+"""The traces of both runs side by side, and the verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...replay.ordering.rule_texts import explain
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Takeover:
-    """Who was killed and who went on: the claim at `revision` came `after_ms` milliseconds after the kill."""
+    """The worker killed and the worker that took over: its claim at `revision` came `after_ms` milliseconds later."""
 
     killed: str
     by: str
@@ -35,7 +35,7 @@ class Line:
 
     @property
     def equal(self) -> bool:
-        """Return whether both sides say the same here."""
+        """Return whether both sides are equal here."""
         return self.local is not None and self.durable is not None and self.local.key == self.durable.key
 
 
@@ -49,14 +49,14 @@ class Proof:
 
     @property
     def verdict(self) -> str:
-        """In one line; both numbers are counted from the canonical forms."""
+        """Return the verdict in one line; both numbers are counted from the canonical forms."""
         equal, total = self.comparison.boundaries
         word = "equal" if self.comparison.equal else "different"
         return f"parity: {word} ({equal} of {total} boundaries)"
 
     @property
     def difference(self) -> str:
-        """Where the traces part first; empty if they do not."""
+        """Return the first difference of the traces; empty if there is none."""
         found = self.comparison.first_difference
         if found is None:
             return ""
@@ -64,7 +64,7 @@ class Proof:
         return f"level {found.level}: {found.why} (local {left}, durable {right}); {explain(found.rule)}"
 
     def lines(self) -> Iterator[Line]:
-        """The table: boundary beside boundary in canonical order, and the takeover where the durable log has it."""
+        """Yield the rows: pairs of boundaries in canonical order, and the takeover at its place in the durable log."""
         claims = [event for event in self.traces[1].events if isinstance(event, Claimed)]
         told = False
         pairs = zip_longest(self.forms[0].boundaries, self.forms[1].boundaries)
@@ -77,7 +77,7 @@ class Proof:
             yield Line(number=number, local=local, durable=durable, driver=driver[-1] if driver else "")
 
     def document(self) -> dict[str, Any]:
-        """All of it, for `--json`."""
+        """Return the proof as JSON builtins, for `--json`."""
         sides = zip(("local", "durable"), self.traces, self.forms, strict=True)
         runs = {
             name: {

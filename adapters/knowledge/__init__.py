@@ -1,4 +1,4 @@
-"""Long-term knowledge in one SQLite file with a full-text index: found by words, best match first."""
+"""Long-term knowledge in one SQLite file with a full-text index."""
 
 from .pieces import PIECE_CHARACTERS_MAX, pieces_of
 from .store import SqliteKnowledge, knowledge_file

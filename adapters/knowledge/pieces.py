@@ -1,4 +1,4 @@
-"""Cutting a text into pieces: whole paragraphs, as many as fit; within one that is too long, whole words."""
+"""Split a text into pieces: as many whole paragraphs as fit; a paragraph that is too long is split between words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORD_END = re.compile(r".*\s", re.DOTALL)
 
 
 def pieces_of(text: str, characters_max: int = PIECE_CHARACTERS_MAX) -> Iterator[str]:
-    """The text in order, in pieces of at most so many characters; white space around a piece is lost."""
+    """Yield the text in order, in pieces of at most `characters_max`; white space around a piece is stripped."""
     piece = ""
     for paragraph in _paragraphs(text, characters_max):
         joined = f"{piece}\n\n{paragraph}" if piece else paragraph
@@ -36,6 +36,6 @@ def _paragraphs(text: str, characters_max: int) -> Iterator[str]:
 
 
 def _cut(start: str) -> int:
-    """Where to cut: behind the last sentence that fits, else the last word, else anywhere."""
+    """Return where to cut: after the last sentence that fits, else after the last word, else anywhere."""
     found = _SENTENCE_END.match(start) or _WORD_END.match(start)
     return found.end() if found and start[: found.end()].strip() else len(start) - 1

@@ -1,7 +1,7 @@
-"""The SQLite file behind `foldlog knowledge`: pieces of text by namespace, with an FTS5 index over them.
+"""The SQLite file of `foldlog knowledge`: pieces of text by namespace, with an FTS5 index.
 
 Several processes may use it at once (WAL). Each call opens the file in a thread of its own and closes it again, so that
-waiting for another process' write never holds up an event loop.
+waiting for another process' write never blocks an event loop.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .pieces import pieces_of
 from .words import match_of, spaced
 
 APPLICATION_ID = 0x666F6C64
-"""What marks the file as ours: "fold"."""
+"""SQLite application id of our files: "fold"."""
 LAYOUT = 2
 LAYOUT_BEFORE = 1
-"""The same pieces, with an index that did not tell words apart in scripts without spaces."""
+"""The same pieces, with an index that did not separate words in scripts without spaces."""
 LOCK_WAIT_S = 5.0
 ID_DIGITS = 16
 
@@ -48,13 +48,13 @@ CREATE TRIGGER piece_removed AFTER DELETE ON pieces BEGIN
     INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, spaced(old.text));
 END;
 """
-_INDEX_ANEW = """
+_REBUILD_INDEX = """
 DROP TRIGGER piece_added;
 DROP TRIGGER piece_removed;
 INSERT INTO words (words) VALUES ('delete-all');
 INSERT INTO words (rowid, text) SELECT number, spaced(text) FROM pieces;
 """
-# In SQLite's words a lower bm25 is better; pieces that fit equally well come in the order of their ids.
+# A lower bm25 is better; pieces with the same score come in the order of their ids.
 _SEARCH = """
 SELECT p.id, p.text, p.source, -bm25(words) AS score FROM words JOIN pieces AS p ON p.number = words.rowid
 WHERE words MATCH ? AND p.namespace = ? ORDER BY score DESC, p.id LIMIT ?
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 def knowledge_file() -> Path:
-    """Where knowledge is kept: the file `FOLDLOG_KNOWLEDGE`, else one in the user's data directory."""
+    """Return the file of the knowledge: `FOLDLOG_KNOWLEDGE`, else one in the user's data directory."""
     chosen = os.environ.get("FOLDLOG_KNOWLEDGE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -76,14 +76,14 @@ class SqliteKnowledge:
     """A `KnowledgeStore` (`foldlog.runtime.ports.knowledge`) of one namespace, in `file` or in `knowledge_file()`.
 
     Every call raises `KnowledgeUnavailable` for a file that is locked, damaged or on a full disk, and `ConfigError` for
-    one that is not ours to use. A file that does not exist holds nothing; it is made by the first `add`.
+    one that is not foldlog's. A missing file counts as empty; the first `add` creates it.
     """
 
     def __init__(self, namespace: str = "default", file: Path | None = None) -> None:
         self.namespace, self.file = namespace, file or knowledge_file()
 
     async def search(self, query: str, limit: int) -> Sequence[KnowledgeItem]:
-        """Pieces that hold at least one of the query's words, in any form, the best first."""
+        """Return pieces that contain at least one of the query's words, in any form, best match first."""
         match = match_of(query)
         if not match or limit <= 0:
             return ()
@@ -95,7 +95,7 @@ class SqliteKnowledge:
         )
 
     async def add(self, text: str, source: str = "") -> Sequence[KnowledgeItem]:
-        """Store the text in pieces, all or none; those that are new."""
+        """Store the text in pieces, all or none, and return the new ones."""
         items = [
             KnowledgeItem(id=_id(piece), text=piece, source=source) for piece in pieces_of(_storable(text))
         ]
@@ -104,7 +104,7 @@ class SqliteKnowledge:
         return await self._write(lambda db: [item for item in items if self._insert(db, item)])
 
     async def items(self, source: str | None = None) -> Sequence[KnowledgeItem]:
-        """Everything, or all of one source, in the order in which it was added."""
+        """Return all pieces, or those of one source, in the order in which they were added."""
         return await self._read(
             lambda db: [
                 KnowledgeItem(id=id_, text=text, source=found)
@@ -117,7 +117,7 @@ class SqliteKnowledge:
         )
 
     async def remove(self, ids: Sequence[str] = (), source: str | None = None) -> int:
-        """Forget pieces by id, and all of a source; how many there were."""
+        """Remove pieces by id, and all pieces of a source; return how many were removed."""
         if not self.file.exists():
             return 0
         return await self._write(lambda db: self._delete(db, ids, source))
@@ -155,7 +155,7 @@ def _id(piece: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """Text as UTF-8 can hold it, and without the character that ends a text in SQLite."""
+    """Return text that UTF-8 can encode, without NUL, which ends a text in SQLite."""
     return text.encode(errors="replace").decode().replace("\0", "")
 
 
@@ -163,9 +163,9 @@ def _storable(text: str) -> str:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    """A connection to the file, which is made if need be, for its user alone.
+    """Open the file; create it if necessary, readable by its user only.
 
-    Raises `ConfigError` for one that is not ours or of a later release.
+    Raises `ConfigError` for a file that is not foldlog's, or of a later release.
     """
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
@@ -190,7 +190,7 @@ def _lay_out(db: sqlite3.Connection, file: Path) -> None:
             _make(db, _SCHEMA + _TRIGGERS)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         elif marks == (APPLICATION_ID, LAYOUT_BEFORE):
-            _make(db, _INDEX_ANEW + _TRIGGERS)
+            _make(db, _REBUILD_INDEX + _TRIGGERS)
         elif marks[0] != APPLICATION_ID:
             raise ConfigError(
                 f"{file} is a database of another program; set FOLDLOG_KNOWLEDGE to another file"
@@ -209,7 +209,7 @@ def _make(db: sqlite3.Connection, script: str) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one (`executescript` would commit)."""
+    """Yield the statements of a script one by one (`executescript` would commit)."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -238,11 +238,13 @@ def _transaction(db: sqlite3.Connection, mode: Mode = "IMMEDIATE") -> Iterator[N
 
 @contextlib.contextmanager
 def _told(file: Path) -> Iterator[None]:
-    """SQLite's errors in our words."""
+    """Translate SQLite's errors."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"the knowledge file {file} cannot be made: {error.strerror or error}") from error
+        raise ConfigError(
+            f"the knowledge file {file} cannot be created: {error.strerror or error}"
+        ) from error
     except sqlite3.Error as error:
         raise _translated(file, error) from error
 
@@ -253,7 +255,7 @@ def _translated(file: Path, error: sqlite3.Error) -> KnowledgeUnavailable | Conf
         return KnowledgeUnavailable(f"the knowledge file {file} is locked by another process: try again")
     if code == sqlite3.SQLITE_FULL:
         return KnowledgeUnavailable(
-            f"the disk of the knowledge file {file} is full: make room, then try again"
+            f"the disk of the knowledge file {file} is full: free some space, then try again"
         )
     if code in _NOT_OURS:
         return KnowledgeUnavailable(
@@ -261,6 +263,6 @@ def _translated(file: Path, error: sqlite3.Error) -> KnowledgeUnavailable | Conf
         )
     if "no such module" in str(error):
         return ConfigError(
-            f"the SQLite of this Python ({sqlite3.sqlite_version}) has no FTS5: knowledge needs it"
+            f"the SQLite of this Python ({sqlite3.sqlite_version}) lacks FTS5, which knowledge needs"
         )
     return ConfigError(f"the knowledge file {file} cannot be used: {error}")

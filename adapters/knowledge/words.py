@@ -1,7 +1,7 @@
-"""The words of a text, as the index has them: scripts that write without spaces are told apart by characters.
+"""Split a text into words for the index; scripts without spaces are split into characters.
 
-A run of Chinese or Japanese characters is indexed character by character, and asked for by each two that stand side by
-side, so that a text is found by any part of it.
+A sequence of Chinese or Japanese characters is indexed character by character and queried by pairs of adjacent ones, so
+that a text is found by any part of it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PART = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 
 
 def spaced(text: str) -> str:
-    """The text as it is indexed."""
+    """Return the text as it is indexed."""
     return _CHARACTER.sub(r" \g<0> ", text)
 
 
 def match_of(query: str) -> str:
-    """What the index is asked for any text: at least one of its words. Empty for a text without any."""
+    """Return the index query for any text: at least one of its words. Empty for a text without words."""
     words = list(dict.fromkeys(_words(query.lower())))[:QUERY_WORDS_MAX]
     return " OR ".join(f'"{word}"' for word in words)
 

@@ -253,7 +253,7 @@ def _parsed(path: Path, content: bytes) -> Script:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
     file = _File.read(data, str(path))
     if not {"turns", "scenes", "planner", "summaries"} & file.model_fields_set:
         raise ConfigError(f"{path}: turns: Field required (or scenes)")

@@ -1,4 +1,4 @@
-"""Where the commands of tools run: in this process's own children, under limits, or as Kubernetes Jobs."""
+"""Runners of tool commands: as child processes, with or without limits, or as Kubernetes Jobs."""
 
 from .bubblewrap import Bubblewrap
 from .direct import DirectRunner

@@ -1,4 +1,4 @@
-"""A command in a sandbox of bubblewrap: it sees its workspace, the system's programs, and no network unless allowed."""
+"""Run a command in a bubblewrap sandbox: with its workspace and the system's programs, without network by default."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ READ_ONLY: Final = (
     "/etc/resolv.conf",
     "/etc/ssl",
 )
-"""What a sandbox shows of the system, as far as it exists."""
+"""The paths of the system that a sandbox shows, if they exist."""
 
 
 class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sandbox allows. `network`: the host's; without it there is not even loopback to the host.
+    """Settings of a sandbox. `network` gives it the host's network; without it, it cannot even reach the host.
 
-    `read_only` are paths that it shows besides the workspace, which can be written to. `program` is the name or path
-    of bubblewrap. Processes of the host are not seen, `/tmp` is empty and private.
+    `read_only` are paths that it shows besides the workspace, which is writable. `program` is the name or path of
+    bubblewrap. Processes of the host are invisible, `/tmp` is empty and private.
     """
 
     network: bool = False
@@ -43,20 +43,26 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
     program: str = "bwrap"
 
     def find(self) -> str:
-        """The path of bubblewrap. Raises `ConfigError` if it is not installed."""
+        """Return the path of bubblewrap. Raises `ConfigError` if it is not installed."""
         found = shutil.which(self.program)
         if found is None:
             raise ConfigError(
-                f"bubblewrap ({self.program}) is not installed: install it, or make the runner without a sandbox"
+                f"bubblewrap ({self.program}) is not installed: install it, or create the runner without a sandbox"
             )
         return found
 
     def wrap(self, program: str, argv: Sequence[str], root: Path, cwd: Path) -> list[str]:
-        """The command line that runs `argv` in a sandbox around the workspace `root`."""
+        """Return the command line that runs `argv` in a sandbox around the workspace `root`."""
         shown = [word for path in self.read_only for word in ("--ro-bind-try", path, path)]
         return [
             *(program, "--die-with-parent", "--unshare-all", *(["--share-net"] if self.network else [])),
             *(*shown, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),  # noqa: S108 - A private one.
             *("--bind", str(root), str(root), "--chdir", str(cwd), "--"),
-            *("/bin/sh", "-c", 'exec "$@"', "sh", *argv),  # Its exit codes for what cannot be started.
+            *(
+                "/bin/sh",
+                "-c",
+                'exec "$@"',
+                "sh",
+                *argv,
+            ),  # The shell's exit codes for programs that cannot start.
         ]

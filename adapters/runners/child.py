@@ -1,4 +1,4 @@
-"""One process to its end: its output kept in part, its time bounded, all of it ended when it is over or cancelled."""
+"""Run one process to completion, with bounded output and time, and end everything that it started."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ...runtime.ports.tools import ToolFailed
 from .output import HeadAndTail
 
 DYING_S: float = 30.0
-"""How long a killed process has to be gone."""
+"""How long a killed process may take to end."""
 _LAST_WORDS_S = 0.5
 
 _STDIN, _STDOUT = 0, 1
 
 
 class Killer(Protocol):
-    """How a process is ended with all that it started."""
+    """Kills a process and everything that it started."""
 
     def kill(self, pid: int) -> None:
-        """Kill what `pid` started, and `pid`; it may be gone already. Does not wait."""
+        """Kill `pid`, which may be gone already, and all processes that it started. Does not wait."""
         ...
 
 
@@ -40,9 +40,9 @@ async def run_child(
     killer: Killer,
     pass_fds: tuple[int, ...] = (),
 ) -> Outcome:
-    """Start the process in a session of its own, and wait until it ends, its time is over, or this is cancelled.
+    """Start the process in a session of its own, and wait until it ends, times out, or this task is cancelled.
 
-    In each case `killer` ends what is left of it. Raises `ToolFailed` for a process that cannot be ended.
+    In each case `killer` ends all processes that are left. Raises `ToolFailed` for a process that cannot be killed.
     """
     output = HeadAndTail(command.output_bytes_max)
     begun_s = time.monotonic()
@@ -73,9 +73,9 @@ async def run_child(
 
 
 async def _started(starting: asyncio.Future[_Child], killer: Killer) -> _Child:
-    """The child. One that starts while this is cancelled is ended, with all that it has started by then.
+    """Return the child. If this task is cancelled while it starts, end it and all processes that it has started.
 
-    Cancelled itself, asyncio's start would end the one process only. Raises `OSError`.
+    asyncio's own start, if cancelled, would end only the child itself. Raises `OSError`.
     """
     try:
         return await asyncio.shield(starting)
@@ -104,7 +104,7 @@ class _Child(asyncio.SubprocessProtocol):
         env: Mapping[str, str],
         pass_fds: tuple[int, ...],
     ) -> _Child:
-        """Raises `OSError`."""
+        """Start the process. Raises `OSError`."""
         _, child = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(output),
             *argv,
@@ -142,14 +142,14 @@ class _Child(asyncio.SubprocessProtocol):
         return code if code >= 0 else SIGNALLED - code
 
     def give(self, stdin: bytes) -> None:
-        """Write all of its input and close it; what it does not read is dropped."""
+        """Write the whole input and close it; what the process does not read is dropped."""
         pipe = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(_STDIN))
         if pipe is not None and not pipe.is_closing():  # the command may have closed its end by now
             pipe.write(stdin)
             pipe.close()
 
     async def end(self) -> None:
-        """Wait until it is gone and all that it wrote is read. A pipe that somebody holds open is left."""
+        """Wait for its end and output. The wait is bounded: another process may hold the pipe open."""
         try:
             with anyio.move_on_after(DYING_S):
                 await self.exited.wait()
@@ -162,7 +162,7 @@ class _Child(asyncio.SubprocessProtocol):
 
 def _not_started(program: str, error: OSError, duration_s: float) -> Outcome:
     missing = isinstance(error, FileNotFoundError)
-    text = f"{program}: {'there is no such program' if missing else error.strerror or error}\n"
+    text = f"{program}: {'program not found' if missing else error.strerror or error}\n"
     return Outcome(
         exit_code=NOT_FOUND if missing else NOT_EXECUTABLE,
         output=text,

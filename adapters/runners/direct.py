@@ -1,4 +1,4 @@
-"""Commands as children of this process, without limits: works everywhere, trusts them most."""
+"""Run commands as children of this process, without limits: works on every platform, needs the most trust."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .child import run_child
 from .place import ENV_ALLOWED, Place
 
 MARK: Final = "FOLDLOG_COMMAND"
-"""The variable by which all that a command started is known as its own."""
+"""Environment variable that marks all processes that a command started."""
 _ROUNDS_MAX: Final = 50
 
 
 class DirectRunner:
-    """Runs commands in a session of their own, started by this process.
+    """Runs commands as children of this process, each in a session of its own.
 
-    At the end its process group is killed, its descendants, and on Linux whatever else has its mark in the environment,
-    wherever it went. Not found is what left the group and its parent, and gave its environment up, too:
-    `SubprocessRunner` finds that as well.
+    When a command ends, its process group and its descendants are killed, and on Linux every other process with its
+    mark in the environment. A process that left the group and its parent and cleared its environment is not found:
+    `SubprocessRunner` finds that, too.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class DirectRunner:
 
 
 class _Tree:
-    """Kills the group that `pid` leads, the descendants that it still has, and what has the mark."""
+    """Kills the group that `pid` leads, its remaining descendants, and all processes with the mark."""
 
     def __init__(self, mark: str) -> None:
         self._mark = f"{MARK}={mark}".encode()
@@ -60,13 +60,13 @@ class _Tree:
         for process in doomed:
             with suppress(psutil.Error):
                 process.kill()
-        for _ in range(_ROUNDS_MAX):  # one that is found may have forked before it was killed
+        for _ in range(_ROUNDS_MAX):  # a process may have forked before it was killed
             if not _kill_all(_marked(self._mark)):
                 return
 
 
 def _marked(mark: bytes) -> Iterator[int]:
-    """The processes whose environment holds the mark; a zombie has none. Linux only."""
+    """Yield the processes with the mark in their environment; a zombie has none. Linux only."""
     if sys.platform != "linux":
         return
     with os.scandir("/proc") as entries:
@@ -77,7 +77,7 @@ def _marked(mark: bytes) -> Iterator[int]:
 
 
 def _kill_all(pids: Iterable[int]) -> int:
-    """Kill these, and say how many were still there."""
+    """Kill these processes, and return how many were still there."""
     count = 0
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):

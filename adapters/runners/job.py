@@ -1,4 +1,4 @@
-"""The Kubernetes Job of a command, as it is sent to the API server."""
+"""Build the Kubernetes Job of a command."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ...runtime.ports.tools import ToolFailed
 
 CONTAINER: Final = "command"
 _STDIN_BYTES_MAX: Final = 64 * 1024
-# stdin of a pod comes through an attached client only, and nobody is attached: it travels as an argument.
+# A pod reads stdin only from an attached client, and none is attached: the input is passed as an argument.
 _WITH_STDIN: Final = ("sh", "-c", 'input=$1; shift; printf %s "$input" | base64 -d | "$@"', "sh")
 
 
 class JobTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """What all Jobs of a runner have in common.
+    """Settings of all Jobs of a runner.
 
     `image` is the container image. `claim` names the persistent volume claim that is the workspace (None: an empty
     directory for each command), mounted at `mount_path`. `namespace`: None is that of the configuration, else
-    `default`. `limits` are the container's resource limits, which are its requests, too. `pod` is merged into the pod's
+    `default`. `limits` are the container's resource limits and requests. `pod` is merged into the pod's
     specification (`nodeSelector`, `runtimeClassName`, `serviceAccountName`, ...), `labels` go to Job and pod, so that
     network policies can select them.
     """
@@ -40,17 +40,17 @@ class JobTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_name(key: str) -> str:
-    """The name of a call's Job: the same for every attempt at the call. Without a key it is new."""
+    """Return the name of a call's Job, the same for every attempt of the call; without a key, a new name."""
     return f"foldlog-{hashlib.sha256((key or uuid.uuid4().hex).encode()).hexdigest()[:32]}"
 
 
 def job_manifest(
     template: JobTemplate, command: Command, *, name: str, deadline_s: float, keep_s: float
 ) -> dict[str, Any]:
-    """The Job `name`: one pod, never restarted, stopped by the cluster `deadline_s` after its creation at the latest.
+    """Return the Job `name`: one pod, never restarted, stopped by the cluster `deadline_s` after its creation.
 
-    It is kept for `keep_s` after its end. Raises `ToolFailed` for a `cwd` outside of the workspace, and for more stdin
-    than an argument holds.
+    It is kept for `keep_s` after its end. Raises `ToolFailed` for a `cwd` outside the workspace, and for more stdin
+    than fits into an argument.
     """
     labels = {"app.kubernetes.io/managed-by": "foldlog", **template.labels}
     volume: dict[str, Any] = {"name": "workspace", "emptyDir": {}}
@@ -92,7 +92,7 @@ def _container(template: JobTemplate, command: Command) -> dict[str, Any]:
 
 
 def _argv(command: Command) -> list[str]:
-    # The API server expands $(NAME) in arguments; doubled it is left alone.
+    # Kubernetes expands $(NAME) in arguments, but not $$(NAME).
     argv = [word.replace("$(", "$$(") for word in command.argv]
     if not command.stdin:
         return argv
@@ -102,7 +102,7 @@ def _argv(command: Command) -> list[str]:
 
 
 def _cwd(template: JobTemplate, command: Command) -> str:
-    """Symbolic links are followed inside the container, which is the boundary."""
+    """Return the working directory. Symbolic links are followed inside the container, which is the boundary."""
     root = posixpath.normpath(template.mount_path)
     path = posixpath.normpath(posixpath.join(root, command.cwd))
     if path != root and not path.startswith(f"{root.rstrip('/')}/"):

@@ -1,7 +1,7 @@
-"""Commands as Kubernetes Jobs: the cluster keeps the outcome, so it survives the worker that waited for it.
+"""Run commands as Kubernetes Jobs: the cluster keeps the outcome, so it survives the worker that waits for it.
 
-A Job is named after its call. A worker that makes the call again, after a crash of the first, finds the Job and waits
-for its outcome; the command does not run twice. Needs the extra `k8s`.
+A Job is named after its call. A worker that repeats the call after a crash finds the Job and waits for its outcome; the
+command does not run twice. Needs the extra `k8s`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SERVER_ERROR, _CONFLICT = 500, 409
 _PASSING: Final = {408, 410, 425, 429}
-"""What an API server says that is to be asked again: later, or about what is now."""
+"""Client errors of the API server after which a request is retried."""
 _ATTEMPTS = 5
 _REQUEST_S, _DELETE_S = 30.0, 5.0
 _NOT_STARTED: Final = {"StartError", "ContainerCannotRun", "RunContainerError"}
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class _Container(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the container. `exit_code` is None until it ended; `reason` and `message` are Kubernetes'."""
+    """The observed state of the container. `exit_code` is None until it ends; the texts are those of Kubernetes."""
 
     pod: str
     running: bool = False
@@ -49,11 +49,11 @@ class _Container(msgspec.Struct, frozen=True, kw_only=True):
 class KubernetesRunner:
     """Runs each command as a Job made from `template`, and reads its outcome from the cluster.
 
-    The time of a command begins when its container runs; `start_timeout_s` bounds the wait for that. A Job is kept for
-    `keep_s` after its end, deleted when its command is cancelled or out of time. `configuration` is that of
+    A command's timeout starts when its container runs; `start_timeout_s` bounds the wait for that. A Job is kept for
+    `keep_s` after its end, and deleted when its command is cancelled or times out. `configuration` is that of
     kubernetes-asyncio; None: that of the pod this process runs in, else the kubeconfig's current context.
 
-    Several commands of one workspace run at once if several runs ask for it: the cluster decides who may mount a claim.
+    Commands of several runs may use one workspace at the same time: the cluster decides which pods may mount a claim.
     Raises `ConfigError` if the extra `k8s` is not installed.
     """
 
@@ -92,11 +92,11 @@ class KubernetesRunner:
                 over = container.exit_code is not None
                 return await _outcome(cluster, container, command, begun_s)
             finally:
-                if not over:  # What is over is kept: somebody may ask for it again.
+                if not over:  # an ended Job is kept, since another worker may need its outcome
                     await cluster.delete(name)
 
     async def _end_of(self, cluster: _Cluster, name: str, command: Command) -> _Container:
-        """Wait for the container's end or its time's. Raises `ToolFailed` if it does not start."""
+        """Wait until the container ends or times out. Raises `ToolFailed` if it does not start."""
         seen = _Container(pod="")
         try:
             async with asyncio.timeout(self._start_timeout_s):
@@ -114,13 +114,13 @@ class KubernetesRunner:
         return seen
 
     async def _next(self, cluster: _Cluster, name: str, seen: _Container) -> _Container:
-        """Look again after a while; an API server that does not answer has nothing new to say."""
+        """Poll once after a pause; if the API server does not answer, return the last state."""
         await asyncio.sleep(self._poll_s)
         found = await cluster.container(name)
         if found is None:
             return seen
         if not found.pod and seen.pod:
-            raise ToolFailed("the pod of the Kubernetes Job is gone, and its outcome with it", in_doubt=True)
+            raise ToolFailed("the pod of the Kubernetes Job is gone, and its outcome is lost", in_doubt=True)
         return found
 
     @asynccontextmanager
@@ -139,12 +139,12 @@ class KubernetesRunner:
             try:
                 await config.load_kube_config(client_configuration=found)
             except config.ConfigException as error:
-                raise ToolFailed(f"there is no Kubernetes cluster to use: {error}") from None
+                raise ToolFailed(f"no Kubernetes cluster is configured: {error}") from None
         return found
 
 
 class _Cluster:
-    """The few calls of the API that a Job needs."""
+    """The API calls that a Job needs."""
 
     def __init__(self, api: client.ApiClient, namespace: str, pause_s: float) -> None:
         import aiohttp
@@ -153,12 +153,12 @@ class _Cluster:
         self._jobs, self._pods = client.BatchV1Api(api), client.CoreV1Api(api)
         self._namespace, self._pause_s = namespace, pause_s
         self._failures = (client.ApiException, aiohttp.ClientError, TimeoutError, ValueError)
-        """A `ValueError`: the answer is none of the API's."""
+        """`ValueError`: the response is not one of the API."""
 
     async def _asked(self, what: str, ask: Callable[[], Awaitable[T]], *, seen: bool) -> T:
-        """What `ask` gives, tried a few times while the API server is away or overworked. Raises `ToolFailed`.
+        """Return the result of `ask`, retried while the API server is unavailable or overloaded. Raises `ToolFailed`.
 
-        `seen`: the Job is there already, so its outcome is in doubt whatever fails.
+        `seen`: the Job exists already, so any failure leaves its outcome in doubt.
         """
         attempt = 1
         while True:
@@ -173,7 +173,7 @@ class _Cluster:
             attempt += 1
 
     async def create(self, manifest: dict[str, Any]) -> None:
-        """Create the Job, unless it is there already. Raises `ToolFailed`."""
+        """Create the Job, unless it exists. Raises `ToolFailed`."""
 
         async def ask() -> None:
             try:
@@ -187,9 +187,9 @@ class _Cluster:
         await self._asked("the Kubernetes Job cannot be created", ask, seen=False)
 
     async def container(self, name: str) -> _Container | None:
-        """The Job's container; without a pod if there is none; None if that cannot be known now.
+        """Return the Job's container, with an empty pod name if there is none; None if that is unknown for now.
 
-        Raises `ToolFailed` if the API server refuses to say.
+        Raises `ToolFailed` if the API server refuses the request.
         """
         try:
             pods = await self._pods.list_namespaced_pod(
@@ -204,7 +204,7 @@ class _Cluster:
         return _container(pods.items[0]) if pods.items else _Container(pod="")
 
     async def read_log(self, pod: str, output_bytes_max: int) -> HeadAndTail:
-        """All that the container wrote so far. Raises `ToolFailed`."""
+        """Return the container's output so far. Raises `ToolFailed`."""
 
         async def ask() -> HeadAndTail:
             output = HeadAndTail(output_bytes_max)
@@ -246,7 +246,7 @@ async def _outcome(cluster: _Cluster, container: _Container, command: Command, b
 
 
 def _container(pod: Any) -> _Container:
-    """What its pod says of it. Raises `ToolFailed` if it will never be known how it ended."""
+    """Return the container's state from its pod. Raises `ToolFailed` if its end can never be known."""
     name, status = pod.metadata.name, pod.status
     if status is None:
         return _Container(pod=name)
@@ -254,7 +254,7 @@ def _container(pod: Any) -> _Container:
     end = state.terminated if state is not None else None
     if end is not None and end.reason == _NOT_KNOWN:
         raise ToolFailed(f"the pod failed: {end.reason} {end.message or ''}".strip(), in_doubt=True)
-    # A pod that failed by its command alone names no reason.
+    # A pod that failed only because its command did has no reason.
     if status.phase == "Failed" and (end is None or status.reason):
         raise ToolFailed(
             f"the pod failed: {status.reason or ''} {status.message or ''}".strip(), in_doubt=True
@@ -262,7 +262,7 @@ def _container(pod: Any) -> _Container:
     if end is not None:
         code = end.exit_code if end.exit_code is not None else SIGNALLED + (end.signal or 0)
         return _Container(pod=name, exit_code=code, reason=end.reason or "", message=end.message or "")
-    if status.phase == "Succeeded":  # whether or not its containers are told
+    if status.phase == "Succeeded":  # even without container statuses
         return _Container(pod=name, exit_code=0)
     waiting = state.waiting if state is not None else None
     return _Container(
@@ -274,7 +274,7 @@ def _container(pod: Any) -> _Container:
 
 
 def _passes(error: BaseException) -> bool:
-    """Return whether asking again may help."""
+    """Return whether a retry may help."""
     status = getattr(error, "status", None)
     return not status or status >= _SERVER_ERROR or status in _PASSING
 

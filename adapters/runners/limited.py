@@ -1,4 +1,4 @@
-"""Commands under a supervisor: with limits, in a sandbox if asked for, and nothing that they start outlives them."""
+"""Run commands under a supervisor: with limits, optionally in a sandbox; nothing that they start outlives them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LAST_LINES = 3
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command may use. None: no limit.
+    """Resource limits of a command. None: no limit.
 
-    `cpu_s`, `memory_bytes` and `processes` count all processes of the command together, looked at ten times a second
-    (Linux only). Besides, the kernel holds each process alone to the CPU time, `open_files`, and on Linux the memory
-    that it may write to; a process that is refused memory fails in its own words, from which the limit is inferred.
+    `cpu_s`, `memory_bytes` and `processes` apply to all processes of the command together, checked ten times a second
+    (Linux only). In addition, the kernel limits each process: its CPU time, `open_files`, and on Linux its writable
+    memory; a process that is refused memory fails with a message of its own, from which the limit is inferred.
     """
 
     cpu_s: int | None = 60
@@ -52,10 +52,10 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class SubprocessRunner:
-    """Runs each command under a process of its own that enforces `limits` and, on Linux, finds whatever it started.
+    """Runs each command under a supervisor process that enforces `limits` and, on Linux, finds all its processes.
 
-    What a command started ends with it, also if this process is killed. `sandbox` confines it by bubblewrap. POSIX
-    only. Raises `ConfigError` elsewhere, and if a sandbox is asked for and bubblewrap is not installed.
+    Everything that a command started ends with it, even if this process is killed. `sandbox` confines it with
+    bubblewrap. Raises `ConfigError` if the system is not POSIX, or bubblewrap is needed and not installed.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SubprocessRunner:
                 return msgspec.structs.replace(outcome, limit=limit, lost=supervision.died())
 
     def _refused(self, outcome: Outcome) -> Limit:
-        """Inferred: a program that the kernel refused memory says so last, each in its own words."""
+        """Infer from its last lines of output that the kernel refused a program memory."""
         failed = outcome.exit_code and not outcome.timed_out and self._limits.memory_bytes is not None
         last_words = "\n".join(outcome.output.splitlines()[-_LAST_LINES:])
         return "memory" if failed and _NO_MEMORY.search(last_words) else ""
@@ -103,9 +103,7 @@ class SubprocessRunner:
             "processes": self._limits.processes,
         }
         options = [f"{name}={value}" for name, value in limits.items() if value is not None]
-        if (
-            "LC_CTYPE" not in env
-        ):  # Python sets it for itself in a bare environment; the command must not see it.
+        if "LC_CTYPE" not in env:  # Python sets it in a bare environment; the command must not see it.
             options.append("-LC_CTYPE")
         return [sys.executable, "-I", "-S", str(_SUPERVISOR), str(fd), *options, "--"]
 
@@ -116,7 +114,7 @@ class SubprocessRunner:
 
 
 class _Supervision:
-    """The line to a supervisor: its closing ends everything; what came through it says why the command ended."""
+    """The connection to a supervisor: closing it ends everything; its reports say why the command ended."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -128,7 +126,7 @@ class _Supervision:
         return self._theirs.fileno()
 
     def kill(self, pid: int) -> None:
-        """Have the supervisor `pid` end everything; if it is gone without having done so, end what it told of."""
+        """Have the supervisor `pid` end everything; if it died before it did, kill the process group it reported."""
         self._theirs.close()
         self._ours.shutdown(socket.SHUT_WR)
         command, over, _ = self._report()
@@ -136,12 +134,12 @@ class _Supervision:
             kill_group(int(command))
 
     def died(self) -> bool:
-        """Return whether the supervisor is gone without having said that all is over."""
+        """Return whether the supervisor died before it reported the end."""
         command, over, _ = self._report()
         return bool(command) and not over
 
     def limit(self) -> Limit:
-        """Which limit ended the command, once the supervisor is gone."""
+        """Return the limit that ended the command, once the supervisor has exited."""
         *_, limit = self._report()
         return cast("Limit", limit) if limit in get_args(Limit) else ""
 
@@ -150,7 +148,7 @@ class _Supervision:
         self._ours.close()
 
     def _report(self) -> tuple[str, bool, str]:
-        """The pid of the command, whether all is over, and the limit that ended it, as far as it is told."""
+        """Return what was reported so far: the command's pid, whether all has ended, and the limit that ended it."""
         self._ours.settimeout(0)
         with suppress(BlockingIOError):
             self._told += self._ours.recv(_REPORT_BYTES_MAX).decode()

@@ -1,4 +1,4 @@
-"""The head and the tail of an output of any length, in bounded memory."""
+"""Keep the head and the tail of an output of any length, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CONTINUATION: Final = range(0x80, 0xC0)
 
 
 class HeadAndTail:
-    """Takes bytes and keeps the first and the last of them, `size_bytes_max` in all. `size_bytes` is how many came."""
+    """Takes bytes and keeps the first and last ones, `size_bytes_max` in total. `size_bytes` counts all of them."""
 
     def __init__(self, size_bytes_max: int) -> None:
         self.size_bytes = 0
@@ -27,7 +27,7 @@ class HeadAndTail:
             self._trim()
 
     def text(self) -> str:
-        """What is kept, as text: no character is cut in two, and what is no UTF-8 is replaced."""
+        """Return the kept bytes as text: no character is split, and bytes that are not UTF-8 are replaced."""
         self._trim()
         kept = bytes(self._head + self._tail)
         if self.size_bytes == len(kept):
@@ -41,6 +41,6 @@ class HeadAndTail:
 
 
 def _from_a_whole_character(data: bytes) -> bytes:
-    """Without the rest of a character at the beginning, which is up to three continuation bytes."""
+    """Remove the rest of a split character at the beginning: up to three continuation bytes."""
     start = next((n for n, byte in enumerate(data[:3]) if byte not in _CONTINUATION), 3)
     return data[start:]

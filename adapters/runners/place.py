@@ -1,4 +1,4 @@
-"""Where a command runs on this machine: in a directory of the workspace, with some of the environment, and alone."""
+"""The surroundings of a command on this machine: its directory, environment, and lock of the workspace."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ENV_ALLOWED: Final = (
     "TZ",
     "USER",
 )
-"""The variables of this process that a command sees, if nothing else is said."""
+"""The variables of this process that a command sees by default."""
 _POLL_S = 0.02
 
 
 class Place:
-    """A workspace on this machine, and what a command may see of the process that starts it.
+    """A workspace on this machine, and the environment variables that a command may see.
 
-    `exclusive`: commands wait for each other, whichever run, runner or process of this machine they are of.
+    `exclusive`: commands wait for each other, over all runs, runners and processes of this machine.
     """
 
     def __init__(self, workspace: Workspace, env_allowed: Iterable[str], *, exclusive: bool) -> None:
@@ -45,20 +45,20 @@ class Place:
         self.workspace, self._env_allowed, self._exclusive = workspace, tuple(env_allowed), exclusive
 
     def cwd(self, command: Command) -> Path:
-        """The real path of the command's directory. Raises `ToolFailed`."""
+        """Return the real path of the command's directory. Raises `ToolFailed`."""
         if self.workspace.kind(command.cwd) != "directory":
-            raise ToolFailed(f"{command.cwd}: is no directory of the workspace")
+            raise ToolFailed(f"{command.cwd}: is not a directory of the workspace")
         return self.workspace.resolve(command.cwd)
 
     def env(self, command: Command) -> Mapping[str, str]:
-        """All that the command sees of the environment."""
+        """Return the command's whole environment."""
         return {name: os.environ[name] for name in self._env_allowed if name in os.environ} | dict(
             command.env
         )
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Hold the workspace. A holder that dies lets it go. Raises `ToolFailed` if its file system has no locks."""
+        """Lock the workspace. The lock ends with its process. Raises `ToolFailed` if the file system has no locks."""
         if sys.platform == "win32" or not self._exclusive:
             yield
             return
@@ -81,6 +81,6 @@ def _lock(root: int) -> bool:
     except OSError as error:
         raise ToolFailed(
             f"the workspace cannot be locked ({error.strerror}): its file system has no locks; "
-            "make the runner with exclusive=False if nothing else uses the workspace"
+            "create the runner with exclusive=False if nothing else uses the workspace"
         ) from None
     return True

@@ -1,11 +1,11 @@
-"""Stands between a worker and a command: sets its limits, watches over all that it starts, and ends with it.
+"""The supervisor process of a command: sets its limits, watches all its processes, and ends them.
 
-A program of its own, of the standard library only, started as `python -I -S supervisor.py FD LIMITS... -- COMMAND...`.
-The worker holds the other end of FD. Its closing, also by the worker's death, ends everything; the supervisor writes
-the pid of the command to it, and before it exits the limit that ended the command, if one did.
+A program of its own that uses only the standard library, started as `python -I -S supervisor.py FD LIMITS... --
+COMMAND...`. The worker holds the other end of FD. When that is closed, also by the worker's death, everything is ended.
+The supervisor writes the pid of the command to it, and before it exits the limit that ended the command, if any.
 
-It forks here, where there is one thread, and not in the worker. On Linux it is the reaper of all that the command
-starts: whatever leaves its session and its parent comes back to it.
+The command is forked here, where there is one thread, and not in the worker. On Linux the supervisor is the subreaper
+of the command's processes: one that leaves its session and loses its parent becomes the supervisor's child.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if sys.platform == "win32":
 import resource
 
 LOOK_S = 0.1
-"""How often the sums over all processes are compared with the limits."""
+"""Interval at which the sums over all processes are compared with the limits."""
 _ROUNDS_MAX = 400
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform == "linux"
@@ -43,7 +43,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> int:
-        """Run the command and return the exit code, as a shell has it."""
+        """Run the command and return its exit code, as a shell reports it."""
         if _LINUX:
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self.pid = os.fork()
@@ -56,7 +56,7 @@ class Supervisor:
         return self._exit_code()
 
     def _become(self) -> None:
-        """In the child: take on the limits and become the command."""
+        """In the child: set the limits and exec the command."""
         try:
             os.setsid()
             if _LINUX:
@@ -64,15 +64,15 @@ class Supervisor:
             for number in (
                 signal.SIGPIPE,
                 signal.SIGXFSZ,
-            ):  # Python ignores them, and exec would pass that on.
+            ):  # Python ignores them, and exec would keep that
                 signal.signal(number, signal.SIG_DFL)
             self._set_limits()
-            os.execvp(self.command[0], self.command)  # noqa: S606 - That is what it is for.
+            os.execvp(self.command[0], self.command)  # noqa: S606 - the purpose of this program
         except FileNotFoundError:
-            self._give_up(127, "there is no such program")
+            self._give_up(127, "program not found")
         except OSError as error:
             self._give_up(126, error.strerror or str(error))
-        except BaseException as error:  # noqa: BLE001 - Whatever it is, this child must not go on as a supervisor.
+        except BaseException as error:  # noqa: BLE001 - this child must never continue as a supervisor
             self._give_up(126, str(error))
 
     def _give_up(self, code: int, problem: str) -> None:
@@ -84,13 +84,13 @@ class Supervisor:
         if "files" in self.limits:
             _limit(resource.RLIMIT_NOFILE, self.limits["files"])
         if "memory" in self.limits and _LINUX:  # macOS takes no such limit.
-            # What a program may write to, which is what it takes; its address space holds much that it never touches.
+            # Limits writable memory, which is what a program uses; much of its address space is never touched.
             _limit(resource.RLIMIT_DATA, self.limits["memory"])
-        if "cpu" in self.limits:  # SIGXCPU at the soft limit, which tells why; SIGKILL at the hard one.
+        if "cpu" in self.limits:  # SIGXCPU at the soft limit, which names the cause; SIGKILL at the hard one
             _limit(resource.RLIMIT_CPU, self.limits["cpu"], self.limits["cpu"] + 1)
 
     def _watch(self) -> str:
-        """Wait for the command's end, the worker's, or a limit; return the limit."""
+        """Wait until the command ends, the worker is gone, or a limit is exceeded; return the limit."""
         measured = _LINUX and bool({"cpu", "memory", "processes"} & set(self.limits))
         while True:
             ready, _, _ = select.select([self.control, self.woken], [], [], LOOK_S if measured else None)
@@ -107,7 +107,7 @@ class Supervisor:
         return next((name for name, value in sums.items() if value > self.limits.get(name, value)), "")
 
     def _signalled(self) -> str:
-        """The CPU limit of a single process tells itself by its signal, in a sandbox by a shell's code for that."""
+        """Return the CPU limit if a process exceeded its own: shown by the signal, or in a sandbox by the exit code."""
         return "cpu" if "cpu" in self.limits and self._exit_code() == 128 + signal.SIGXCPU else ""
 
     def _exit_code(self) -> int:
@@ -115,7 +115,7 @@ class Supervisor:
         return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def _reap(self) -> bool:
-        """Take leave of what has ended; whether anything is left."""
+        """Reap ended children; return whether any are left."""
         with suppress(BlockingIOError):
             os.read(self.woken, 4096)
         while True:
@@ -145,7 +145,7 @@ class Supervisor:
 
 
 def _limit(number: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, or as much of it as the one that holds already allows."""
+    """Set a limit, capped at the current hard limit."""
     _, above = resource.getrlimit(number)
     wanted = (soft, soft if hard is None else hard)
     resource.setrlimit(
@@ -161,7 +161,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """All processes below `pid`, zombies included; none where there is no /proc."""
+    """Yield all processes below `pid`, zombies included; none without /proc."""
     todo = [pid]
     while todo:
         children = _children(todo.pop())
@@ -179,9 +179,9 @@ def _children(pid: int) -> list[int]:
 
 
 def sums_of(pids: Iterable[int], count_max: int | None) -> dict[str, float]:
-    """CPU seconds (also of what has ended), bytes of memory of their own, and number of these processes.
+    """Return the CPU seconds (ended processes included), the bytes of private memory and the number of processes.
 
-    Of more than `count_max` the others are not looked at: a bomb of processes grows faster than its sums.
+    Stops after `count_max` processes: a fork bomb grows faster than it can be summed.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s, memory_bytes, count = ended.ru_utime + ended.ru_stime, 0, 0
@@ -199,7 +199,7 @@ def sums_of(pids: Iterable[int], count_max: int | None) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """FD, `name=number` for each limit, `-LC_CTYPE` if Python added that variable, `--`, the command."""
+    """Run with FD, `name=number` for each limit, `-LC_CTYPE` if Python added that variable, `--`, the command."""
     end = arguments.index("--")
     control = int(arguments[0])
     os.set_inheritable(control, False)  # noqa: FBT003 - The signature of the system.

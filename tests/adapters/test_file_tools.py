@@ -77,7 +77,7 @@ async def test_lines_are_read_with_their_numbers(root: Path, tools: Tools) -> No
 async def test_what_is_left_out_says_how_to_go_on(root: Path, tools: Tools) -> None:
     (root / "a").write_text("".join(f"{n}\n" for n in range(1, 8)))
     assert await tools("read_file", path="a", offset=2, limit=3) == (
-        "L2: 2\nL3: 3\nL4: 4\n[lines 5 to 7 are left out: go on with offset=5]"
+        "L2: 2\nL3: 3\nL4: 4\n[lines 5 to 7 are left out: continue with offset=5]"
     )
     assert await tools("read_file", path="a", offset=7) == "L7: 7"
 
@@ -113,7 +113,7 @@ async def test_an_empty_file_says_so(root: Path, tools: Tools) -> None:
 async def test_bytes_that_are_no_text_are_replaced_and_told(root: Path, tools: Tools) -> None:
     (root / "a").write_bytes(b"caf\xe9\n")
     assert await tools("read_file", path="a") == (
-        "L1: caf\ufffd\n[the file is no UTF-8: \ufffd stands for bytes that cannot be shown]"
+        "L1: caf\ufffd\n[the file is not UTF-8: \ufffd stands for bytes that cannot be shown]"
     )
 
 
@@ -240,7 +240,7 @@ def source(root: Path) -> Path:
 async def test_matching_lines_are_found_in_the_order_of_paths(source: Path, tools: Tools) -> None:
     assert await tools("grep_files", pattern=r"^def \w+") == (
         "a.py:1: def one():\nlib/b.py:2: def two(): pass\n"
-        "[1 files are left out: binary, too large, or not to be read]"
+        "[1 files are left out: binary, too large, or unreadable]"
     )
 
 
@@ -278,7 +278,7 @@ async def test_a_pattern_is_one_of_python(source: Path, tools: Tools) -> None:
 @pytest.mark.parametrize("pattern", ["[", "(", "(?P<n", "(" * 5000, "a{99999999999}"])
 async def test_what_is_no_pattern_is_told(source: Path, tools: Tools, pattern: str) -> None:
     told = await tools.refused("grep_files", pattern=pattern)
-    assert told.startswith(f"the pattern {pattern!r} is no regular expression of Python: ")
+    assert told.startswith(f"the pattern {pattern!r} is not a valid regular expression of Python: ")
 
 
 def test_a_pattern_that_never_ends_is_stopped_and_what_was_found_before_is_shown(root: Path) -> None:

@@ -225,7 +225,7 @@ async def test_a_full_disk_is_told_as_one_and_nothing_is_half_added(
         db.execute(f"PRAGMA max_page_count = {pages}")
 
     monkeypatch.setattr(store, "_lay_out", cramped)
-    with pytest.raises(KnowledgeUnavailable, match="is full: make room"):
+    with pytest.raises(KnowledgeUnavailable, match="is full: free some space"):
         await knowledge.add("\n\n".join(f"{number} " + "word " * 300 for number in range(40)))
     monkeypatch.setattr(store, "_lay_out", lay_out)
     assert texts(await knowledge.items()) == ["a fact"]

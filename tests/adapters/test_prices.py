@@ -85,7 +85,7 @@ def test_the_prices_may_stand_in_the_pyproject(project: Path):
         (PRICES.replace("0.1", "-0.1"), "input_usd: Input should be greater than or equal to 0"),
         (PRICES.replace("0.1", "nan"), "input_usd: Input should be a finite number"),
         (PRICES.replace("0.1", "true"), "input_usd: "),
-        ("prices = 3", "prices has to be a table"),
+        ("prices = 3", "prices must be a table"),
     ],
 )
 def test_a_price_that_is_written_wrongly_is_refused_with_its_place(project: Path, text: str, told: str):

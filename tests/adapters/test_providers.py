@@ -83,7 +83,7 @@ def test_the_files_are_looked_for_in_this_order(project: Path, monkeypatch: pyte
 
 def test_a_configuration_that_is_named_but_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FOLDLOG_CONFIG", "none.toml")
-    with pytest.raises(ConfigError, match=r"FOLDLOG_CONFIG names none\.toml"):
+    with pytest.raises(ConfigError, match=r"FOLDLOG_CONFIG is set to none\.toml"):
         load_providers()
 
 
@@ -144,7 +144,7 @@ def test_openais_key_never_goes_to_another_server_unless_the_table_says_so(
         ("[providers.'a:b']", "[providers.a:b]: a provider's name has letters"),
         ("[providers.openai]", "[providers.openai]: 'openai' is a provider of its own"),
         ("[providers.scripted]", "[providers.scripted]: 'scripted' is a provider of its own"),
-        ("providers = 5", "providers has to be a table"),
+        ("providers = 5", "providers must be a table"),
         ("[providers]\ngroq = 5", "[providers.groq]: Input should be"),
         ("[providers\n", "cannot be read: Expected"),
     ],

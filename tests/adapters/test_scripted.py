@@ -235,7 +235,7 @@ async def test_a_file_that_is_not_there_is_named_with_the_place_it_was_looked_fo
     [
         ('{"turns": [\n  {"text": ["a"} ]}', "line 2, column 16: Expecting ',' delimiter"),
         ("", "line 1, column 1: Expecting value"),
-        (b'{"turns": ["\xff"]}', "is no UTF-8 text"),
+        (b'{"turns": ["\xff"]}', "is not UTF-8 text"),
         ("[]", "Input should be"),
         ("{}", "turns: Field required"),
         ('{"turn": []}', "unknown key 'turn'; did you mean 'turns'?"),

@@ -31,7 +31,7 @@ async def test_what_cannot_be_read_is_named_without_what_it_holds(tmp_path: Path
         (FileSecret(path=str(tmp_path / "none"), tools=()), "none of a secret cannot be read: No such file"),
         (
             FileSecret(path=str(tmp_path / "binary"), tools=()),
-            "binary of a secret cannot be read: it is no UTF-8",
+            "binary of a secret cannot be read: it is not UTF-8",
         ),
         (CommandSecret(command=hush, tools=()), "failed: exit code 1"),
         (CommandSecret(command=("no-such-program",), tools=()), "'no-such-program' of a secret failed"),

@@ -235,7 +235,7 @@ def test_a_regular_file_that_becomes_a_fifo_is_refused_without_waiting(
         os.mkfifo(ws.root / "a.txt")
 
     after_looks(monkeypatch, "a.txt", looks, exchange)
-    with pytest.raises(WorkspaceError, match="no regular file"):
+    with pytest.raises(WorkspaceError, match="not a regular file"):
         ws.read("a.txt")
 
 
@@ -299,9 +299,9 @@ def special_files(place: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["fifo", "socket"])
 def test_what_is_no_regular_file_is_neither_read_nor_written(ws: Workspace, name: str) -> None:
     before = special_files(ws.root)[name].lstat()
-    with pytest.raises(WorkspaceError, match="is no regular file"):
+    with pytest.raises(WorkspaceError, match="is not a regular file"):
         ws.read(name)
-    with pytest.raises(WorkspaceError, match="is no regular file"):
+    with pytest.raises(WorkspaceError, match="is not a regular file"):
         ws.write(name, b"x")
     assert (ws.root / name).lstat() == before
     assert ws.kind(name) == "other"
@@ -310,9 +310,9 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(ws: Workspace, name
 def test_a_workspace_of_devices_gives_none_of_them() -> None:
     devices = Workspace("/dev")
     for name in ("null", "zero", "tty"):
-        with pytest.raises(WorkspaceError, match="is no regular file"):
+        with pytest.raises(WorkspaceError, match="is not a regular file"):
             devices.read(name)
-    with pytest.raises(WorkspaceError, match="is no regular file"):
+    with pytest.raises(WorkspaceError, match="is not a regular file"):
         devices.write("null", b"x")
     with pytest.raises(OutsideWorkspace):
         devices.read("fd/0")  # a link to /proc
@@ -452,7 +452,7 @@ def test_a_name_that_is_no_text_is_listed_and_can_be_read_and_is_shown_with_esca
     assert shown(name) == "caf\\xe9\\n.txt"
 
 
-@pytest.mark.parametrize(("root", "problem"), [("none", "No such file"), ("ws/a.txt", "is no directory")])
+@pytest.mark.parametrize(("root", "problem"), [("none", "No such file"), ("ws/a.txt", "is not a directory")])
 def test_a_workspace_that_is_no_directory_is_refused(
     tmp_path: Path, ws: Workspace, root: str, problem: str
 ) -> None:

@@ -208,7 +208,7 @@ async def pay(invoice: str, amount: int = 1) -> str:
         ({"json_schema": {"schema": {"type": "nothing"}}}, "json_schema: not a valid JSON Schema"),
         (
             {"file_digest": {"path": "a", "sha256": "abc"}},
-            "file_digest: sha256 is 64 hexadecimal digits, not 'abc'",
+            "file_digest: sha256 must be 64 hexadecimal digits, not 'abc'",
         ),
         (
             {"text_contains": {"text": "${invoce}"}},

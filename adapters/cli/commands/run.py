@@ -94,7 +94,7 @@ async def _run(
         runs_in = runtime.executor(options["executor"]).runs_in
         if runs_in == "workers" and settings.in_memory:
             raise typer.BadParameter(
-                "a log in the memory of this process has no workers: choose another --server, or --executor local"
+                "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
         run = await runtime.start(agent, question, **options)
         if runs_in == "process":

@@ -67,7 +67,7 @@ def apply_patch(
             return _failed(_USAGE, USAGE)
         summary = apply(place, parse(text))
     except PatchSyntaxError as error:
-        return _failed(error.told)
+        return _failed(error.terminal_message)
     except (ToolFailed, _Unreadable) as error:
         return _failed(str(error))
     sys.stdout.write(f"{clean(str(summary))}\n")

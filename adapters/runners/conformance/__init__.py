@@ -1,6 +1,6 @@
 """The promises of a runner as tests: subclass a suite, override its fixtures, and collect the subclass with pytest.
 
-The commands are a POSIX shell's: what runs them needs `sh`, `cat`, `sleep`, `env`, `head`, `tr` and `setsid`.
+The commands are those of a POSIX shell: the runner needs `sh`, `cat`, `sleep`, `env`, `head`, `tr` and `setsid`.
 """
 
 from .suite import LimitsSuite, NothingRunner, ToolRunnerSuite, sh

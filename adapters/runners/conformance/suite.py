@@ -1,4 +1,4 @@
-"""What every `ToolRunner` does, as tests."""
+"""The promises of every `ToolRunner`, as tests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SECRET = "SECRET_OF_A_CONFORMANCE_TEST"  # noqa: S105 - The name of a variable.
 
 
 def sh(script: str, **fields: object) -> Command:
-    """A command that is a shell's script."""
+    """Return a command that runs a shell script."""
     return Command(argv=("sh", "-c", script), **{"timeout_s": 20.0, **fields})  # type: ignore[arg-type]
 
 
 class NothingRunner:
-    """Does nothing and says that all went well; fails every test of the suite."""
+    """Does nothing and reports success; fails every test of the suite."""
 
     async def run(self, command: Command) -> Outcome:
         """See `ToolRunner.run`."""
@@ -31,38 +31,38 @@ class NothingRunner:
 
 
 class ToolRunnerSuite:
-    """Override `runner` and `root`, and declare what the runner under test cannot promise."""
+    """Override `runner`, `root` and `another`, and declare what the runner under test cannot promise."""
 
     finds_whom_parents_left: ClassVar[bool] = True
-    """Ends also processes that left their session and whose parent is gone."""
+    """Ends processes that left their session and whose parent is gone, too."""
     resolves_links: ClassVar[bool] = True
-    """Sees that a `cwd` is a symbolic link that leads out; else the boundary is that of a container."""
+    """Detects a `cwd` that is a symbolic link out of the workspace; else a container is the boundary."""
     exclusive: ClassVar[bool] = True
-    """Two runners of one workspace take turns."""
+    """Two runners of one workspace run one command at a time."""
     patience_s: ClassVar[float] = 20.0
-    """How long a test waits for what must come, before it fails."""
+    """How long a test waits for an expected event before it fails."""
 
     @pytest.fixture
     def root(self) -> Path:
-        """The workspace, as a directory that the test can look into. Override this."""
+        """Return the workspace, as a directory that the test can read. Override this."""
         raise NotImplementedError("override the fixture `root`")
 
     @pytest.fixture
     def runner(self, root: Path) -> ToolRunner:
-        """The runner under test, over the workspace `root`. Override this."""
+        """Return the runner under test, over the workspace `root`. Override this."""
         raise NotImplementedError("override the fixture `runner`")
 
     def another(self, runner: ToolRunner, root: Path) -> ToolRunner:
-        """Another runner over the same workspace, as another run would have it. Override this."""
+        """Return another runner over the same workspace, as another run would have. Override this."""
         raise NotImplementedError("override `another`")
 
     @pytest.fixture
     def mark(self) -> str:
-        """A number of seconds, some minutes, that no other process sleeps."""
+        """Return a unique number of seconds (some minutes) to sleep, which identifies a process."""
         return f"30{secrets.randbelow(9)}.{secrets.randbelow(10**9):09d}"
 
     def is_alive(self, mark: str) -> bool:
-        """Whether a process runs that has `mark` among its arguments. Override it where they are out of sight."""
+        """Return whether a process with `mark` among its arguments runs. Override it where they are invisible."""
         return mark.encode() in b"\0".join(_command_lines())
 
     async def died(self, mark: str) -> bool:
@@ -199,7 +199,7 @@ class ToolRunnerSuite:
     async def test_what_leaves_its_session_is_stopped_too(
         self, runner: ToolRunner, root: Path, mark: str
     ) -> None:
-        """With its parent gone, or, where that cannot be promised, while its parent waits for it."""
+        """Also with its parent gone; where that cannot be promised, while its parent waits for it."""
         end = "true" if self.finds_whom_parents_left else "wait"
         script = (
             f"setsid sh -c 'touch started; sleep {mark}' & until [ -e started ]; do sleep 0.02; done; {end}"
@@ -228,7 +228,7 @@ class LimitsSuite:
 
     @pytest.fixture
     def runner(self) -> ToolRunner:
-        """The runner under test. Override this."""
+        """Return the runner under test. Override this."""
         raise NotImplementedError("override the fixture `runner`")
 
     @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ class LimitsSuite:
 
 
 def _command_lines() -> list[bytes]:
-    """The arguments of all processes that run; a zombie has none."""
+    """Return the arguments of all running processes; a zombie has none."""
     lines = []
     for directory in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
