@@ -49,9 +49,7 @@ def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: P
     assert project.run("runs", "show", run, "--json").document["status"] == "queued"
     waits = project.run("runs", "pending", run)
     assert waits.code == 0
-    assert (
-        waits.out.splitlines()[-1] == "worker\t\tthe run has no driver: no live worker serves its agent"
-    )
+    assert waits.out.splitlines()[-1] == "worker\t\tthe run has no driver: no live worker serves its agent"
     (row,) = project.run("runs", "list", "--json").document
     assert (row["waiting_for"], row["reason"]) == ("worker", "no live worker serves 'unserved'")
 

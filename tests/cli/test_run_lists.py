@@ -96,9 +96,7 @@ def test_runs_are_filtered_families_folded_and_many_steered_at_once(  # noqa: PL
     assert project.run("fork", "--at", "3", *of_file).document["run"] == runs["closer"]
     several = project.run("replay", "--at", "3", str(archive), "--run", runs["closer"][:24])
     assert (several.code, "give more of the id" in several.error) == (1, True)
-    assert (
-        "has the id, prefix or suffix" in project.run("fork", "--at", "3", *of_file[:2], "nope").error
-    )
+    assert "has the id, prefix or suffix" in project.run("fork", "--at", "3", *of_file[:2], "nope").error
     beginning = runs["careful"][:20]
     assert project.run("runs", "pending", beginning, "--json").document["run_id"] == runs["careful"]
     assert project.run("events", "verify", beginning).code == 0
