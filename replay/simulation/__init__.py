@@ -1,11 +1,11 @@
-"""Simulation: the whole runtime on a log in memory, in virtual time, with all that happens drawn from a seed.
+"""Simulation: runs the whole runtime on a log in memory, in virtual time, with everything random drawn from a seed.
 
     report = simulate(AGENT, script="refund.json", schedules=500)
     assert report.ok, report.render()
 
-Which callback runs next, what goes wrong where, who is there and who says what when: one seed, one way in which it
-goes. Workers crash, stand still and come back, hear nothing, hear twice, read what is old; people cancel, interrupt and
-answer. Then the log is judged (`properties`), and a schedule that broke something is made smaller (`shrinking`).
+A seed determines one schedule: the order of callbacks, the faults and their places, the workers, and the acts of
+callers. Workers crash, freeze and come back, lose replies, receive messages twice and read stale data; callers cancel,
+interrupt and answer. Then the log is checked (`properties`), and a failing schedule is made smaller (`shrinking`).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def simulate(
 ) -> SimulationReport:
     """Play an agent with the model of `script` in `schedules` random schedules, from `seed` on, until one fails.
 
-    Script and registry are those of `check_parity`. The agent's tools are run, in virtual time: they have to be
-    deterministic, and to wait with asyncio alone. Not for use within a running event loop. Raises `ConfigError`.
+    Script and registry are as for `check_parity`. The agent's tools are run in virtual time: they must be deterministic
+    and wait only with asyncio. It cannot be called within a running event loop. Raises `ConfigError`.
     """
     scenarios = agent_scenario(runnable, input, script=script, registry=registry)
     return search(lambda: scenarios, first=seed, schedules=schedules, shrinks=shrinks)

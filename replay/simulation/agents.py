@@ -1,4 +1,4 @@
-"""A scenario of an agent that somebody else wrote: its own tools, a script for its model, and people who answer."""
+"""The scenario of a user's agent: its own tools, a script for its model, and operators who answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .world import Decision, Job, World
 
 
 class _Script:
-    """The script of an agent, as files that last as long as this object."""
+    """The script of an agent, as files that exist as long as this object."""
 
     def __init__(self, agent: Runnable[Any], script: Script) -> None:
         directory = tempfile.mkdtemp(prefix="foldlog-simulation-")
@@ -39,19 +39,19 @@ def agent_scenario(
     script: ScriptLike,
     registry: Registry | None = None,
 ) -> Mapping[str, Scenario]:
-    """The scenario of an agent, under its name. `script` and its inputs are those of `check_parity`.
+    """Return the scenario of an agent, under its name. `script` and its inputs are as for `check_parity`.
 
-    An approval without an answer is approved; cancels are left out, the schedules have their own. Raises `ConfigError`
-    for what cannot be simulated.
+    An approval without an answer is approved; cancels are ignored, because schedules have their own. Raises
+    `ConfigError` for an agent or input that cannot be simulated.
     """
     read = read_script(script)
     asked = input if input is not None else read.input
     if asked is None:
-        raise ConfigError(f"{read.source} has no `input`, and none is given: what is the agent asked?")
+        raise ConfigError(f"{read.source} has no `input`, and no other one is given")
     for member in all_members(agent):
         if isinstance(member, Agent) and member.config.mcp_servers:
             raise ConfigError(
-                f"agent {member.name!r} has tool servers, which live in real time: simulate it without them"
+                f"agent {member.name!r} has tool servers, which need real time: simulate it without them"
             )
     for item in read.inputs:
         _check(item, read.source)
@@ -74,14 +74,14 @@ def agent_scenario(
 def _check(item: Input, source: str) -> None:
     if isinstance(item, Message | Pause) and item.step == 1:
         raise ConfigError(
-            f"{source}: what is pinned to step 1 cannot be simulated: a worker may be there before it"
+            f"{source}: an input at step 1 cannot be simulated: a worker may claim the run before it"
         )
     if isinstance(item, Answer) and item.decision == "timed_out":
-        raise ConfigError(f"{source}: an approval that times out does so after days: answer it")
+        raise ConfigError(f"{source}: an approval that times out takes days: give another answer")
 
 
 class _Saying:
-    """Something that is said to a run."""
+    """An input for a run, as a callable."""
 
     def __init__(self, world: World, run: str, item: Message | Pause) -> None:
         self._world, self._run, self._item = world, run, item
@@ -94,18 +94,18 @@ class _Saying:
 
 
 class _People:
-    """Those who tell the run something, each time at the same place."""
+    """The callers and operators, who give each input at its place."""
 
     def __init__(self, world: World, inputs: tuple[Input, ...]) -> None:
         self._world, self._inputs = world, inputs
 
     def agent_of(self, run: str) -> str:
-        """The name of the agent that a run is of."""
+        """Return the name of a run's agent."""
         path = next(commit.path for _, commit in self._world.commits() if commit.run == run)
         return path.rpartition("/")[2]
 
     async def say(self, run: str, step: int) -> None:
-        """Say what the step carries, once, whoever's model call waits for it."""
+        """Give the inputs of a step, once, even if several model calls wait for them."""
         world = self._world
         for number, item in enumerate(self._inputs):
             if not isinstance(item, Message | Pause) or item.step != step:
@@ -115,7 +115,7 @@ class _People:
                 await asyncio.wait({world.say_once(f"{number} {run}", saying)})
 
     def decide(self, run: str, asked: ApprovalRequested) -> Decision:
-        """The answer that is meant for an approval; approved without one."""
+        """Return the decision for an approval; it is approved if the inputs have no answer."""
         where = self._places(run).approval(run, asked.approval_id)
         answer = where.answer_in(self._inputs) if where is not None else None
         if answer is None:

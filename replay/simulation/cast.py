@@ -1,4 +1,4 @@
-"""Who plays in the scenarios: a model with a script, and tools of every effect."""
+"""The agents of the scenarios: a scripted model, and tools of every effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model says at one step. `fails`: that many attempts fail first, `retry_after_s` given.
+    """A reply of the model. Its first `fails` attempts fail, with `retry_after_s` if given.
 
     `overflows`: they fail because the request is too long.
     """
@@ -44,19 +44,19 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def says(*pieces: str, **fields: Any) -> Reply:
-    """A final answer, in the pieces in which it is streamed."""
+    """Return a final answer, in the pieces in which it is streamed."""
     return Reply(text=pieces, **fields)
 
 
 def calls(*requests: Call, **fields: Any) -> Reply:
-    """A round of tool calls."""
+    """Return a reply with tool calls."""
     return Reply(calls=requests, **fields)
 
 
 class Model:
     """Answers the k-th call of a run with the k-th reply of its script, on every worker.
 
-    `scenes` are the scripts for runs of one input only: a copy that an agent makes of itself has the agent's model.
+    `scenes` are scripts for runs with a given input: they are needed for copies of an agent, which have the same model.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class Model:
         self.scenes: dict[tuple[str, str], tuple[Reply, ...]] = {}
 
     def check(self, model: str) -> None:
-        """Every model has a script."""
+        """Accept any model."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The reply, a tenth of a second later."""
+        """Stream the reply, a tenth of a second later."""
         summing = request.phase in {"summary", "compaction"}
         own = "".join(message.content for message in request.messages[request.history :][:1])
         script = self.scenes.get((request.model, own)) or self.scripts[request.model]
@@ -92,13 +92,13 @@ class Model:
 
 
 def a_model(world: World, name: str, *replies: Reply) -> str:
-    """A model that says this, whoever asks; its name."""
+    """Define a model with this script, and return its name."""
     _model(world).scripts[name] = replies
     return f"{PROVIDER}:{name}"
 
 
 def a_scene(world: World, name: str, text: str, *replies: Reply) -> None:
-    """What the model says to runs of this input."""
+    """Define the model's script for runs with this input."""
     a_model(world, name, *_model(world).scripts.get(name, ()))
     _model(world).scenes[name, text] = replies
 
@@ -112,7 +112,7 @@ def _model(world: World) -> Model:
 def an_agent(
     world: World, name: str, *replies: Reply, extra: Sequence[Tool] = (), **fields: Any
 ) -> Agent[Any]:
-    """An agent of the world whose model says this, with all tools, and some that few have."""
+    """Add an agent whose model has this script, with all common tools and `extra` ones."""
     a_model(world, name, *replies)
     agent: Agent[Any] = Agent(name, model=f"{PROVIDER}:{name}", tools=[*TOOLS, *extra], **fields)
     world.agents.append(agent)
@@ -120,13 +120,13 @@ def an_agent(
 
 
 def outdate(world: World, agent: Agent[Any], *, without: Tool) -> None:
-    """Let the workers of an earlier deploy have the agent without a tool that came later."""
+    """Give the workers of an earlier deployment the agent without a tool that was added later."""
     tools = [tool for tool in agent.tools.values() if tool is not without]
     world.outdated[agent.name] = Agent(agent.name, model=agent.config.model, tools=tools)
 
 
 def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
-    """People approve `deploy`, edit what goes to `wrong`, reject what goes to `nowhere`, answer, and raise budgets."""
+    """Decide as the operators: approve `deploy`, edit `to="wrong"`, reject "nowhere", answer, and raise budgets."""
     match asked.arguments:
         case {"message": "nowhere?"}:
             return Decision(decision="rejected", note="not there")
@@ -367,12 +367,12 @@ TOOLS: list[Tool] = [
 
 
 def gate(world: World, name: str) -> asyncio.Event:
-    """What a `wait` of this name waits for."""
+    """Return the event that a `wait` of this name waits for."""
     return _event(world, f"gate {name}")
 
 
 def arrival(world: World, name: str) -> asyncio.Event:
-    """Set as soon as a `wait` of this name was entered."""
+    """Return the event that is set as soon as a `wait` of this name has begun."""
     return _event(world, f"arrival {name}")
 
 

@@ -1,7 +1,6 @@
-"""What can go wrong in a simulation: the faults of a process' log, and what befalls the process as a whole.
+"""The faults of a simulation: those of a process's log, and those of the process as a whole.
 
-All of it is plain data with a place (process, operation, call), so that a schedule can be written down, played again
-and made smaller.
+Each is plain data with a place (process, operation, call), so that a schedule can be stored, played again and shrunk.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined] # a Litera
 
 
 class Injected(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fault: at the `call`-th time (1, 2, ...) that the process' log is asked for `operation`.
+    """One fault: at the `call`-th (1, 2, ...) call of `operation` on the process's log.
 
-    `amount`: seconds, for what lasts, and until who hears nothing gives up; a position of the log, for a stale read.
-    `freeze`: the process stands still as a whole, and `cut_off`: its connection is taken for dead meanwhile. `stall`:
-    only what it asks its log for does.
+    `amount` is in seconds: the length of the fault, or the timeout of a lost reply; for a stale read it is a position
+    of the log. A `freeze` stops the whole process, and with `cut_off` its connection is considered dead meanwhile; a
+    `stall` delays only its log operations.
     """
 
     process: str
@@ -65,7 +64,7 @@ class Injected(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.process}: {self.kind}{lasts}{knows}{cut} at {self.operation} {self.call}"
 
     def fault(self) -> Fault | None:
-        """What the log is told to do; None where the process sees to it."""
+        """Return the fault of the log; None if the process itself carries it out."""
         make = _MADE.get(self.kind)
         return make(self) if make is not None else None
 

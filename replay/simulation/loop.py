@@ -1,13 +1,13 @@
-"""An event loop without a machine under it: virtual time, a choice of what runs next, no sockets, no threads.
+"""A simulated event loop: virtual time, a choice of the next callback, no sockets, no threads.
 
     result = run_simulated(main, picks=Picks(seed=7))      # the same seed runs the same schedule
 
-`time()` stands still while anything can run and jumps to the next timer when nothing can. Which of the callbacks that
-are ready runs next is up to the picks. When nothing is ready and no timer is set, `Stuck` is raised: nobody would ever
-wake anybody.
+`time()` does not advance while a callback is ready; when none is, it jumps to the next timer. `Picks` chooses which of
+the ready callbacks runs next, one at a time, so every order that asyncio permits can occur and be repeated. If nothing
+is ready and no timer is set, the loop raises `Stuck`, because nothing could ever wake a task again.
 
-A task belongs to the simulated process (`OWNER`) in which it was made. A process that is stopped runs none of its
-callbacks until it goes on; one that died never runs any again, not even to clean up.
+A task belongs to the simulated process (`OWNER`) in which it was created. The callbacks of a stopped process are set
+aside until it resumes; those of a dead process never run again, not even to clean up.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ...eventlog.errors import FoldlogError
 
 T = TypeVar("T")
 EPOCH_S = 1_800_000_000.0
-"""Unix time at which every simulation begins."""
+"""The Unix time at which every simulation begins."""
 STEPS_MAX = 300_000
 OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("OWNER", default="")
 """The simulated process that a task belongs to; inherited by the tasks that it creates."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _RESOLUTION_S = 1e-9
-"""A timer that is due within the rounding of floats is due now, also for those who look at the time."""
+"""A timer due within this time is due now, so that rounding of floats does not matter."""
 _FAREWELLS_MAX = 20
 
 
 class Stuck(FoldlogError):
-    """Nothing can run, now or later."""
+    """Nothing can run, now or later: a deadlock."""
 
 
 class TooLong(FoldlogError):
-    """More steps than any simulation needs: somebody goes round in circles."""
+    """The simulation takes more steps than any needs: it is probably an endless loop."""
 
 
 class Picks:
-    """Which of the ready callbacks runs next: drawn from a seed, or as given, and the first once those are used up.
+    """Chooses the next of the ready callbacks: drawn from a seed, or as given and, after those, always the first.
 
     `taken` lists the choices that were made, so that a schedule can be played again without its seed.
     """
@@ -55,7 +55,7 @@ class Picks:
         self._given = deque(given)
 
     def pick(self, count: int) -> int:
-        """One of `count` (two or more), from 0."""
+        """Return one of `count` (two or more) numbers from 0."""
         if self._rng is not None:
             chosen = int(self._rng.random() * count)
         else:
@@ -65,7 +65,7 @@ class Picks:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose place in a set is the order of its making, and not where it lies in memory."""
+    """A task with a hash that depends on the order of creation, not on its address, so that sets are deterministic."""
 
     def __init__(self, coro: Any, *, number: int, **options: Any) -> None:
         self._number = number
@@ -79,7 +79,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The loop. `unhandled` lists what no task retrieved, as the loop's exception handler is told it."""
+    """The simulated loop. `unhandled` lists the contexts that its exception handler received."""
 
     def __init__(self, picks: Picks | None = None, *, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -97,26 +97,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return _Task(coro, loop=loop, number=self._tasks_made, **options)
 
     def time(self) -> float:
-        """The simulated time in seconds from the beginning."""
+        """Return the simulated time in seconds since the beginning."""
         return self._now_s
 
     def stop_process(self, owner: str) -> None:
-        """Let nothing of this process run until `resume_process`; for one that died, never."""
+        """Run nothing of this process until `resume_process`; for a dead process, never again."""
         self._still.setdefault(owner, [])
 
     def resume_process(self, owner: str) -> None:
-        """Let the process go on with what it would have done meanwhile."""
+        """Continue the process with the callbacks that were set aside."""
         self._ready.extend(self._still.pop(owner, ()))
 
-    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override] # whatever is given
-        """Raise `RuntimeError`: a thread would run in its own time."""
+    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override] # takes any arguments
+        """Raise `RuntimeError`: a thread would not be deterministic."""
         raise RuntimeError("a simulation has no threads")
 
     _ready: deque[Any]
     _scheduled: list[Any]
 
     def _run_once(self) -> None:
-        """Run one callback, as `BaseEventLoop` runs all that are ready."""
+        """Run one callback, where `BaseEventLoop` would run all that are ready."""
         self._steps += 1
         if self._steps > self._steps_max:
             raise TooLong(f"{self._steps_max} steps, at {self._now_s:.3f} s of simulated time")
@@ -137,7 +137,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         handle._run()  # noqa: SLF001 - as above
 
     def _ring(self) -> None:
-        """Move what is due to what is ready."""
+        """Make the timers that are due ready."""
         scheduled = self._scheduled
         while scheduled and (scheduled[0].cancelled() or scheduled[0].when() - self._now_s < _RESOLUTION_S):
             timer = heapq.heappop(scheduled)
@@ -159,7 +159,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def forget(self) -> None:
-        """End what is left without letting it say goodbye for long, and close the loop."""
+        """Cancel what is left, with a limit on its clean-up, and close the loop."""
         self._steps, self._picks = 0, None
         for owner in [*self._still]:
             self.resume_process(owner)
@@ -186,19 +186,19 @@ class SimulatedClock:
         self._ids = 0
 
     def now(self) -> float:
-        """Simulated Unix time."""
+        """Return the simulated Unix time."""
         return EPOCH_S + self.monotonic()
 
     def monotonic(self) -> float:
-        """Seconds from the beginning."""
+        """Return the seconds since the beginning."""
         return asyncio.get_running_loop().time()
 
     async def sleep(self, delay_s: float) -> None:
-        """Let others go on for so long."""
+        """Sleep for `delay_s` seconds of simulated time."""
         await asyncio.sleep(max(0.0, delay_s))
 
     def new_id(self) -> str:
-        """The next id."""
+        """Return the next id."""
         self._ids += 1
         return _base32(int(self.now() * 1000), 10) + _base32(self._ids, 16)
 
@@ -208,19 +208,20 @@ def _base32(value: int, length: int) -> str:
 
 
 def simulated_loop() -> SimulatedLoop:
-    """The loop that is running. Raises `RuntimeError` outside a simulation."""
+    """Return the running loop. Raises `RuntimeError` outside of a simulation."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, SimulatedLoop):
-        raise RuntimeError("this works within a simulation only")  # noqa: TRY004 - of where it is called
+        raise RuntimeError("this works only within a simulation")  # noqa: TRY004 - a wrong place, not a wrong type
     return loop
 
 
 def run_simulated(
     main: Callable[[], Coroutine[Any, Any, T]], *, picks: Picks | None = None, steps_max: int = STEPS_MAX
 ) -> T:
-    """Run `main` on a loop of its own to its end, and forget what is still running then.
+    """Run `main` on its own loop until it returns, and cancel what is still running then.
 
-    Without picks, what became ready first runs first. Raises what `main` raises, `Stuck` and `TooLong`.
+    Without picks, callbacks run in the order in which they became ready. Raises what `main` raises, `Stuck` and
+    `TooLong`.
     """
     loop = SimulatedLoop(picks, steps_max=steps_max)
     try:

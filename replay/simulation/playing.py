@@ -1,4 +1,4 @@
-"""Playing a schedule, and judging what came of it."""
+"""Play a schedule, and check the result."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .telling import Line, tell
 from .world import Job, World
 
 QUIET_S = 12 * LEASE_S
-"""Long enough for everything that was left behind to come back and be found done."""
+"""Long enough for all outstanding redeliveries and expiries to be handled, in seconds."""
 SETTLED_AFTER_S = 1200.0
-"""When every run is over, or lost."""
+"""The time, in seconds, after which a run that is not over is lost."""
 RELEASE_AFTER_S = 3.0
 STEPS_MAX = 150_000
-"""Twice what the longest schedules take: some of `chorus` take more than 60,000."""
+"""Twice as many as the longest schedules take; some of `chorus` take more than 60,000."""
 INTERRUPTION = "by the way"
 
 Forms = Mapping[str, Canonical]
@@ -40,10 +40,10 @@ Forms = Mapping[str, Canonical]
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a schedule. `problems`: each begins with the property that it breaks.
+    """The result of a schedule. Each of the `problems` begins with the property that is broken.
 
-    `schedule` is written out: it plays the same again without its seed. `coverage`: how often a fault of a kind met an
-    event of a type. `trace`: what happened, for people.
+    `schedule` is written out: it plays the same again without its seed. `coverage` counts (event type, kind of fault).
+    `trace` has the commits and faults as text.
     """
 
     schedule: Schedule
@@ -53,17 +53,17 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def broken(self) -> frozenset[str]:
-        """The properties that do not hold."""
+        """The properties that are broken."""
         return frozenset(problem.partition(" ")[0] for problem in self.problems)
 
     @property
     def faults(self) -> tuple[Injected, ...]:
-        """What went wrong, in order."""
+        """The faults that happened, in order."""
         return self.schedule.faults or ()
 
 
 async def submit(process: Process, jobs: list[Job], executor: str) -> None:
-    """Start all jobs, one after the other but for those that are started at once."""
+    """Start all jobs in order; those with `at_once` concurrently with the one before."""
     starting: list[asyncio.Task[Any]] = []
     for job in jobs:
         if starting and not job.at_once:
@@ -74,7 +74,7 @@ async def submit(process: Process, jobs: list[Job], executor: str) -> None:
 
 
 def forms(world: World) -> dict[str, Canonical]:
-    """The canonical form of each family in the log."""
+    """Return the canonical form of each family in the log."""
     found: dict[str, Canonical] = {}
     for root in world.roots():
         trace = trace_of(world.family(root))
@@ -84,9 +84,9 @@ def forms(world: World) -> dict[str, Canonical]:
 
 
 def undisturbed(scenario: Scenario) -> dict[str, Canonical]:
-    """The scenario's canonical forms as the local executor writes them when nothing goes wrong.
+    """Return the scenario's canonical forms on the local executor without faults.
 
-    Raises `ConfigError` for a scenario that does not end, or breaks a property, by itself.
+    Raises `ConfigError` for a scenario that does not end, or breaks a property, even without faults.
     """
 
     async def play() -> dict[str, Canonical]:
@@ -97,19 +97,17 @@ def undisturbed(scenario: Scenario) -> dict[str, Canonical]:
         await world.settle()
         found = violations(world)
         if found:
-            raise ConfigError(f"{scenario.name} breaks by itself, with nothing going wrong: {found[0]}")
+            raise ConfigError(f"{scenario.name} fails even without faults: {found[0]}")
         return forms(world)
 
     try:
         return run_simulated(play)
     except (Stuck, TooLong) as error:
-        raise ConfigError(
-            f"{scenario.name} does not end by itself, with nothing going wrong: {error}"
-        ) from error
+        raise ConfigError(f"{scenario.name} does not end even without faults: {error}") from error
 
 
 def play(scenario: Scenario, schedule: Schedule, expected: Forms, *, tells: bool = False) -> Played:
-    """Play a schedule of a scenario whose undisturbed forms are known. `tells`: whether the trace is written."""
+    """Play a schedule. `expected` are the scenario's forms without faults; with `tells` the trace is included."""
     game = _Game(scenario, schedule, expected)
     drawn = schedule.picks is None
     seed = f"{schedule.scenario}/{schedule.seed}/picks" if drawn else None
@@ -140,7 +138,7 @@ class _Overhearing(logging.Handler):
 
 @contextlib.contextmanager
 def overhearing() -> Iterator[list[str]]:
-    """What the runtime reports as bugs of its own meanwhile; nothing of its log records is shown."""
+    """Collect the errors that the runtime logs meanwhile; none of its log records is shown."""
     logger, handler = logging.getLogger("foldlog"), _Overhearing()
     before = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [handler], False
@@ -151,19 +149,19 @@ def overhearing() -> Iterator[list[str]]:
 
 
 class _Game:
-    """One schedule while it is played."""
+    """One schedule being played."""
 
     def __init__(self, scenario: Scenario, schedule: Schedule, expected: Forms) -> None:
         self._scenario, self._schedule, self._expected = scenario, schedule, expected
         self._disturbed = not scenario.compared
         self._cancelled = False
         self._talks = False
-        """Whether runs read what those before them have said: one that is cancelled says less."""
+        """True if runs share a session: then a cancelled run also changes what later ones read."""
         self.world: World
         self.chaos: Chaos
 
     async def play(self) -> list[str]:
-        """Play it; whatever is wrong with it."""
+        """Play the schedule, and return its problems."""
         schedule = self._schedule
         self.world = world = World()
         self.chaos = Chaos(schedule, world.clock.monotonic, self._newest, self._at_hand)
@@ -192,7 +190,7 @@ class _Game:
     def _at_hand(self, process: str) -> tuple[str, ...]:
         return self.world.processes[process].handle.at_hand
 
-    # --- who is there -------------------------------------------------------------------------------------------------
+    # --- processes ----------------------------------------------------------------------------------------------------
 
     def _worker(self, name: str, number: int) -> None:
         staff = self._schedule.staff[number]
@@ -203,7 +201,7 @@ class _Game:
         self.world.outside(self._replace(process, number))
 
     async def _replace(self, process: Process, number: int) -> None:
-        """Somebody starts a new worker for one that died."""
+        """Start a new worker after this one has died."""
         await process.dead.wait()
         await asyncio.sleep(self._schedule.staff[number].replaced_after_s)
         self._worker(process.name + "+", number)
@@ -212,12 +210,12 @@ class _Game:
         self.world.outside(self._release(person, every_s))
 
     async def _release(self, process: Process, every_s: float) -> None:
-        """What is late arrives at some time, stale reads are fresh again, until nothing goes wrong any more."""
+        """Deliver late appends and end stale reads at intervals, until there are no more faults."""
         while self.world.clock.monotonic() < CALM_AFTER_S + every_s:
             await asyncio.sleep(every_s)
             await process.handle.release()
 
-    # --- what is done from outside --------------------------------------------------------------------------------
+    # --- acts of callers ------------------------------------------------------------------------------------------
 
     async def _act(self, number: int, act: Act) -> None:
         await asyncio.sleep(act.at_s)
@@ -257,14 +255,14 @@ class _Game:
                 await self._wake(run)
 
     async def _wake(self, run: str) -> None:
-        """A server that repeats itself."""
+        """Repeat the first wake-up of a run, as a server may."""
         stored, commit = next((s, c) for s, c in self.world.commits() if c.run == run)
         wakeup = Wakeup(
             shard=0, agent=commit.path.partition("/")[0], root=stored.subject.root, run=run, cause=1
         )
         await self.world.log.wakeups.send(wakeup)
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------------
 
     def _judge(self, caller: Process, jobs: list[Job]) -> list[str]:
         raised = [context.get("exception") or context["message"] for context in simulated_loop().unhandled]
@@ -273,7 +271,7 @@ class _Game:
         return found or self._compare(caller, jobs)
 
     def _compare(self, caller: Process, jobs: list[Job]) -> list[str]:
-        """Parity, where no outsider raced; after a cancel, that it cut the trace off and changed nothing."""
+        """Check parity if no caller raced with the run; after a cancel, check that the trace is only cut off."""
         got, expected = forms(self.world), self._expected
         lost = caller.dead.is_set()
         missing = [] if lost else sorted({job.key for job in jobs} - got.keys() - set(self.world.told_no))
@@ -281,7 +279,7 @@ class _Game:
         if self._disturbed:
             return found
         for key, form in got.items():
-            if key in self.world.told_no and self.world.open_runs():  # nobody was told that it exists
+            if key in self.world.told_no and self.world.open_runs():  # its submitter does not know of it
                 continue
             found += _cut(key, form, expected[key]) if self._cancelled else _equal(key, form, expected[key])
         return found
@@ -295,9 +293,9 @@ def _equal(key: str, form: Canonical, whole: Canonical) -> list[str]:
 
 
 def _cut(key: str, form: Canonical, whole: Canonical) -> list[str]:
-    """How a trace differs from a whole one, apart from having been cancelled at some place."""
+    """Return the problems of a trace that should equal the complete one, up to a cancel."""
     root = form.boundaries[0].run
     if not any(b.run == root and b.type == "status" and "cancelled" in b.label for b in form.boundaries):
         return _equal(key, form, whole)
     difference = is_prefix(form, whole).first_difference
-    return [f"PARITY {key} is no prefix: {difference.rule}, {difference.why}"] if difference else []
+    return [f"PARITY {key} is not a prefix: {difference.rule}, {difference.why}"] if difference else []

@@ -1,4 +1,4 @@
-"""One simulated operating-system process: its own handle on the log, and tasks that stand still or die with it."""
+"""One simulated operating-system process: it has its own handle on the log, and its tasks freeze or die with it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from .loop import OWNER, simulated_loop
 
 LEASE_S = 10.0
 SNAPSHOT_EVENTS = 5
-"""So few that every run is loaded from snapshots."""
+"""Events between two snapshots: so few that every run is loaded from snapshots."""
 PARK_AFTER_S = 0.2
-"""Sooner than people answer, so that families park and are woken again."""
+"""Shorter than operators take to answer, so that families park and are woken again."""
 CATCH_UP_S = 2.0
-"""How long it takes one that was cut off until it hears again what it follows; its requests are answered at once."""
+"""The delay of subscriptions, in seconds, after a process was disconnected; requests are answered at once."""
 GRACE_S = 2.0
-"""How long a worker that is asked to leave lets its runs go on."""
+"""The grace period of a worker that is stopped, in seconds."""
 
 Draw = Callable[[str, int, int], Injected | Fault | None]
-"""What happens to (operation, its count, count of all operations of the process)."""
+"""Returns the fault for (operation, its count, count of all operations of the process), or None."""
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """An operation of a process: when (s), which, the fault it met, and how many commits the log had then."""
+    """An operation of a process: the time (s), its fault, if any, and the number of commits in the log."""
 
     at_s: float
     process: str
@@ -48,7 +48,7 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class Surroundings(Protocol):
-    """What outlives a process. `World` is one."""
+    """The surroundings of a process, which outlive it. `World` implements this."""
 
     @property
     def clock(self) -> Clock:
@@ -62,7 +62,7 @@ class Surroundings(Protocol):
 
     @property
     def snapshot_events(self) -> int:
-        """How many events lie between two snapshots."""
+        """The number of events between two snapshots."""
         ...
 
     @property
@@ -78,20 +78,20 @@ class Surroundings(Protocol):
         fault: Injected | Fault | None,
         at_hand: tuple[str, ...],
     ) -> None:
-        """Write down what a process asked its log for."""
+        """Record an operation of a process on its log."""
         ...
 
     def registry(self, process: str = "") -> Registry:
-        """Return a registry, as each process has its own."""
+        """Return a registry for one process."""
         ...
 
     def outside(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Let something happen in no process that could die."""
+        """Run a coroutine outside of all processes, so that it cannot die."""
         ...
 
 
 class _ProcessLog(FaultyLog):
-    """The log as one process has it. `at_hand`: the types of the events that are being appended."""
+    """The log of one process, with its faults. `at_hand`: the types of the events that are being appended."""
 
     def __init__(self, process: Process, inner: Log, plan: Plan) -> None:
         super().__init__(inner, plan, on_crash=process.kill)
@@ -100,20 +100,20 @@ class _ProcessLog(FaultyLog):
 
 
 class _Events:
-    """`EventLog` of a process, which knows what is appended and may be stopped right behind it."""
+    """The `EventLog` of a process: knows which events are appended, and can freeze the process right after."""
 
     def __init__(self, process: Process, log: _ProcessLog, inner: EventLog) -> None:
         self._process, self._log, self._inner = process, log, inner
         self.shards = inner.shards
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
-        """Append, and stand still behind it if that is planned."""
+        """Append, and freeze right after it if that is planned."""
         commits = [write for write in writes if isinstance(write, CommitWrite)]
         self._log.at_hand = tuple(event.type for write in commits for event in decode(write.data).events)
         self._process.frozen_behind, self._process.patience_s = None, 0.0
         try:
             positions = await self._inner.append(*writes)
-        except AppendUnsure:  # who hears nothing waits before he gives up
+        except AppendUnsure:  # a writer without a reply waits until its timeout
             await self._process.world.clock.sleep(self._process.patience_s)
             raise
         if self._process.freeze_behind():
@@ -121,7 +121,7 @@ class _Events:
         return positions
 
     async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        """Read, and stand still behind it if that is planned: what was read is old then."""
+        """Read, and freeze right after it if that is planned, so that the result is stale when it is used."""
         found = [stored async for stored in self._inner.read(selector, after)]
         if self._process.freeze_behind():
             await checkpoint()
@@ -129,20 +129,20 @@ class _Events:
             yield stored
 
     async def head(self, subject: Subject) -> Stored | None:
-        """As the port."""
+        """Return the last commit of a subject."""
         return await self._inner.head(subject)
 
     async def find(self, shard: int, run: str) -> Subject | None:
-        """As the port."""
+        """Return the subject of a run in a shard."""
         return await self._inner.find(shard, run)
 
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
-        """As the port."""
+        """Follow the commits of a selector."""
         return self._inner.follow(selector, after, to_end=to_end)
 
 
 class Process:
-    """A process that has not begun anything. `faults`: those of a list, or what `draw` says as it goes."""
+    """A simulated process. `faults` is a list, or a function that draws them one by one."""
 
     def __init__(self, world: Surroundings, name: str, faults: Iterable[Fault] | Draw = ()) -> None:
         self.world, self.name = world, name
@@ -153,14 +153,14 @@ class Process:
         self.patience_s = 0.0
         self.handle = _ProcessLog(self, world.log, self._plan)
         self.silent = False
-        """Its death is not news to others: they have to wait until its lease is over."""
+        """If true, its death is not announced; other workers have to wait until its lease expires."""
         self.dead = asyncio.Event()
         self.worker: Worker | None = None
 
     def __repr__(self) -> str:
         return f"Process({self.name!r})"
 
-    # --- what befalls it ----------------------------------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------------------------------------
 
     def _plan(self, operation: str, call: int, number: int) -> Fault | None:
         now_s = self.world.clock.monotonic()
@@ -188,10 +188,10 @@ class Process:
                 return drawn.fault()
 
     def freeze(self, for_s: float, *, cut_off: bool = False) -> None:
-        """SIGSTOP, and SIGCONT so many seconds later: it does not know that time has passed.
+        """Send SIGSTOP, and SIGCONT `for_s` seconds later; the process does not notice that time has passed.
 
-        `cut_off`: its connection is taken for dead meanwhile, if it stands still for longer than its lease: one that
-        is back sooner has no way to know, and may start a tool that somebody else has taken over.
+        `cut_off`: the server considers its connection dead meanwhile, if the freeze is longer than its lease. After a
+        shorter one the process could not notice, and could start a tool that another worker has taken over.
         """
         loop = simulated_loop()
         loop.stop_process(self.name)
@@ -201,7 +201,7 @@ class Process:
         self.world.outside(self._thaw(for_s, cut_off=cut_off))
 
     def freeze_behind(self) -> bool:
-        """Stand still now, if that was planned for the moment behind an append."""
+        """Freeze now, if that was planned for the moment after this operation; return whether it was."""
         behind, self.frozen_behind = self.frozen_behind, None
         if behind is not None:
             self.freeze(behind.amount, cut_off=behind.cut_off)
@@ -215,7 +215,7 @@ class Process:
             simulated_loop().resume_process(self.name)
 
     def kill(self) -> None:
-        """SIGKILL: nothing of it says or does anything more."""
+        """Send SIGKILL: the process does nothing any more."""
         if self.dead.is_set():
             return
         self.dead.set()
@@ -226,14 +226,14 @@ class Process:
 
     @property
     def operations(self) -> Counter[str]:
-        """How often each operation of its log was called; `*` counts all."""
+        """The number of calls of each operation of its log; `*` counts all."""
         return self.handle.operations
 
-    # --- what it does -------------------------------------------------------------------------------------------------
+    # --- work ---------------------------------------------------------------------------------------------------------
 
     @property
     def host(self) -> Host:
-        """What drives here."""
+        """A new host of this process."""
         return Host(
             log=self.handle,
             registry=self.world.registry(self.name),
@@ -243,12 +243,12 @@ class Process:
         )
 
     def runtime(self) -> Runtime:
-        """A runtime of this process."""
+        """Return a new runtime of this process."""
         host = self.host
         return Runtime(self.handle, host.registry, host)
 
     def serve(self) -> None:
-        """Be a worker, of the agents that there are when it gets to run."""
+        """Serve as a worker of the agents that exist when its task first runs."""
 
         async def serve() -> None:
             self.worker = Worker(self.host, grace_s=GRACE_S, park_after_s=PARK_AFTER_S)
@@ -257,7 +257,7 @@ class Process:
         self.spawn(serve())
 
     def spawn(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Let a coroutine, and all tasks it makes, be part of this process."""
+        """Start a coroutine as a task of this process; so are all tasks that it creates."""
         token = OWNER.set(self.name)
         try:
             return asyncio.get_running_loop().create_task(main)
@@ -265,7 +265,7 @@ class Process:
             OWNER.reset(token)
 
     async def does(self, main: Coroutine[Any, Any, Any]) -> Any:
-        """Do something in this process; None if it dies over it. Raises what it raises."""
+        """Run a coroutine in this process, and return its result; None if the process dies meanwhile."""
         task, death = self.spawn(main), asyncio.ensure_future(self.dead.wait())
         await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
         death.cancel()
@@ -274,7 +274,7 @@ class Process:
     async def start(
         self, agent: Runnable[Any], text: str = "question", **options: Any
     ) -> RunHandle[Any] | None:
-        """Start a run from this process; None if it dies over it or is told no."""
+        """Start a run from this process; None if the process dies meanwhile or the submission is refused."""
         try:
             handle: RunHandle[Any] | None = await self.does(self.runtime().start(agent, text, **options))
         except FoldlogError:

@@ -1,16 +1,27 @@
-"""What must hold of a log whatever happened to those who wrote it: P1 to P9 of the protocol's model, and some more.
+"""The properties that every log must have, whatever faults its writers met.
 
-Judged from the stored bytes and from what those outside were told, with as little code of the runtime as there can be,
-so that a defect of the runtime cannot hide.
+They are checked on the stored bytes and on the replies that callers got, with as little code of the runtime as
+possible, so that a defect of the runtime cannot hide itself. The ids are those of the protocol's model; they are not
+the rules of `docs/maintainers/protocol.md`.
 
-P1 one terminal; P2 nothing observable behind it, and nothing at all between a cancel and the end; P3 no run is lost;
-P4 no unsafe call is started unasked; P5 no fork; P6 a lane is in order; P7 no child outlives its parent; P8 no half
-family; P9 who was told something was told the truth;
-P10 no more runs of an agent have an owner than may be driven at once; P11 of the unsafe calls that need one slot no two
-are started at once; P12 what is said to be done because somebody looked is done; P13 who claims a run has its tools;
-P14 what is said to have failed, though nobody has looked and nobody was asked, is not done.
-REQUEST what a model is asked follows from the log; STATE what is folded from a log agrees with it; LEFTOVER every
-wake-up is done with; R1 to R13 the ordering rules.
+- P1: a run has one terminal status.
+- P2: no observable event comes after it, and no event at all between a cancel and the end.
+- P3: no run is lost.
+- P4: no unsafe call is started again without a decision.
+- P5: revisions and epochs do not fork.
+- P6: a lane executes in order.
+- P7: no child outlives its parent.
+- P8: a family is cancelled as a whole.
+- P9: the replies that callers got are true.
+- P10: no more runs of an agent are owned at once than `runs_max`.
+- P11: no two unsafe calls with the same slot are started at once.
+- P12: a call that a postcondition reports as done is done.
+- P13: a worker that claims a run has its tools.
+- P14: a call reported as failed without a postcondition or a decision is not done.
+- REQUEST: a model's requests follow from the log.
+- STATE: the folded state agrees with the log.
+- LEFTOVER: every wake-up is acknowledged.
+- R1 to R13: the ordering rules.
 """
 
 from __future__ import annotations
@@ -55,37 +66,37 @@ from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
 from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
-from .world import Told, World
+from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
-"""The tools of the cast with a postcondition: all that they do is written down."""
+"""The simulated tools with a postcondition; all their effects are recorded."""
 _USAGE_OF_OTHERS = (Step, ChildReturned)
-"""Events that carry the usage of other events again."""
+"""Events that repeat the usage of other events."""
 
 
 class _Run:
-    """What the log has said of a run so far."""
+    """The facts about a run so far."""
 
     def __init__(self) -> None:
         self.revision, self.digest = 0, ""
         self.epoch, self.owner = 0, ""
         self.over, self.key = False, ""
         self.fenced = False
-        """Whether it has been cancelled, and is not over yet."""
+        """True if it has been cancelled and is not over yet."""
         self.agent, self.runs_max = "", 0
-        """The agent, and how many of its runs may be driven at once; 0 for as many as there are."""
+        """The agent, and how many of its runs may be driven at once; 0 for no limit."""
         self.slots: dict[str, str] = {}
-        """The slots that its tools need, by the tools' names."""
+        """The slots that its tools need, by tool name."""
         self.calls: dict[str, str] = {}
-        """The tools of its calls, by the calls' ids."""
+        """The tools of its calls, by call id."""
         self.started: dict[str, str] = {}
-        """The slots of the calls that were started under the claim in force, and have not ended."""
+        """The slots of the calls that were started under the current claim and have not ended."""
         self.cancels: set[str] = set()
         self.parent: str | None = None
 
 
 def violations(world: World, *, ended: bool = True) -> list[str]:
-    """Every property that the world breaks, each told as `P4 ...`. `ended`: every run should be over by now."""
+    """Return a text such as `P4 ...` for each violated property. With `ended`, every run must be over."""
     runs: dict[str, _Run] = {}
     lanes: dict[str, list[str]] = {}
     found: list[str] = []
@@ -105,7 +116,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _verified(world)
     found += _equipped(world)
     found += _doubts(world)
-    found += _told(world)
+    found += _replies(world)
     found += _keys(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
@@ -116,7 +127,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
 
 
 def _is_unknown(run: _Run, world: World) -> bool:
-    """Return whether nobody was told that the run exists: its submitter was refused, and nobody has begun with it."""
+    """Return whether no caller knows that the run exists: its submission was refused, and it was never claimed."""
     return not run.epoch and run.key in world.told_no
 
 
@@ -140,9 +151,9 @@ def _commit(
         yield f"P2 {commit.events[0].type} of {name} between its cancel and its end"
     for event in commit.events:
         if run.over and isinstance(event, OBSERVABLE):
-            yield f"{'P1' if is_terminal(event) else 'P2'} {event.type} of {name} behind its terminal"
+            yield f"{'P1' if is_terminal(event) else 'P2'} {event.type} of {name} after its terminal status"
         if isinstance(event, OBSERVABLE) and run.parent is not None and runs[run.parent].over:
-            yield f"P7 {event.type} of {name} behind the terminal of its parent"
+            yield f"P7 {event.type} of {name} after the terminal status of its parent"
         _fold(run, event)
     if isinstance(first := commit.events[0], Submitted):
         *above, agent = commit.path.split("/")
@@ -151,7 +162,7 @@ def _commit(
 
 
 def _crowd(run: _Run, runs: dict[str, _Run]) -> Iterator[str]:
-    """Runs that have an owner, who may be dead or fenced without knowing it. One below its like is no other."""
+    """Check P10. The owner may be dead, or fenced without knowing. A run below one of its own agent does not count."""
     driven = [name for name, each in runs.items() if each.owner and not each.over and each.agent == run.agent]
     if run.runs_max and len(driven) > run.runs_max:
         yield f"P10 {len(driven)} runs of {run.agent} are driven at once: {', '.join(driven)}"
@@ -208,7 +219,7 @@ def _families(runs: dict[str, _Run]) -> Iterator[str]:
 def _starts(world: World) -> Iterator[str]:
     for start in world.starts:
         if start.late:
-            yield f"P4 unsafe {start.call} of {start.run} was started by {start.by} though nobody may"
+            yield f"P4 unsafe {start.call} of {start.run} was started by {start.by} without permission"
     for run, call in dict.fromkeys((start.run, start.call) for start in world.starts):
         events = [event for event in world.events_of(run) if event.tool_call_id == call]
         started = sum(isinstance(event, ToolStarted) for event in events)
@@ -226,7 +237,7 @@ def _verified(world: World) -> Iterator[str]:
                 continue
             looked = event.success and "postcondition" in event.metadata
             if looked and not _is_done(world, event):
-                yield f"P12 {event.tool_call_id} of {run} is said to be done, and is not"
+                yield f"P12 {event.tool_call_id} of {run} is reported as done, but is not"
 
 
 def _equipped(world: World) -> Iterator[str]:
@@ -243,7 +254,7 @@ def _equipped(world: World) -> Iterator[str]:
 
 
 def _doubts(world: World) -> Iterator[str]:
-    """A model that is told of a failure has it done again, in another call."""
+    """Check P14: a model that reads of a failure repeats the action in another call."""
     for run, call in dict.fromkeys((start.run, start.call) for start in world.starts):
         settled = False
         for event in world.events_of(run):
@@ -254,7 +265,7 @@ def _doubts(world: World) -> Iterator[str]:
             if isinstance(event, ToolResult) and event.metadata["status"] in {"error", "timed_out"}:
                 looked = settled or "postcondition" in event.metadata
                 if not looked and _is_done(world, event):
-                    yield f"P14 {call} of {run} is said to have failed, and is done"
+                    yield f"P14 {call} of {run} is reported as failed, but is done"
 
 
 def _is_done(world: World, result: ToolResult) -> bool:
@@ -262,7 +273,7 @@ def _is_done(world: World, result: ToolResult) -> bool:
 
 
 def _keys(world: World) -> Iterator[str]:
-    """A key belongs to one run."""
+    """Check that an idempotency key belongs to one run."""
     runs: dict[str, set[str]] = {}
     for _, commit in world.commits():
         first = commit.events[0]
@@ -270,39 +281,39 @@ def _keys(world: World) -> Iterator[str]:
             runs.setdefault(first.idempotency_key, set()).add(commit.run)
     for key, started in runs.items():
         if len(started) > 1:
-            yield f"P9 the submissions under the key {key!r} have started {len(started)} runs"
+            yield f"P9 the submissions with the key {key!r} have started {len(started)} runs"
 
 
-def _told(world: World) -> Iterator[str]:
-    """What somebody was told is what is stored; a wish that was carried out is stored once."""
-    for told in world.told:
-        events = world.events_of(told.run)
-        match told.kind:
+def _replies(world: World) -> Iterator[str]:
+    """Check that callers' replies agree with the log, and that a command which was carried out is stored once."""
+    for reply in world.replies:
+        events = world.events_of(reply.run)
+        match reply.kind:
             case "inject":
-                times = sum(isinstance(e, MessageQueued) and e.content == told.about for e in events)
-                most, least = (0, 0) if told.answer == "no" else (1, 1 if told.answer == "ok" else 0)
+                times = sum(isinstance(e, MessageQueued) and e.content == reply.about for e in events)
+                most, least = (0, 0) if reply.answer == "no" else (1, 1 if reply.answer == "ok" else 0)
                 if not least <= times <= most:
-                    yield f"P9 {told.about!r} was sent to {told.run}, answered {told.answer!r}, stored {times} times"
+                    yield f"P9 {reply.about!r} was sent to {reply.run}, answered {reply.answer!r}, stored {times} times"
             case "resolve":
                 decisions = [
                     e.decision
                     for e in events
-                    if isinstance(e, ApprovalResolved) and e.approval_id == told.about
+                    if isinstance(e, ApprovalResolved) and e.approval_id == reply.about
                 ]
-                if decisions != [told.answer]:
-                    yield f"P9 {told.about} was answered with {told.answer}, stored is {decisions}"
+                if decisions != [reply.answer]:
+                    yield f"P9 {reply.about} was answered with {reply.answer}, stored is {decisions}"
             case "cancel":
-                yield from _cancel_told(told, events, world)
+                yield from _cancel_reply(reply, events, world)
 
 
-def _cancel_told(told: Told, events: list[StoredEvent], world: World) -> Iterator[str]:
+def _cancel_reply(reply: CallerReply, events: list[StoredEvent], world: World) -> Iterator[str]:
     ends = [event.status for event in events if isinstance(event, Status) and is_terminal(event)]
-    if told.answer and ends != [told.answer.removeprefix("already_")]:
-        yield f"P9 who cancelled {told.run} was told {told.answer}, and it ended as {ends}"
-    mine = any(isinstance(event, CancelRequested) and event.reason == told.about for event in events)
-    alone = sum((other.kind, other.about) == ("cancel", told.about) for other in world.told) == 1
-    if mine and alone and told.answer.startswith("already_"):
-        yield f"P9 the cancel of {told.run} that was stored is told as {told.answer}"
+    if reply.answer and ends != [reply.answer.removeprefix("already_")]:
+        yield f"P9 the cancel of {reply.run} was answered with {reply.answer}, but it ended as {ends}"
+    mine = any(isinstance(event, CancelRequested) and event.reason == reply.about for event in events)
+    alone = sum((other.kind, other.about) == ("cancel", reply.about) for other in world.replies) == 1
+    if mine and alone and reply.answer.startswith("already_"):
+        yield f"P9 the cancel of {reply.run} was stored, but answered with {reply.answer}"
 
 
 def _rules(world: World, unknown: set[str], *, ended: bool) -> Iterator[str]:
@@ -312,7 +323,7 @@ def _rules(world: World, unknown: set[str], *, ended: bool) -> Iterator[str]:
 
 
 def _requests(world: World) -> Iterator[str]:
-    """All attempts at a step ask the same, of the model and in the log, and they carry what was said before it."""
+    """Check that all attempts at a step send the same request, and that it has the messages injected before it."""
     asked: dict[tuple[str, int], set[str]] = {}
     said: dict[tuple[str, int], list[str]] = {}
     for each in world.asked:
@@ -321,11 +332,11 @@ def _requests(world: World) -> Iterator[str]:
         said[place] = [message.content for message in each.messages if message.role == "user"]
     for (run, step), requests in asked.items():
         events = world.events_of(run)
-        cuts = sum(isinstance(event, Context) for event in events)  # each makes it another request
+        cuts = sum(isinstance(event, Context) for event in events)  # each one changes the request
         stored = [e for e in events if isinstance(e, ModelRequested) and e.step == step and not e.phase]
         digests = {event.digest for event in stored}
         if len(requests) > 1 + cuts:
-            yield f"REQUEST step {step} of {run} asked the model {len(requests)} different things"
+            yield f"REQUEST step {step} of {run} sent the model {len(requests)} different requests"
         if not 1 <= len(digests) <= 1 + cuts:
             yield f"REQUEST step {step} of {run} has {len(digests)} digests"
         carried = [content for content in _messages_before(events, step) if content not in said[run, step]]
@@ -342,7 +353,7 @@ def _messages_before(events: list[StoredEvent], step: int) -> Iterator[str]:
 
 
 def _states(world: World) -> Iterator[str]:
-    """What is folded from a log says of its end what the log says."""
+    """Check that the folded state, the outcome and the snapshots of each run agree with the log."""
     chain = Chain()
     snapshots = _snapshots(world)
     states: dict[str, RunState] = {}
@@ -356,19 +367,19 @@ def _states(world: World) -> Iterator[str]:
             fold_stored(outcomes.setdefault(run, Outcome()), stored)
             for snapshot in snapshots.pop(stored.position, ()):
                 if snapshot != states[run]:
-                    yield f"STATE a snapshot of {run} at revision {snapshot.head.rev} is not what the log says"
+                    yield f"STATE a snapshot of {run} at revision {snapshot.head.rev} differs from the log"
         except FoldlogError as error:
             yield f"STATE the log of {run} cannot be folded: {error}"
             return
     for position in snapshots:
-        yield f"STATE a snapshot stands at position {position}, where the log has no commit of a run"
+        yield f"STATE a snapshot is at position {position}, where the log has no commit of a run"
     for run, state in states.items():
         own = [event for event in world.events_of(run) if not event.agent_path]
         yield from _state(run, state, outcomes[run], own)
 
 
 def _snapshots(world: World) -> dict[int, list[RunState]]:
-    """All snapshots that were ever stored, by the position where they stand."""
+    """Return all snapshots that were ever stored, by position."""
     found: dict[int, list[RunState]] = {}
     for data in world.snapshots.stored:
         state = state_in(data)
@@ -396,5 +407,5 @@ def _state(run: str, state: RunState, outcome: Outcome, events: list[StoredEvent
 
 
 def left_over(world: World) -> list[str]:
-    """Wake-ups that nobody has acknowledged."""
+    """Return the wake-ups that were never acknowledged."""
     return [f"LEFTOVER {wakeup}" for wakeup in world.log.wakeups.unacknowledged]

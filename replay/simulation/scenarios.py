@@ -1,15 +1,16 @@
-"""The scenarios: small families of runs that between them use everything a run can do.
+"""The scenarios: small families of runs that together use every feature of a run.
 
-A feature adds one here: a function that puts agents on the stage and names the runs to start.
+A new feature adds a scenario here: a function that creates agents and returns the runs to start.
+
 
     @scenario
     def pure(world: World) -> list[Job]:
         replies = calls(("look", {"at": "a"})), says("done")
         return [Job(an_agent(world, "pure", *replies), "question")]
 
-It is played undisturbed once, on the local executor; random schedules of it must then end in equal traces. With
-`@scenario(compared=False)` they are only judged by the rules: for what depends on time. New tools belong into
-`cast.py`; what they do outside of the run goes through the world, which outlives processes.
+It is played once without faults on the local executor; random schedules of it must then end in equal traces. With
+`@scenario(compared=False)`, for scenarios that depend on time, only the rules are checked. New tools belong into
+`cast.py`; their external effects go through the world, which outlives processes.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ Stage = Callable[[World], list[Job]]
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What is simulated. `stage` prepares a world and says which runs are started, one after the other."""
+    """A scenario. `stage` prepares a world, and returns the runs to start one after the other."""
 
     name: str
     stage: Stage
     compared: bool = True
-    """Whether its traces are the same whatever befalls it, and compared with an undisturbed one."""
+    """True if its traces are compared with one without faults, because faults must not change them."""
     told_apart: bool = True
-    """Whether people can tell that an unsafe call whose worker died has succeeded: its result is `sent` then."""
+    """True if operators can know that an unsafe call of a dead worker has succeeded; its result is `sent` then."""
 
 
 SCENARIOS: dict[str, Scenario] = {}
-"""Those of foldlog itself, by name."""
+"""foldlog's own scenarios, by name."""
 
 
 @overload
@@ -84,7 +85,7 @@ def scenario(stage: Stage | None = None, *, compared: bool = True) -> Stage | Ca
 
 @scenario
 def pure(world: World) -> list[Job]:
-    """Tools that may be run again."""
+    """Tools that may be repeated."""
     replies = calls(("look", {"at": "a"}), ("save", {"what": "b"})), says("Final ", "answer")
     return [Job(an_agent(world, "pure", *replies), "question")]
 
@@ -98,7 +99,7 @@ def unsafe(world: World) -> list[Job]:
 
 @scenario
 def parallel(world: World) -> list[Job]:
-    """Many calls at once, of all effects, some that emit, some that run alone."""
+    """Many parallel calls of all effects, some that emit events, some that run alone."""
     first: tuple[Call, ...] = (
         ("watch", {"for_s": 1.0}),
         ("send", {"to": "a"}),
@@ -114,7 +115,7 @@ def parallel(world: World) -> list[Job]:
 
 @scenario
 def approval(world: World) -> list[Job]:
-    """Calls that people approve."""
+    """Calls that operators approve."""
     world.decide = decide_on
     replies = calls(("deploy", {"to": "a"}), ("deploy", {"to": "b"})), says("done")
     return [Job(an_agent(world, "approval", *replies, hitl_tools=["deploy"]), "question")]
@@ -122,7 +123,7 @@ def approval(world: World) -> list[Job]:
 
 @scenario
 def deploys(world: World) -> list[Job]:
-    """Calls that people approve, of a tool that the workers of an earlier deploy do not have."""
+    """Approved calls of a tool that the workers of an earlier deployment do not have."""
     world.decide = decide_on
     replies = (
         calls(("look", {"at": "a"}), ("deploy", {"to": "b"})),
@@ -136,7 +137,7 @@ def deploys(world: World) -> list[Job]:
 
 @scenario
 def edited(world: World) -> list[Job]:
-    """Calls that people edit and reject, beside one that needs nobody."""
+    """Calls that operators edit and reject, and one that needs no approval."""
     world.decide = decide_on
     first: list[Call] = [("deploy", {"to": "wrong"}), ("send", {"to": "a"}), ("deploy", {"to": "nowhere"})]
     replies = calls(*first), calls(("deploy", {"to": "b"})), says("done")
@@ -145,7 +146,7 @@ def edited(world: World) -> list[Job]:
 
 @scenario
 def policy(world: World) -> list[Job]:
-    """Calls that rules deny, and calls that rules want an approval for, one of which is edited."""
+    """Calls that policy rules deny, and calls for which they require an approval, one of which is edited."""
     world.decide = decide_on
     rules = [
         {"tool": "dep*", "arguments": {"to": "w*"}, "action": "require_approval"},
@@ -158,7 +159,7 @@ def policy(world: World) -> list[Job]:
 
 @scenario
 def questions(world: World) -> list[Job]:
-    """Calls that ask people, beside one that needs nobody, in a run and in a run within a call."""
+    """Calls that ask questions, and one that does not, in a run and in its child."""
     world.decide = decide_on
     asks: Call = ("inquire", {"about": "a"})
     an_agent(world, "inner", calls(asks), says("inner answer"), extra=[inquire])
@@ -169,7 +170,7 @@ def questions(world: World) -> list[Job]:
 
 @scenario(compared=False)
 def unsafe_questions(world: World) -> list[Job]:
-    """Calls that ask people and must not act twice; one that is lost is asked about, and not asked any more."""
+    """Unsafe calls that ask questions; if a worker dies, the outcome of the call is asked for, not the question."""
     world.decide = decide_on
     replies = calls(("order", {"what": "a"}), ("order", {"what": "nowhere"})), says("done")
     return [Job(an_agent(world, "unsafe_questions", *replies, extra=[order]), "question")]
@@ -177,7 +178,7 @@ def unsafe_questions(world: World) -> list[Job]:
 
 @scenario(compared=False)
 def verified(world: World) -> list[Job]:
-    """Calls that must not run twice and can be looked at, one not at first; and one beside them that takes long."""
+    """Unsafe calls that a postcondition verifies, one only at the second probe; and one call that takes long."""
     first = calls(("wire", {"to": "a"}), ("wire", {"to": "nowhere"}), ("watch", {"for_s": 3.0}))
     replies = first, calls(("wire", {"to": "c"})), says("done")
     seen = postcondition({"text_contains": {"text": '{"wired":true}'}}, probe=wired)(wire)
@@ -186,7 +187,7 @@ def verified(world: World) -> list[Job]:
 
 @scenario(compared=False)
 def doubtful(world: World) -> list[Job]:
-    """Calls that must not run twice and end in doubt by themselves: one that people settle, one that a probe does."""
+    """Unsafe calls that end in doubt by themselves: one that operators settle, one that a probe settles."""
     first: list[Call] = [("pay", {"to": "a"}), ("look", {"at": "b"}), ("remit", {"to": "c"})]
     replies = calls(*first), calls(("pay", {"to": "d"})), says("done")
     seen = postcondition({"text_contains": {"text": '{"remitted":true}'}}, probe=remitted)(remit)
@@ -195,14 +196,14 @@ def doubtful(world: World) -> list[Job]:
 
 @scenario
 def injection(world: World) -> list[Job]:
-    """Messages while it runs."""
+    """Messages during the run."""
     replies = calls(("poke", {"text": "hurry"})), calls(("poke", {"text": "faster"})), says("done")
     return [Job(an_agent(world, "injection", *replies), "question")]
 
 
 @scenario(compared=False)
 def chorus(world: World) -> list[Job]:
-    """Messages of several people at once, twice."""
+    """Messages of several callers at once, twice."""
     rounds = [calls(("crowd", {"text": text})) for text in ("hurry", "faster")]
     agent = an_agent(world, "chorus", *rounds, *[says("done")] * 4, extra=[crowd])
     return [Job(agent, "question")]
@@ -210,7 +211,7 @@ def chorus(world: World) -> list[Job]:
 
 @scenario
 def pause(world: World) -> list[Job]:
-    """A pause, with a message that comes meanwhile."""
+    """A pause, with a message that arrives meanwhile."""
     first: list[Call] = [("halt", {}), ("poke", {"text": "by the way"})]
     replies = calls(*first), calls(("send", {"to": "a"})), says("done")
     return [Job(an_agent(world, "pause", *replies), "question")]
@@ -218,14 +219,14 @@ def pause(world: World) -> list[Job]:
 
 @scenario
 def child(world: World) -> list[Job]:
-    """A run within a call."""
+    """A child run."""
     an_agent(world, "inner", calls(("look", {"at": "deep"}), ("save", {"what": "x"})), says("inner answer"))
     return [Job(an_agent(world, "child", calls(("delegate", {"to": "inner"})), says("done")), "question")]
 
 
 @scenario
 def unsafe_child(world: World) -> list[Job]:
-    """A run within a call, with a tool that must not run twice."""
+    """A child run with an unsafe tool."""
     an_agent(world, "inner", calls(("send", {"to": "deep"})), says("inner answer"))
     outer = calls(("delegate", {"to": "inner"})), says("done")
     return [Job(an_agent(world, "unsafe_child", *outer), "question")]
@@ -233,7 +234,7 @@ def unsafe_child(world: World) -> list[Job]:
 
 @scenario
 def waiting_child(world: World) -> list[Job]:
-    """A run within a call that waits for a timer and for people."""
+    """A child run that waits for a timer and for operators."""
     world.decide = decide_on
     replies = (
         calls(("look", {"at": "deep"}), fails=1, retry_after_s=60.0),
@@ -247,7 +248,7 @@ def waiting_child(world: World) -> list[Job]:
 
 @scenario
 def grandchildren(world: World) -> list[Job]:
-    """Runs within calls of runs within calls, two at a time."""
+    """Child runs with child runs, two at a time."""
     an_agent(world, "innermost", calls(("look", {"at": "deep"})), says("deep answer"))
     an_agent(world, "inner", calls(("delegate", {"to": "innermost"})), says("inner answer"))
     asked: list[Call] = [("delegate", {"to": "inner"})] * 2
@@ -263,7 +264,7 @@ async def _cancel_the_first(world: World, after_s: float) -> None:
 
 @scenario(compared=False)
 def throng(world: World) -> list[Job]:
-    """Runs within calls, several at a time, that are cancelled; a batch cancels one of them, so a fence comes first."""
+    """Several child runs that are cancelled with their root; a batch cancels one run, so that a fence comes first."""
     BATCH_RUNS_MAX.set(1)
     world.outside(_cancel_the_first(world, 0.3))
     an_agent(world, "inner", calls(("watch", {"for_s": 0.5})), says("inner answer"))
@@ -274,7 +275,7 @@ def throng(world: World) -> list[Job]:
 
 @scenario(compared=False)
 def hurried_child(world: World) -> list[Job]:
-    """A call that is out of time while its child waits."""
+    """A call that times out while its child waits."""
     an_agent(world, "inner", calls(("watch", {"for_s": 30.0})), says("inner answer"))
     outer = calls(("hurry", {"to": "inner"}), ("send", {"to": "a"})), says("done")
     return [Job(an_agent(world, "hurried_child", *outer), "question")]
@@ -282,7 +283,7 @@ def hurried_child(world: World) -> list[Job]:
 
 @scenario(compared=False)
 def expired(world: World) -> list[Job]:
-    """A run whose time is over while runs two levels below it are open."""
+    """A run that times out while runs two levels below it are open."""
     an_agent(world, "innermost", calls(("watch", {"for_s": 30.0})), says("deep answer"))
     an_agent(world, "inner", calls(("delegate", {"to": "innermost"})), says("inner answer"))
     asked: list[Call] = [("delegate", {"to": "inner"})] * 2
@@ -292,7 +293,7 @@ def expired(world: World) -> list[Job]:
 
 @scenario
 def planned(world: World) -> list[Job]:
-    """A planner that asks for tools first, which it does not have, and then makes a plan."""
+    """A planner that first calls tools that it does not have, and then makes a plan."""
     looks = calls(("look", {"at": "a"}), ("send", {"to": "b"}), fails=1)
     planner = a_model(world, "planner", looks, says("1. Look."))
     replies = calls(("look", {"at": "a"})), says("done")
@@ -302,7 +303,7 @@ def planned(world: World) -> list[Job]:
 
 @scenario
 def subagents(world: World) -> list[Job]:
-    """Copies of an agent that work at once, and one that makes a copy in its turn."""
+    """Parallel copies of an agent, and then a single copy."""
     jobs = [{"task": "a"}, {"task": "b", "tool_names": ["send"]}]
     a_scene(world, "subagents", "a", calls(("look", {"at": "a"})), says("a is done"))
     a_scene(world, "subagents", "b", calls(("send", {"to": "b"})), says("b is done"))
@@ -317,7 +318,7 @@ def subagents(world: World) -> list[Job]:
 
 
 def a_team(world: World) -> Swarm:
-    """A swarm with a group that works at once."""
+    """Create a swarm with a parallel group."""
     first = an_agent(world, "first", calls(("look", {"at": "a"})), says("one"))
     second = an_agent(world, "second", calls(("save", {"what": "b"})), says("two"))
     third = an_agent(world, "third", calls(("send", {"to": "c"})), says("three"))
@@ -329,12 +330,12 @@ def a_team(world: World) -> Swarm:
 
 @scenario
 def swarm(world: World) -> list[Job]:
-    """Nodes one after the other and at once."""
+    """Nodes in sequence and in parallel."""
     return [Job(a_team(world), "question")]
 
 
 def a_loop(world: World) -> RalphLoop:
-    """A loop whose second iteration fails, and whose third is good enough."""
+    """Create a loop whose second iteration fails, and whose third is good enough."""
     writer = an_agent(world, "writer", calls(("look", {"at": "a"})), says("1"))
     a_scene(world, "writer", "question\n\nlesson 1", says("never", fails=9))
     a_scene(world, "writer", "question\n\nlesson 2", says("3"))
@@ -351,13 +352,13 @@ def a_loop(world: World) -> RalphLoop:
 
 @scenario
 def loop(world: World) -> list[Job]:
-    """Iterations that are scored, fail, and teach the next."""
+    """Iterations that are scored, fail, and reflect for the next one."""
     return [Job(a_loop(world), "question")]
 
 
 @scenario
 def company(world: World) -> list[Job]:
-    """All of it in one family: a planner, approvals, copies that work at once, a swarm and a loop."""
+    """Everything in one family: a planner, approvals, parallel copies, a swarm and a loop."""
     world.decide = decide_on
     team, polish = a_team(world), a_loop(world)
     planner = a_model(world, "planner", says("1. Ask everybody."))
@@ -383,7 +384,7 @@ def company(world: World) -> list[Job]:
 
 @scenario
 def bounded(world: World) -> list[Job]:
-    """A history that is summarised, a request that does not fit, and a budget that has to be raised."""
+    """A history that is summarised, a request that is too long, and a budget that must be raised."""
     world.decide = decide_on
     looks = [calls(("look", {"at": str(n)})) for n in range(3)]
     context = {"history_messages_max": 5, "summary_at_messages": 2}
@@ -394,14 +395,14 @@ def bounded(world: World) -> list[Job]:
 
 @scenario
 def lane(world: World) -> list[Job]:
-    """Turns of one conversation."""
+    """The turns of one session."""
     agent = an_agent(world, "lane", calls(("look", {"at": "a"})), says("done"))
     return [Job(agent, f"question {n}", {"session": "talk"}) for n in range(3)]
 
 
 @scenario
 def slots(world: World) -> list[Job]:
-    """More runs than may be driven at once, which wait for people and for time in between."""
+    """More runs than may be driven at once, which wait for operators and timers in between."""
     world.decide = decide_on
     replies = (
         calls(("look", {"at": "a"}), fails=1, retry_after_s=60.0),
@@ -416,7 +417,7 @@ def slots(world: World) -> list[Job]:
 
 @scenario
 def slots_below(world: World) -> list[Job]:
-    """Runs within calls of other runs, of an agent of which only one may be driven at once; and one of it alone."""
+    """Child runs of an agent with `runs_max` 1, and one root run of the same agent."""
     a_scene(world, "narrow", "again", says("again"))
     replies = calls(("look", {"at": "deep"}), ("spawn_self", {"task": "again"})), says("inner answer")
     narrow = an_agent(world, "narrow", *replies, allow_self_spawn=True, concurrency={"runs_max": 1})
@@ -427,7 +428,7 @@ def slots_below(world: World) -> list[Job]:
 
 @scenario
 def one_press(world: World) -> list[Job]:
-    """Calls of several runs, two at a time, of which one may run at once, whoever runs it."""
+    """Parallel calls of several runs that share one slot."""
     an_agent(world, "inner", calls(("ink", {"what": "x"})), says("inner answer"), extra=[press, ink])
     first = calls(("press", {"what": "a"}), ("ink", {"what": "b"}), ("look", {"at": "c"}))
     replies = first, calls(("delegate", {"to": "inner"}), ("press", {"what": "d"})), says("done")
@@ -437,7 +438,7 @@ def one_press(world: World) -> list[Job]:
 
 @scenario(compared=False)
 def circles(world: World) -> list[Job]:
-    """Calls that have the press and wait for an agent that needs it, and may be driven once; and that agent alone."""
+    """A deadlock: calls that hold a slot wait for an agent with `runs_max` 1 that needs it; and a run of that agent."""
     inking = calls(("ink", {"what": "x"})), says("drawn")
     artist = an_agent(world, "artist", *inking, extra=[ink], concurrency={"runs_max": 1})
     replies = calls(("engrave", {"to": "artist"}), ("look", {"at": "a"})), says("done")
@@ -447,14 +448,14 @@ def circles(world: World) -> list[Job]:
 
 @scenario
 def keyed(world: World) -> list[Job]:
-    """The same submission twice at once, and once more."""
+    """The same submission twice concurrently, and once more."""
     agent = an_agent(world, "keyed", calls(("send", {"to": "a"})), says("done"))
     return [Job(agent, "question", {"idempotency_key": "k"}, at_once=number == 1) for number in range(3)]
 
 
 @scenario
 def retry(world: World) -> list[Job]:
-    """A model that is away, for a while and for long."""
+    """A model that is unavailable, for a short and for a long time."""
     parked = calls(("look", {"at": "a"}), fails=1, retry_after_s=60.0)
     return [Job(an_agent(world, "retry", parked, says("done", fails=2)), "question")]
 
@@ -472,7 +473,7 @@ def failing(world: World) -> list[Job]:
 
 @scenario
 def branches(world: World) -> list[Job]:
-    """A branch by what a function says, into a loop in a swarm in the swarm."""
+    """A branch by a predicate, into a loop in an inner swarm."""
     a = an_agent(world, "a", calls(("send", {"to": "a"})), says("said a"))
     b, c, d = (an_agent(world, name, says(f"said {name}")) for name in "bcd")
     inner = Swarm([c], "c*2", name="inner")
@@ -484,7 +485,7 @@ def branches(world: World) -> list[Job]:
 
 @scenario
 def group(world: World) -> list[Job]:
-    """A swarm that ends with nodes that run at once: its output holds what all of them said."""
+    """A swarm that ends with parallel nodes: its output joins all of theirs."""
     first = an_agent(world, "first", calls(("save", {"what": "a"})), says("one"))
     second = an_agent(world, "second", calls(("look", {"at": "b"})), says("two"))
     swarm = Swarm([first, second], "(first | second)", name="group")
@@ -494,7 +495,7 @@ def group(world: World) -> list[Job]:
 
 @scenario
 def handoff(world: World) -> list[Job]:
-    """Agents that hand over to each other, and to a team, whose lead asks one agent twice at once."""
+    """Agents that hand off to each other and to a team, whose lead calls one agent twice in parallel."""
     asks = ("clerk", {"input": "one"}), ("clerk", {"input": "two"})
     lead = an_agent(world, "lead", calls(*asks), says("led"))
     clerk = an_agent(world, "clerk", calls(("save", {"what": "x"})), says("asked"))

@@ -1,8 +1,13 @@
-"""A schedule: one way in which a scenario may go, as data. Drawn from a seed, or written out to be played again.
+"""A schedule: one possible execution of a scenario, as data; drawn from a seed, or written out to be played again.
 
-What does not depend on how it goes is drawn first: who is there, who says what when. Faults are drawn as they come,
-each from its place alone, so that a change at one place leaves the others as they were; which callback runs next is
-drawn as it goes. A schedule that was played can be written out with its faults and choices (`written`).
+A seed decides three things. The workers and the acts of callers are drawn before the schedule is played, because they
+do not depend on what happens. Whether an operation fails is decided when it is called, from its place alone (process,
+operation, count): a hash of the place and the seed is compared with a rate. So a change of the code that adds an
+operation in one process leaves the faults of all others in place, and a seed keeps most of its meaning. Which callback
+runs next is drawn step by step (`Picks`). All that was drawn is recorded: `written` returns a schedule that plays the
+same again without its seed, and that the shrinker can make smaller by leaving parts out.
+
+Faults stop after `CALM_AFTER_S`. From then on everything must come to its end; a run that does not is lost.
 """
 
 from __future__ import annotations
@@ -21,16 +26,17 @@ WORKERS_MAX = 3
 FAULTS_MAX = 8
 CRASHES_MAX = 2
 RELEASE_S_MAX = 4.0
-"""How long a read is stale at most: after 5 s the runtime takes the log for damaged."""
+"""The longest staleness of a read, in seconds: after 5 s the runtime considers the log damaged."""
 CALM_AFTER_S = 90.0
-"""When nothing goes wrong any more."""
+"""The time, in seconds, after which there are no more faults."""
 PERSON = 4.0
-"""How much more often those meet trouble who say one thing only; theirs is not counted."""
+"""How much more often faults hit callers, who send one command each; these faults are not counted."""
 START = 3.0
-"""How much more often trouble comes where it may be told that an unsafe tool starts."""
+"""How much more often faults hit an append with a `tool_started`."""
 TWICE, SILENT, CUT_OFF, CRASH, STANDSTILL, OF_ITS_KIND = 0.3, 0.5, 0.4, 0.4, 0.3, 0.8
-"""How often, of one: approvals answered twice; deaths that are no news; standstills that look like deaths; faults that
-are crashes, while there are crashes left; others that are standstills; others that only their operation has."""
+"""Probabilities: that approvals are answered twice; that a death is not announced; that a freeze looks like a death;
+that a fault is a crash, while there are crashes left; that another fault is a freeze or stall; that one of the rest is
+specific to its operation."""
 
 Does = Literal["cancel", "interrupt", "pause", "wake", "freeze", "leave"]
 ACTS: tuple[Does, ...] = ("cancel", "interrupt", "pause", "wake", "freeze", "leave")
@@ -38,9 +44,9 @@ _OFTEN: dict[Does, int] = {"cancel": 4, "interrupt": 3, "pause": 1, "wake": 2, "
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody does something at a time (s): to a run or a worker, chosen by `which` (0 to 1) of those that there are.
+    """An act of a caller or operator at a time (s), on a run or worker chosen by `which` (0 to 1) of those that exist.
 
-    `for_s`: how long a pause or a worker's standing still lasts.
+    `for_s` is the length of a pause or freeze.
     """
 
     does: Does
@@ -54,7 +60,7 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Staff(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A worker. `silent`: its death is no news; another replaces it so much later. Late appends land every so often."""
+    """A worker. `silent`: its death is not announced. The times are those of its replacement and its late appends."""
 
     silent: bool = False
     replaced_after_s: float = 1.0
@@ -62,10 +68,7 @@ class Staff(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One way in which a scenario may go.
-
-    With `faults` and `picks` None they are drawn from the seed.
-    """
+    """One possible execution of a scenario. `faults` and `picks` that are None are drawn from the seed."""
 
     scenario: str
     seed: int
@@ -74,21 +77,21 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     staff: tuple[Staff, ...] = (Staff(),)
     acts: tuple[Act, ...] = ()
     twice: bool = False
-    """Whether approvals are answered by two people at once."""
+    """True if approvals are answered by two operators at once."""
     faults: tuple[Injected, ...] | None = None
     picks: tuple[int, ...] | None = None
     rate: float = 0.0
-    """How often something goes wrong at an operation, while there are faults left."""
+    """The probability of a fault at an operation, while there are faults left."""
     faults_max: int = 0
     crashes_max: int = 0
 
     def written(self, faults: Sequence[Injected], picks: Sequence[int]) -> Schedule:
-        """The same with its faults and choices written out."""
+        """Return the same schedule with its faults and choices written out."""
         return msgspec.structs.replace(self, faults=tuple(faults), picks=tuple(picks))
 
     @property
     def summary(self) -> str:
-        """What there is to it, in a line."""
+        """The parts of the schedule, in a line."""
         faults = "" if self.faults is None else f", {_counted(len(self.faults), 'fault')}"
         picks = (
             ""
@@ -106,7 +109,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def draw_schedule(scenario: str, seed: int) -> Schedule:
-    """The schedule of a seed."""
+    """Draw the schedule of a seed."""
     rng = random.Random(f"{scenario}/{seed}")  # noqa: S311 - not for secrets
     acts = [_act(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 1, 2, 3)))]
     staff = [
@@ -143,7 +146,7 @@ def _act(rng: random.Random) -> Act:
 
 
 class Chaos:
-    """The faults of a schedule, drawn as they come or as they are written. `fired` lists those that happened."""
+    """The faults of a schedule, drawn at each operation or as written. `fired` lists those that happened."""
 
     def __init__(
         self,
@@ -159,7 +162,7 @@ class Chaos:
         self._written = {(it.process, it.operation, it.call): it for it in written}
 
     def of(self, process: str, *, may_crash: bool = True) -> Callable[[str, int, int], Injected | None]:
-        """The faults of one process."""
+        """Return the function that draws the faults of one process."""
 
         def draw(operation: str, call: int, _number: int) -> Injected | None:
             if self._schedule.faults is not None:
@@ -218,7 +221,7 @@ class Chaos:
 
 
 _WEIGHTS = {"drafts.publish": 0.3, "events.append": 2.5, "events.follow": 0.5, "leases.deaths": 0.5}
-"""Where trouble is rarer or more frequent than elsewhere: it is spent where it tells most."""
+"""Operations with fewer or more faults than others, so that faults fall where they reveal most."""
 _DEATHS: tuple[Kind, ...] = ("crash", "crash-after")
 _STANDSTILLS: tuple[Kind, ...] = ("stall", "freeze", "freeze-after")
 _OF_ANY: tuple[Kind, ...] = ("outage", "delay", "delay-after")
@@ -233,5 +236,5 @@ _OF_OPERATION: dict[str, tuple[Kind, ...]] = {
 
 
 def to_json(schedule: Schedule) -> Any:
-    """The schedule as JSON values."""
+    """Return the schedule as JSON values."""
     return msgspec.to_builtins(schedule)

@@ -1,4 +1,4 @@
-"""Many schedules, on as many processor cores as are given, until one breaks something: then it is shrunk and told."""
+"""Search for a failing schedule on one or more processor cores; the first one found is shrunk and reported."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .schedule import Schedule, draw_schedule
 from .shrinking import Shrunk, shrink
 
 CHUNK = 8
-"""How many schedules a process plays before it says what came of them."""
+"""The number of schedules that a process plays before it reports."""
 
 Load = Callable[[], Mapping[str, Scenario]]
-"""Gives the scenarios in each process; for several processes something that can be pickled."""
+"""Returns the scenarios, in each process; with several processes it must be picklable."""
 
 
 def own_scenarios() -> Mapping[str, Scenario]:
-    """Those of foldlog itself."""
+    """Return foldlog's own scenarios."""
     return SCENARIOS
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that broke something. `shrunk` is there if it was asked for."""
+    """A failing schedule. `shrunk` is None if shrinking was not requested."""
 
     scenario: str
     seed: int
@@ -41,11 +41,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def smallest(self) -> Played:
-        """The shrunk one, or else the schedule as it was drawn."""
+        """The shrunk schedule, otherwise the one that was drawn."""
         return self.shrunk.played if self.shrunk is not None else self.played
 
     def render(self) -> str:
-        """What broke, and the smallest way to it, for people."""
+        """Return the broken properties and the smallest schedule as text."""
         shown, lines = self.smallest, [f"{self.scenario}, seed {self.seed}: {self.played.schedule.summary}"]
         lines += [f"  {problem}" for problem in self.played.problems]
         if self.shrunk is not None:
@@ -56,9 +56,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search came to: how many schedules in how many seconds, what went wrong in them by kind, and the failures.
+    """The result of a search: the number of schedules, the seconds they took, the faults by kind, and the failures.
 
-    `coverage` counts how often a fault of a kind met an event type: at hand in an append, else the newest in the log.
+    `coverage` counts (event type, kind of fault): the types being appended, otherwise those of the newest commit.
     """
 
     schedules: int
@@ -69,23 +69,23 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Return whether no schedule broke anything."""
+        """True if no schedule failed."""
         return not self.failures
 
     @property
     def rate(self) -> float:
-        """Schedules a second."""
+        """The number of schedules per second."""
         return self.schedules / self.seconds if self.seconds else 0.0
 
     def render(self) -> str:
-        """The report for people, without a newline at its end."""
+        """Return the report as text without a final newline."""
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
         head = f"simulation: {self.schedules} schedules, {'none' if self.ok else len(self.failures)} failed"
         return "\n".join([head, f"faults: {faults or 'none'}", *[each.render() for each in self.failures]])
 
 
 class Simulation:
-    """Scenarios, with what they look like when nothing goes wrong."""
+    """A set of scenarios, with their canonical forms in the absence of faults."""
 
     def __init__(self, scenarios: Mapping[str, Scenario]) -> None:
         _no_loop_is_running()
@@ -98,7 +98,7 @@ class Simulation:
         return self._undisturbed[scenario.name]
 
     def play(self, schedule: Schedule, *, tells: bool = False) -> Played:
-        """Play a schedule. Raises `ConfigError` for a scenario that is not known."""
+        """Play a schedule. Raises `ConfigError` for an unknown scenario."""
         if schedule.scenario not in self.scenarios:
             known = ", ".join(sorted(self.scenarios))
             raise ConfigError(f"there is no scenario {schedule.scenario!r}; known: {known}")
@@ -110,13 +110,13 @@ class Simulation:
         return self.play(draw_schedule(scenario, seed))
 
     def explain(self, scenario: str, seed: int, *, shrinks: bool = True) -> Failure:
-        """Play a failing seed again, make it smaller, and tell how it goes."""
+        """Play a failing seed again, shrink it, and describe it."""
         played = self.play(draw_schedule(scenario, seed), tells=True)
         if not (shrinks and played.problems):
             return Failure(scenario=scenario, seed=seed, played=played)
         smaller = shrink(played, self.play)
-        told = self.play(smaller.played.schedule, tells=True)
-        return Failure(scenario=scenario, seed=seed, played=played, shrunk=Shrunk(told, smaller.attempts))
+        shrunk = self.play(smaller.played.schedule, tells=True)
+        return Failure(scenario=scenario, seed=seed, played=played, shrunk=Shrunk(shrunk, smaller.attempts))
 
 
 def _no_loop_is_running() -> None:
@@ -124,7 +124,7 @@ def _no_loop_is_running() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise ConfigError("a simulation has an event loop of its own: call it where none is running")
+    raise ConfigError("a simulation has its own event loop: call it where no loop is running")
 
 
 # --- the search -------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ Place = tuple[str, int]
 
 
 class _Tally(msgspec.Struct):
-    """What some schedules came to."""
+    """The counts of some schedules."""
 
     schedules: int = 0
     faults: Counter[str] = msgspec.field(default_factory=Counter)
@@ -149,7 +149,7 @@ class _Tally(msgspec.Struct):
 
 
 def seeds_of(names: Iterable[str], first: int, schedules: int | None) -> Iterator[Place]:
-    """The scenarios in turn with one seed, then with the next; all of them, or so many."""
+    """Yield each scenario with one seed, then with the next seed, and so on; endless if `schedules` is None."""
     every = ((name, seed) for seed in itertools.count(first) for name in names)
     return every if schedules is None else itertools.islice(every, schedules)
 
@@ -164,9 +164,9 @@ def search(
     shrinks: bool = True,
     scenario: str | None = None,
 ) -> SimulationReport:
-    """Play schedules from seed `first` on, so many or for so long, or until some fail. Raises `ConfigError`.
+    """Play schedules from seed `first` on until one fails, up to `schedules` of them or for `for_s` seconds.
 
-    Each seed is played in every scenario, or in the one that is named.
+    Each seed is played in every scenario, or only in `scenario`. Raises `ConfigError`.
     """
     began = time.monotonic()
     simulation = Simulation(load())
@@ -217,7 +217,7 @@ def _inline(simulation: Simulation, places: Iterator[Place], until: float | None
 
 
 _LOADED: list[Simulation] = []
-"""The simulation of this process, where it plays for another."""
+"""The simulation of a process of the pool."""
 
 
 def _begin(load: Load) -> None:
@@ -229,7 +229,7 @@ def _chunk(chunk: list[Place]) -> _Tally:
 
 
 def _spread(load: Load, places: Iterator[Place], until: float | None, processes: int) -> Iterator[_Tally]:
-    """The same in several processes, each with a chunk at hand and one to come."""
+    """Play chunks in several processes, with two chunks queued for each."""
     context: Any = multiprocessing.get_context("spawn")
     chunks, failed = _chunks(places, until), False
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_begin, initargs=(load,)) as pool:

@@ -1,4 +1,4 @@
-"""A smaller schedule that breaks the same property: fewer faults, acts and workers, fewer choices of what runs next.
+"""Shrink a failing schedule: fewer faults, acts, workers and choices of the next callback, the same broken property.
 
 Deterministic: the same schedule always shrinks to the same one.
 """
@@ -15,20 +15,20 @@ from .schedule import Schedule
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 400
-"""How many smaller schedules are played at most."""
+"""The most schedules that are played while shrinking."""
 
 Play = Callable[[Schedule], Played]
 
 
 class Shrunk(msgspec.Struct, frozen=True):
-    """The smallest schedule that was found, as it was played, and how many were tried."""
+    """The smallest failing schedule that was found, as played, and the number of attempts."""
 
     played: Played
     attempts: int
 
 
 def shrink(failed: Played, play: Play, *, attempts_max: int = ATTEMPTS_MAX) -> Shrunk:
-    """Make the schedule of a failure smaller for as long as a property that it broke still breaks."""
+    """Make a failing schedule smaller, as long as it still breaks one of the same properties."""
     shrinking = _Shrinking(failed, play, attempts_max)
     shrinking.run()
     return Shrunk(shrinking.best, shrinking.attempts)
@@ -41,7 +41,7 @@ class _Shrinking:
         self._broken = failed.broken
 
     def run(self) -> None:
-        """Take away what can be taken away, until nothing more can."""
+        """Remove parts until none can be removed."""
         before = None
         while before != self._size() and self.attempts < self._attempts_max:
             before = self._size()
@@ -56,7 +56,7 @@ class _Shrinking:
         return len(it.faults or ()), len(it.acts), len(it.staff), len(picks), sum(map(bool, picks))
 
     def _holds(self, smaller: Schedule) -> bool:
-        """Play it; whether it still breaks what was broken, and is the best from now on."""
+        """Play it, and return whether it still breaks the same; then it is the best one so far."""
         if self.attempts >= self._attempts_max:
             return False
         self.attempts += 1
@@ -71,7 +71,7 @@ class _Shrinking:
         parts: Callable[[Schedule], Sequence[T]],
         put: Callable[[Schedule, tuple[T, ...]], Schedule],
     ) -> None:
-        """Leave out one part after the other, the last first."""
+        """Leave out all parts at once, or else one after the other, the last first."""
         if parts(self.best.schedule) and self._holds(put(self.best.schedule, ())):
             return
         index = len(parts(self.best.schedule)) - 1
@@ -87,7 +87,7 @@ class _Shrinking:
                 return
 
     def _fewer_picks(self) -> None:
-        """First the first: none at all, then the shortest beginning, then whole stretches of it."""
+        """Leave out all choices, or keep the shortest beginning; then replace whole stretches by the first choice."""
         if self._holds(_with(self.best.schedule, picks=())):
             return
         self._shortest_beginning()
@@ -108,7 +108,7 @@ class _Shrinking:
 
 
 def _stretches(length: int) -> Iterator[tuple[int, int]]:
-    """Halves, quarters, ..., down to single choices, from the end."""
+    """Yield halves, quarters, ..., down to single choices, from the end."""
     size = length // 2
     while size >= 1:
         yield from ((start, start + size) for start in range(length - size, -1, -size))

@@ -1,4 +1,4 @@
-"""A played schedule for people: what was stored, and what went wrong in between."""
+"""The story of a played schedule as text: the commits, and the faults between them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .loop import EPOCH_S
 from .world import World
 
 _TELLING = ("status", "reason", "worker", "tool_name")
-"""The fields that tell two events of one type apart."""
+"""The fields that distinguish two events of one type."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """At a time (s): a commit (`process` empty), or a fault of a process."""
+    """A commit (`process` is empty) or a fault of a process, with its time (s)."""
 
     at_s: float
     process: str
     text: str
 
     def __str__(self) -> str:
-        who = f"{self.process:>10} ! " if self.process else f"{'':>10}   "
-        return f"{self.at_s:9.3f} s {who}{self.text}"
+        process = f"{self.process:>10} ! " if self.process else f"{'':>10}   "
+        return f"{self.at_s:9.3f} s {process}{self.text}"
 
 
 def tell(world: World) -> tuple[Line, ...]:
-    """The commits and the faults, in order."""
+    """Return the commits and the faults, in order."""
     return tuple(_lines(world))
 
 
@@ -67,5 +67,5 @@ def _commit(stored: Stored, commit: Commit, started: float) -> Line:
 
 def _named(event: Event) -> str:
     found = (getattr(event, name, "") for name in _TELLING)
-    told = [str(value) for value in found if value]
-    return f"{event.type}({', '.join(told)})" if told else event.type
+    words = [str(value) for value in found if value]
+    return f"{event.type}({', '.join(words)})" if words else event.type

@@ -1,4 +1,4 @@
-"""A small world to break: a log in memory on virtual time, processes that crash, people who answer."""
+"""The world of a simulation: a log in memory on virtual time, processes that crash, and operators who answer."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .loop import OWNER, SimulatedClock
 from .process import LEASE_S, SNAPSHOT_EVENTS, Draw, Happened, Process
 
 LONG_S = 7200.0
-"""Longer than any scenario needs without an expiry of days."""
+"""Longer than any scenario takes that does not wait for an expiry of days, in seconds."""
 ANSWER_S = 0.5
-"""How long people think before they answer."""
+"""The time that operators take to answer, in seconds."""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A run to start: its agent, its input, and the options of `start`. `at_once`: together with the one before."""
+    """A run to start: its agent, its input, and the options of `start`. `at_once`: concurrently with the one before."""
 
     agent: Runnable[Any]
     text: str
@@ -49,12 +49,12 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What tells the root runs of a scenario apart."""
+        """The name of the root run, unique within its scenario."""
         return f"{self.agent.name}: {self.text}"
 
 
 class Start(msgspec.Struct, frozen=True):
-    """An unsafe tool was started, physically. `late`: its start was settled, or its run claimed or over, before."""
+    """A real start of an unsafe tool. `late`: after its `tool_started` the run was claimed again, parked or ended."""
 
     run: str
     call: str
@@ -63,17 +63,17 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A model was called for a step: the run, the step, and the messages of the request."""
+    """A model call for a step: the run, the step, and the messages of the request."""
 
     run: str
     step: int
     messages: tuple[Message, ...]
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What somebody outside was told of a wish: its kind, the run, what it was about, and the answer.
+class CallerReply(msgspec.Struct, frozen=True):
+    """The reply that a caller got to a command: the command's kind, the run, its content, and the answer.
 
-    The answer is `ok` or a status where it was carried out, `no` where it was refused, empty where nobody knows.
+    The answer is `ok` or a status if it was carried out, `no` if it was refused, empty if the outcome is unknown.
     """
 
     kind: Literal["inject", "cancel", "resolve"]
@@ -83,7 +83,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """How people answer an approval."""
+    """The answer of an operator to an approval."""
 
     decision: Literal["approved", "rejected"] = "approved"
     arguments: dict[str, Any] | None = None
@@ -93,7 +93,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _AllSnapshots(MemorySnapshots):
-    """Snapshots of which all that were ever stored are known."""
+    """A snapshot store that keeps every snapshot ever stored."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,31 +118,31 @@ class World:
         self.providers: dict[str, ModelProvider] = {}
         self.make_registry: Callable[[], Registry] = self._registry_of_agents
         self.outdated: dict[str, Runnable[Any]] = {}
-        """Agents, by name, as the workers of an earlier deploy have them; every worker but the first is one."""
+        """Agents by name, as the workers of an earlier deployment have them: all workers except the first."""
         self.starts: list[Start] = []
         self.asked: list[Asked] = []
         self.effects: list[tuple[str, str]] = []
         self.state: dict[str, Any] = {}
-        """What tools have done to things outside, by whatever name."""
+        """The state of the outside world that tools change, by any key."""
         self.said: dict[str, asyncio.Task[Any]] = {}
-        self.told: list[Told] = []
+        self.replies: list[CallerReply] = []
         self.processes: dict[str, Process] = {}
         self.outcome: Literal["retry", "succeeded"] = "retry"
-        """How people settle what is unverifiable."""
+        """The operators' outcome for calls of unknown outcome."""
         self.decide: Callable[[str, ApprovalRequested], Decision] = lambda _run, _asked: Decision()
-        """How people answer what needs an approval."""
+        """The operators' decisions on approvals."""
         self.person_faults: Callable[[str], Iterable[Fault] | Draw] = lambda _name: ()
-        """What befalls those who say something; nothing, by default."""
+        """The faults of callers' processes; none by default."""
         self.attend: Callable[[Process], None] = lambda _process: None
-        """Told of each of them, who may see to what is late there."""
+        """Called with each caller's process, to release its delayed operations."""
         self.people_twice = False
-        """Whether each approval is answered by two people at once."""
+        """True if two operators answer each approval at once."""
         self.answers: list[str] = []
         self.told_no: list[str] = []
         """Submissions that were refused: agent and input."""
         self.happened: list[Happened] = []
         self.coverage: Counter[tuple[str, str]] = Counter()
-        """How often a fault of a kind met an event type: one at hand, or else the newest in the log."""
+        """Counts of (event type, kind of fault): the types being appended, otherwise those of the newest commit."""
         self._decoded: list[tuple[Stored, Commit]] = []
         self._people = 0
 
@@ -154,7 +154,7 @@ class World:
         fault: Injected | Fault | None,
         at_hand: tuple[str, ...],
     ) -> None:
-        """Write down what a process asked its log for."""
+        """Record an operation of a process on its log."""
         stored = self.log.events.stored
         now_s = self.clock.monotonic()
         self.happened.append(Happened(now_s, process, operation, call, fault, len(stored)))
@@ -163,10 +163,10 @@ class World:
             types = at_hand if operation == "events.append" else tuple(event.type for event in newest)
             self.coverage.update((each, fault.kind) for each in dict.fromkeys(types))
 
-    # --- what can be run ----------------------------------------------------------------------------------------------
+    # --- agents -------------------------------------------------------------------------------------------------------
 
     def registry(self, process: str = "") -> Registry:
-        """A registry, as each process has its own; it notes what is asked of models and started of tools."""
+        """Return a registry for one process; it records model calls and starts of tools."""
         if self.outdated and self.is_outdated(process):
             agents = [self.outdated.get(agent.name, agent) for agent in self.agents]
             return _Watched(self, Registry(agents=agents, providers=self.providers))
@@ -176,16 +176,16 @@ class World:
         return Registry(agents=self.agents, providers=self.providers)
 
     def is_outdated(self, process: str) -> bool:
-        """Return whether the process is a worker of an earlier deploy, where there is one."""
+        """Return whether the process is a worker of an earlier deployment, in a scenario that has one."""
         return process.startswith("w") and not process.startswith("w0")
 
     def tools_of(self, process: str, agent: str) -> frozenset[str] | None:
-        """The names of the tools that the process has for an agent; None where nothing sets processes apart."""
+        """Return the tools that the process has for an agent; None if all processes have the same."""
         found = self.outdated.get(agent) if self.is_outdated(process) else None
         return frozenset(found.tools) if isinstance(found, Agent) else None
 
     def record_start(self, run: str, call: str) -> None:
-        """Write down that an unsafe tool starts now."""
+        """Record that an unsafe tool starts now."""
         late = True
         for event in self.events_of(run):
             if event.type == "tool_started" and event.tool_call_id == call:
@@ -194,26 +194,26 @@ class World:
                 late = True
         self.starts.append(Start(run, call, OWNER.get(), late))
 
-    # --- who is there -------------------------------------------------------------------------------------------------
+    # --- processes ----------------------------------------------------------------------------------------------------
 
     def process(self, name: str, faults: Iterable[Fault] | Draw = ()) -> Process:
-        """A process of this name that has not begun anything."""
+        """Create a process of this name that does nothing yet."""
         self.processes[name] = Process(self, name, faults)
         return self.processes[name]
 
     def worker(self, name: str, faults: Iterable[Fault] | Draw = ()) -> Process:
-        """A process that serves as a worker from now on."""
+        """Create a process that serves as a worker from now on."""
         process = self.process(name, faults)
         process.serve()
         return process
 
     def people(self) -> Runtime:
-        """A runtime in a process in which nothing ever goes wrong."""
+        """Return a runtime in a process without faults."""
         registry = self.registry()
         return Runtime(self.log, registry, Host(log=self.log, registry=registry, worker="people"))
 
     def person(self) -> Process:
-        """Somebody with a process of his own, who says one thing."""
+        """Create a caller's process, which sends one command."""
         self._people += 1
         name = f"person-{self._people}"
         person = self.process(name, self.person_faults(name))
@@ -221,7 +221,7 @@ class World:
         return person
 
     def outside(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Let something happen in no process that could die."""
+        """Run a coroutine outside of all processes, so that it cannot die."""
         token = OWNER.set("")
         try:
             return asyncio.get_running_loop().create_task(main)
@@ -229,13 +229,13 @@ class World:
             OWNER.reset(token)
 
     def say_once(self, what: str, saying: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
-        """Let something be said outside, once, whoever asks for it how often."""
+        """Run `saying` outside of all processes, once for each `what`, however often this is called."""
         if what not in self.said:
             self.said[what] = self.outside(saying())
         return self.said[what]
 
     async def inject(self, run: str, text: str, person: Process | None = None) -> None:
-        """Somebody says something."""
+        """Send a message to a run as a caller."""
         runtime = self.people() if person is None else person.runtime()
         saying = runtime.get_run(run).inject(text)
         answer = ""
@@ -248,20 +248,20 @@ class World:
                 answer = "" if person.dead.is_set() else "ok"
         except RunFinished:
             answer = "no"
-        except FoldlogError:  # the log was away: nobody knows
+        except FoldlogError:  # the log was unavailable: the outcome is unknown
             if person is None:
                 raise
-        self.told.append(Told("inject", run, text, answer))
+        self.replies.append(CallerReply("inject", run, text, answer))
 
     async def cancel(self, run: str, reason: str, person: Process) -> None:
-        """Somebody cancels a run and all below it."""
+        """Cancel a run and its descendants as a caller."""
         answer = ""
         with contextlib.suppress(FoldlogError):
             answer = await person.does(person.runtime().get_run(run).cancel(reason)) or ""
-        self.told.append(Told("cancel", run, reason, answer))
+        self.replies.append(CallerReply("cancel", run, reason, answer))
 
     async def pause(self, run: str, for_s: float = ANSWER_S) -> None:
-        """Somebody asks a run to pause, and to go on so many seconds after it has paused."""
+        """Pause a run as a caller, and resume it `for_s` seconds after it has paused."""
         handle = self.people().get_run(run)
         with contextlib.suppress(RunFinished):
             await handle.pause()
@@ -278,7 +278,7 @@ class World:
         return bool(paused) and (paused[-1].status, paused[-1].reason) == ("paused", "manual")
 
     async def answer_approvals(self) -> None:
-        """Be the people who answer what is asked, half a second later."""
+        """Answer every approval as operators do, `ANSWER_S` after it was requested."""
         asked: set[str] = set()
         async for stored in self.log.events.follow(Shard(0)):
             for event in decode(stored.data).events:
@@ -288,7 +288,7 @@ class World:
                         self.outside(self._answer(stored.subject.id, event))
 
     async def _answer(self, run: str, request: ApprovalRequested) -> None:
-        """Answer an approval; who dies over it, or is told nothing, is followed by somebody else."""
+        """Answer an approval; repeat it from a new process if the first dies or gets no reply."""
         unverifiable = request.kind == "unverifiable"
         result = "sent" if self.outcome == "succeeded" else None
         decision = (
@@ -301,7 +301,7 @@ class World:
             self.answers.append(f"{run} {request.tool_call_id} {decision.outcome}")
 
     async def _resolve(self, run: str, request: ApprovalRequested, decision: Decision) -> bool:
-        """Return whether somebody knows now that the approval is answered."""
+        """Send the answer from a new process, and return whether the approval is known to be answered."""
         person = self.person()
         answering = (
             person.runtime()
@@ -317,7 +317,7 @@ class World:
         )
         try:
             await person.does(answering)
-        except ApprovalError:  # answered, or void, or not there yet in what was read
+        except ApprovalError:  # answered, void, or (in a stale read) not there yet
             return self.is_over(run) or any(
                 isinstance(event, ApprovalResolved) and event.approval_id == request.approval_id
                 for event in self.events_of(run)
@@ -326,31 +326,31 @@ class World:
             return False
         if person.dead.is_set():
             return False
-        self.told.append(Told("resolve", run, request.approval_id, decision.decision))
+        self.replies.append(CallerReply("resolve", run, request.approval_id, decision.decision))
         return True
 
-    # --- what is in the log -------------------------------------------------------------------------------------------
+    # --- the log ------------------------------------------------------------------------------------------------------
 
     def commits(self) -> list[tuple[Stored, Commit]]:
-        """Every commit of every subject, in log order, not verified."""
+        """Return every commit of every subject, in log order, not verified."""
         stored = self.log.events.stored
         self._decoded += [(each, decode(each.data)) for each in stored[len(self._decoded) :]]
         return self._decoded
 
     def events_of(self, run: str) -> list[StoredEvent]:
-        """The events of a run, as stored."""
-        return [event for _, commit in self.commits() if commit.run == run for event in commit.events]  # type: ignore[misc] # this code writes none that it does not know
+        """Return the events of a run, as stored."""
+        return [event for _, commit in self.commits() if commit.run == run for event in commit.events]  # type: ignore[misc] # none is of an unknown type
 
     def runs(self) -> list[str]:
-        """All runs that the log has, in the order of their first commit."""
+        """Return all runs in the log, in the order of their first commits."""
         return list(dict.fromkeys(s.subject.id for s, _ in self.commits() if s.subject.kind == "run"))
 
     def roots(self) -> list[str]:
-        """The runs that no other run started."""
+        """Return the root runs."""
         return list(dict.fromkeys(s.subject.root for s, _ in self.commits() if s.subject.kind == "run"))
 
     def family(self, root: str) -> list[Stored]:
-        """The commits of a root run and all below it."""
+        """Return the commits of a root run and its descendants."""
         return [s for s, _ in self.commits() if s.subject.kind == "run" and s.subject.root == root]
 
     def is_over(self, run: str) -> bool:
@@ -358,18 +358,18 @@ class World:
         return any(is_terminal(event) for event in self.events_of(run))
 
     def open_runs(self) -> list[str]:
-        """Runs without a terminal status."""
+        """Return the runs without a terminal status."""
         over = {commit.run for _, commit in self.commits() if any(map(is_terminal, commit.events))}
         return [run for run in self.runs() if run not in over]
 
     async def settle(self, at_most_s: float = LONG_S) -> None:
-        """Wait until every stored run is over, or the time is."""
+        """Wait until every stored run is over, or `at_most_s` have passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_most_s):
                 await self.until(lambda: not self.open_runs())
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until the log is such that it holds; asked after each commit of a run."""
+        """Wait until the condition holds; it is checked after each commit."""
         position = max((stored.position for stored, _ in self.commits()), default=0)
         if holds():
             return
@@ -378,7 +378,7 @@ class World:
                 return
 
     async def until_stored(self, event_type: str, count: int = 1) -> None:
-        """Wait until the log holds so many events of a type."""
+        """Wait until the log has `count` events of a type."""
 
         def holds() -> bool:
             return sum(e.type == event_type for _, c in self.commits() for e in c.events) >= count
@@ -387,26 +387,26 @@ class World:
 
 
 WORLD: ContextVar[World] = ContextVar("WORLD")
-"""The world of the running simulation, for tools, which are made once."""
+"""The world of the running simulation; tools need it, because they are created once for all simulations."""
 
 
 def _ended_by_itself(event: Event) -> bool:
-    """A cancel settles nothing: it may overtake a start."""
+    """Return whether the event ends a run by itself; a cancel does not count, because it may overtake a start."""
     return isinstance(event, Status) and event.status in {"completed", "error"}
 
 
-# --- what models and tools are asked ----------------------------------------------------------------------------------
+# --- recording model calls and tool starts-----------------------------------------------------------------------------
 
 
 class _Watched(Registry):
-    """A process' registry, with models and tools that note what is asked of them."""
+    """A process's registry, with models and unsafe tools that record their calls."""
 
     def __init__(self, world: World, inner: Registry) -> None:
         self.__dict__.update(inner.__dict__)
         self._world, self._inner = world, inner
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
-        """The agent's tools, watched."""
+        """Return the agent's tools, with unsafe ones recorded."""
         found = self._inner.resolve(agent)
         return {
             name: _WatchedTool(self._world, tool) if tool.spec.effect == "unsafe" else tool
@@ -414,12 +414,12 @@ class _Watched(Registry):
         }
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
-        """The model, watched."""
+        """Return the provider with its calls recorded."""
         provider, name = self._inner.provider(model)
         return _WatchedModel(self._world, provider), name
 
     def price_book(self) -> PriceBook:
-        """The same prices in every world."""
+        """Return one price book for all worlds."""
         return _prices()
 
 

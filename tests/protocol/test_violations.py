@@ -394,7 +394,7 @@ async def cancel_without_an_answer(world: World) -> list[str]:
     await arrival(world, "gate").wait()
     canceller = world.process("canceller", [LostAck(1)])
     answer = await canceller.does(canceller.runtime().get_run(world.runs()[0]).cancel())
-    return [] if answer == "cancelled" else [f"P9 the cancel that was stored is told as {answer}"]
+    return [] if answer == "cancelled" else [f"P9 the cancel was stored, but answered with {answer}"]
 
 
 def fresh_append_ids(patch: pytest.MonkeyPatch) -> None:
