@@ -156,7 +156,7 @@ async def look(at: str, ctx: ToolContext) -> str:
 
 @tool(effect="pure")
 async def watch(for_s: float, ctx: ToolContext) -> str:
-    """Look for longer, and say so again and again."""
+    """Look for a while, and report repeatedly."""
     for number in range(4):
         ctx.emit(Custom("seen", {"number": number}))
         await asyncio.sleep(for_s / 4)
@@ -173,7 +173,7 @@ async def save(what: str, ctx: ToolContext) -> str:
 
 @tool(effect="idempotent")
 async def flaky(times: int, ctx: ToolContext) -> str:
-    """Ask to be tried again, so many times."""
+    """Request a retry, so many times."""
     key = f"flaky {ctx.idempotency_key}"
     tried = WORLD.get().state[key] = WORLD.get().state.get(key, 0) + 1
     await asyncio.sleep(0.1)
@@ -184,7 +184,7 @@ async def flaky(times: int, ctx: ToolContext) -> str:
 
 @tool(effect="unsafe", slot="press")
 async def press(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the model to fill in
-    """Press, on the one press there is."""
+    """Press, on the only press."""
     await asyncio.sleep(0.3)
     WORLD.get().effects.append(("press", ctx.idempotency_key))
     return "sent"
@@ -192,20 +192,20 @@ async def press(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the m
 
 @tool(effect="idempotent", slot="press")
 async def ink(what: str) -> str:
-    """Ink the one press there is."""
+    """Ink the only press."""
     await asyncio.sleep(0.1)
     return f"inked {what}"
 
 
 @tool(effect="idempotent", slot="press", timeout_s=None)
 async def engrave(to: str, ctx: ToolContext) -> str:
-    """Keep the one press while another agent draws."""
+    """Keep the press while another agent draws."""
     return await ctx.run(_agent(to), "sub question")
 
 
 @tool(effect="pure", parallel=False)
 async def alone(n: int) -> int:
-    """Run beside no other call."""
+    """Run alone, not in parallel with other calls."""
     await asyncio.sleep(0.1)
     return n
 
@@ -219,7 +219,7 @@ async def send(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the mode
 
 
 async def wired(to: str, ctx: ToolContext) -> Evidence | None:
-    """Look whether it was wired; nobody sees at the first look what goes nowhere."""
+    """Look whether it was wired; a transfer to "nowhere" is not visible at the first look."""
     world, key = WORLD.get(), ctx.idempotency_key
     looks = world.state[f"looks {key}"] = world.state.get(f"looks {key}", 0) + 1
     await asyncio.sleep(0.1)
@@ -230,7 +230,7 @@ async def wired(to: str, ctx: ToolContext) -> Evidence | None:
 
 @tool(effect="unsafe")
 async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the probe, too
-    """Send, once, what somebody can look for."""
+    """Send once, in a way that can be verified."""
     await asyncio.sleep(0.2)
     WORLD.get().effects.append(("wire", ctx.idempotency_key))
     await asyncio.sleep(0.2)
@@ -239,7 +239,7 @@ async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the prob
 
 @tool(effect="unsafe")
 async def pay(to: str, ctx: ToolContext) -> str:
-    """Pay, over a line that breaks the first time, when it is paid."""
+    """Pay, over a connection that breaks right after the first payment."""
     world, key = WORLD.get(), ctx.idempotency_key
     await asyncio.sleep(0.2)
     broken = ("pay", key) not in world.effects
@@ -258,7 +258,7 @@ async def remitted(ctx: ToolContext) -> Evidence:
 
 @tool(effect="unsafe", timeout_s=1.0)
 async def remit(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
-    """Remit, and not come to an end in time; what somebody can look for."""
+    """Remit, but time out; the result can be verified."""
     await asyncio.sleep(0.2)
     WORLD.get().effects.append(("remit", ctx.idempotency_key))
     await asyncio.sleep(60.0)
@@ -275,7 +275,7 @@ async def deploy(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
 
 @tool(effect="idempotent")
 async def inquire(about: str, ctx: ToolContext) -> str:
-    """Ask people two things, then act on it."""
+    """Ask two questions, then act on the answers."""
     ctx.progress(1, 2)
     await asyncio.sleep(0.1)
     form = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
@@ -287,7 +287,7 @@ async def inquire(about: str, ctx: ToolContext) -> str:
 
 @tool(effect="unsafe")
 async def order(what: str, ctx: ToolContext) -> str:
-    """Ask people, then act on it, once."""
+    """Ask a question, then act on the answer, once."""
     answer = await ctx.ask(f"{what}?")
     await asyncio.sleep(0.1)
     WORLD.get().effects.append(("order", ctx.idempotency_key))
@@ -316,13 +316,13 @@ async def consult(to: str, ctx: ToolContext) -> str:
 
 @tool(effect="pure", timeout_s=2.0)
 async def hurry(to: str, ctx: ToolContext) -> str:
-    """Ask another agent, and not wait for long."""
+    """Ask another agent, with a short timeout."""
     return await ctx.run(_agent(to), "be quick")
 
 
 @tool(effect="pure")
 async def poke(text: str, ctx: ToolContext) -> str:
-    """Somebody says something while this runs, whoever runs it."""
+    """Have a caller send a message while this runs, once for all attempts."""
     world, run = WORLD.get(), ctx.run_id
     await asyncio.wait({world.say_once(f"{run} {text}", lambda: world.inject(run, text))})
     return "poked"
@@ -330,7 +330,7 @@ async def poke(text: str, ctx: ToolContext) -> str:
 
 @tool(effect="pure")
 async def crowd(text: str, ctx: ToolContext) -> str:
-    """Several people say something at once while this runs, whoever runs it; each may meet trouble."""
+    """Have several callers send messages while this runs, once for all attempts; each may meet faults."""
     world, run = WORLD.get(), ctx.run_id
 
     def said(number: int) -> asyncio.Task[Any]:
@@ -343,7 +343,7 @@ async def crowd(text: str, ctx: ToolContext) -> str:
 
 @tool(effect="pure")
 async def halt(ctx: ToolContext) -> str:
-    """Somebody asks the run to pause while this runs."""
+    """Have a caller pause the run while this runs."""
     world, run = WORLD.get(), ctx.run_id
     await asyncio.wait({world.say_once(f"{run} halt", lambda: world.pause(run))})
     return "halted"

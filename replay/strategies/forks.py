@@ -1,4 +1,4 @@
-"""Hypothesis strategies for forks: a run of a drawn agent, swarm or loop, left at any revision, and gone on with.
+"""Hypothesis strategies for forks: a run of a drawn agent, swarm or loop, forked at any revision and continued.
 
     @given(fork_scenarios(), faults())
     def test_executors_agree(scenario: ForkScenario, planned: tuple[Fault, ...]) -> None:
@@ -29,7 +29,7 @@ from .swarms import SwarmScenario, swarm_scenarios
 
 
 class ForkScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, and a fork of it behind a share of its revisions (0: the first, 1: the last)."""
+    """A run, and a fork of it after a share of its revisions (0: the first, 1: the last)."""
 
     origin: Scenario
     share: float
@@ -37,7 +37,7 @@ class ForkScenario(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
 
     async def check(self, *, log: Log | None = None, **options: Any) -> ParityReport:
-        """Run the origin on the local executor, then `check_parity` of its fork; options as there."""
+        """Run the origin on the local executor, then `check_parity` with these options on its fork."""
         log = log if log is not None else MemoryLog()
         metadata = await self.origin.remembered(log)
         script, registry = read_script(self.origin.script), self.origin.registry()
@@ -56,14 +56,14 @@ class ForkScenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FamilyForkScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a swarm or a loop, and a fork of it behind a share of its revisions (0: the first, 1: the last)."""
+    """A run of a swarm or a loop, and a fork of it after a share of its revisions (0: the first, 1: the last)."""
 
     origin: SwarmScenario | LoopScenario
     share: float
     tools: ForkTools = "ask"
 
     async def check(self, *, log: Log | None = None, **options: Any) -> ParityReport:
-        """Run the origin on the local executor, then `check_parity` of its fork; options as there."""
+        """Run the origin on the local executor, then `check_parity` with these options on its fork."""
         log = log if log is not None else MemoryLog()
         origin = self.origin
         runnable = origin.swarm() if isinstance(origin, SwarmScenario) else origin.loop()
@@ -76,7 +76,7 @@ class FamilyForkScenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def family_fork_scenarios() -> st.SearchStrategy[FamilyForkScenario]:
-    """A fork of a swarm or a loop with all below it."""
+    """Draw forks of a swarm or a loop with its descendants."""
     return st.builds(
         FamilyForkScenario,
         origin=swarm_scenarios() | loop_scenarios(),
@@ -86,7 +86,7 @@ def family_fork_scenarios() -> st.SearchStrategy[FamilyForkScenario]:
 
 
 def fork_scenarios() -> st.SearchStrategy[ForkScenario]:
-    """A fork of a run with everything that an agent can have."""
+    """Draw forks of runs with every feature of an agent."""
     policies: st.SearchStrategy[ForkTools] = st.sampled_from(["replay", "ask", "run"])
     return st.builds(
         ForkScenario,

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for Ralph loops: what is repeated, how it is scored and told, and when it ends.
+"""Hypothesis strategies for Ralph loops: the repeated agent, its scores and reflection, and the stop conditions.
 
     @given(loop_scenarios(), faults())
     def test_executors_agree(scenario: LoopScenario, planned: tuple[Fault, ...]) -> None:
@@ -27,33 +27,33 @@ _LESSON = "lesson"
 
 
 class LoopScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A loop over an agent with a tool. `turns` are what its model says in each iteration, with `told` or without.
+    """A loop over an agent with a tool. `turns` are the model's replies in each iteration.
 
-    `told`: what an iteration came to is told to the next in words of its own; else all iterations have the first turns.
+    With `reflects`, each iteration's reflection changes the input of the next; otherwise all have the first turns.
     """
 
     tool: ToolPlan
     turns: tuple[tuple[Turn, ...], ...]
     stop: dict[str, Any]
     scored: bool = False
-    told: bool = False
+    reflects: bool = False
     config: dict[str, Any] = {}
 
     @property
     def script(self) -> dict[str, Any]:
-        """As `check_parity` takes it."""
+        """The script for `check_parity`."""
         first, *others = (list(turns) for turns in self.turns)
         scenes = [{"input": f"{_LESSON} {number}", "turns": turns} for number, turns in enumerate(others, 1)]
-        return {"turns": [], "agents": {"writer": first}, "scenes": scenes if self.told else []}
+        return {"turns": [], "agents": {"writer": first}, "scenes": scenes if self.reflects else []}
 
     def loop(self) -> RalphLoop:
-        """The loop with its agent and functions."""
+        """Return the loop with its agent and functions."""
         writer: Agent[Any] = Agent("writer", tools=[self.tool.make()], retry=FAST_RETRY, **self.config)
         scorers: dict[str, Scorer] = {"length": _length, "words": _words} if self.scored else {}
-        return RalphLoop(writer, scorers=scorers, reflect=_reflect if self.told else None, stop=self.stop)
+        return RalphLoop(writer, scorers=scorers, reflect=_reflect if self.reflects else None, stop=self.stop)
 
     async def check(self, **options: Any) -> ParityReport:
-        """`check_parity` of the loop; options as there."""
+        """Call `check_parity` with the loop and these options."""
         options = {"inputs": ANSWERS, **options}
         return await check_parity(self.loop(), WORDS[0], script=self.script, **options)
 
@@ -72,7 +72,7 @@ def _reflect(seen: Reflection) -> str:
 
 @st.composite
 def loop_scenarios(draw: st.DrawFn) -> LoopScenario:
-    """A loop of at most three iterations, some of which fail."""
+    """Draw a loop of at most three iterations, some of which fail."""
     scored = draw(st.booleans())
     stop = {
         "max_iterations": draw(st.integers(1, ITERATIONS_MAX)),
@@ -94,6 +94,6 @@ def loop_scenarios(draw: st.DrawFn) -> LoopScenario:
         turns=turns,
         stop=stop,
         scored=scored,
-        told=draw(st.booleans()),
+        reflects=draw(st.booleans()),
         config={key: value for key, value in config.items() if value is not None},
     )

@@ -5,8 +5,8 @@
         report = check_simulated(scenario, faults=planned)
         assert report.equal, report.render()
 
-For an agent of your own take `scripts(agent.tools)` and `check_parity`. What is drawn is plain data, so that a failing
-example prints as something that can be pasted into a test. Needs the extra `foldlog[test]`.
+For your own agent use `scripts(agent.tools)` and `check_parity`. All drawn values are plain data, so that a failing
+example prints as an expression that can be pasted into a test. Needs the extra `foldlog[test]`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from .tool_plans import Outcome, ToolPlan
 Turn = dict[str, Any]
 Decision = Literal["approved", "rejected", "timed_out"]
 WORDS = ("one", "two", "three")
-"""What texts and arguments are made of: few words, so that rounds repeat and shrunk examples are readable."""
+"""The words of texts and arguments: so few that rounds repeat and shrunk examples are readable."""
 TASK = "dig up"
-"""How the task of each sub-agent begins."""
+"""The beginning of each sub-agent's task."""
 QUESTION = "question"
 FAST_RETRY: dict[str, Any] = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
 TODO = ("add_todo", "complete_todo", "get_todo")
@@ -60,18 +60,18 @@ ANSWERS: Inputs = (
     Answer(call=EVERY, kind="elicitation", arguments={"word": WORDS[0]}),
     Answer(call=EVERY, kind="budget", arguments={"raise": 1000}),
 )
-"""What is said where nothing else was drawn."""
+"""The answers to approvals for which no other answer was drawn."""
 TIME_S = 900.0
 STEPS_MAX = 400_000
-"""How long a simulated run may take in virtual time, and a simulated check in steps of the loop."""
+"""The limits of a simulated run in seconds of virtual time, and of a simulated check in steps of the loop."""
 CALLS_MAX = 3
 SUMMARIES_MAX = 20
 OPERATIONS_MAX = 60
-"""How far into a worker's life a fault is planned."""
+"""The last operation of a worker at which a fault is planned."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent with its tools, what its model says, and what reaches it from outside."""
+    """An agent with its tools, the replies of its model, and its external inputs."""
 
     tools: tuple[ToolPlan, ...]
     turns: tuple[Turn, ...]
@@ -79,21 +79,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     inner_turns: tuple[Turn, ...] = ()
     inputs: tuple[Input, ...] = ()
     config: dict[str, Any] = {}
-    """What else the agent is configured with, as `Agent` takes it."""
+    """Further configuration of the agent, as keywords of `Agent`."""
     named_tools: tuple[str, ...] = ()
-    """Tools that it has by their name alone."""
+    """Built-in tools, by name."""
     planner: tuple[Turn, ...] | None = None
-    """What the planner says; null for an agent without one."""
+    """The replies of the planner; None for an agent without one."""
     subagents: tuple[Turn, ...] | None = None
-    """What each sub-agent says; null for an agent that may have none."""
+    """The replies of each sub-agent; None for an agent that may have none."""
     earlier: tuple[tuple[Turn, ...], ...] = ()
-    """What its model said in earlier runs of a session, which it remembers."""
+    """The replies of its model in earlier runs, which it remembers."""
     knows: bool = False
-    """Whether there is stored knowledge that fits the question."""
+    """True if the knowledge store has an item that fits the question."""
 
     @property
     def script(self) -> dict[str, Any]:
-        """As `check_parity` takes it."""
+        """The script for `check_parity`."""
         planner = {} if self.planner is None else {"planner": list(self.planner)}
         phases = {"summaries": [{"text": "In short."}] * SUMMARIES_MAX, **planner}
         scene = {"input": TASK, "turns": list(self.subagents or ()), **phases}
@@ -101,7 +101,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return {"turns": list(self.turns), "agents": agents, "scenes": [scene], **phases}
 
     def agent(self) -> Agent[Any]:
-        """The agent, with an agent `inner` for the tools that ask one."""
+        """Return the agent, with an agent `inner` for tools that call one."""
         inner: Agent[Any] = Agent("inner", tools=[plan.make() for plan in self.inner_tools], retry=FAST_RETRY)
         return Agent(
             "outer",
@@ -110,7 +110,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def check(self, *, log: Log | None = None, **options: Any) -> ParityReport:
-        """`check_parity` of the scenario; options as there."""
+        """Call `check_parity` with the scenario and these options."""
         log = log if log is not None else MemoryLog()
         return await check_parity(
             self.agent(),
@@ -122,11 +122,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def registry(self) -> Registry:
-        """What there is besides the agent."""
+        """Return a registry with the knowledge store."""
         return Registry(knowledge=_Shelf(known=self.knows))
 
     async def remembered(self, log: Log) -> dict[str, Any]:
-        """Let the earlier runs happen; the metadata of a run that remembers them."""
+        """Execute the earlier runs, and return the metadata of a run that remembers them."""
         if not self.earlier:
             return {}
         session = log.clock.new_id()
@@ -139,34 +139,34 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Shelf:
-    """Stored knowledge of one thing."""
+    """A knowledge store with at most one item."""
 
     def __init__(self, *, known: bool) -> None:
         self._known = known
 
     async def search(self, query: str, limit: int) -> list[KnowledgeItem]:
-        """The one piece, if it is asked for what it is about."""
+        """Return the item, if the query is about it."""
         found = self._known and QUESTION in query
         return [KnowledgeItem(id="k1", text="There is an answer.", source="notes")][:limit] if found else []
 
     async def add(self, text: str, source: str = "") -> list[KnowledgeItem]:
-        """Nothing is kept."""
+        """Store nothing."""
         return []
 
 
 class Checked(Protocol):
-    """What is drawn of any kind: it can be checked."""
+    """Any drawn scenario: it can be checked."""
 
     async def check(self, **options: Any) -> ParityReport:
-        """`check_parity` of it; options as there."""
+        """Call `check_parity` with the scenario and these options."""
         ...
 
 
 def check_simulated(scenario: Checked, *, seed: int | None = None, **options: Any) -> ParityReport:
-    """Check a scenario in virtual time, where nothing takes long and the same always comes of it; options as `check`.
+    """Check a scenario in virtual time, where the result is quick and deterministic; options as for `check`.
 
-    `seed` decides what runs next of all that could; without one it is what was ready first. Not for use within a
-    running event loop.
+    `seed` determines the order of the callbacks that are ready; without one they run first come, first served. It
+    cannot be called within a running event loop.
     """
 
     async def check() -> ParityReport:
@@ -175,11 +175,11 @@ def check_simulated(scenario: Checked, *, seed: int | None = None, **options: An
     return run_simulated(check, picks=None if seed is None else Picks(seed), steps_max=STEPS_MAX)
 
 
-# --- what a model says ------------------------------------------------------------------------------------------------
+# --- replies of models ------------------------------------------------------------------------------------------------
 
 words = st.sampled_from(WORDS)
 texts = st.lists(words, min_size=1, max_size=3)
-"""A text in the pieces it is streamed in."""
+"""A text, in the pieces in which it is streamed."""
 
 
 jobs = st.lists(st.builds(lambda word: {"task": f"{TASK} {word}"}, words), min_size=1, max_size=4)
@@ -194,11 +194,11 @@ _BUILT_IN: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "get_todo": st.just({}),
 }
-"""Arguments of tools that foldlog brings along."""
+"""Arguments of built-in tools."""
 
 
 def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolPlan]:
-    """Tools of this name, of every effect and outcome."""
+    """Draw tools of this name, with every effect and outcome."""
     effects: st.SearchStrategy[ToolEffect] = st.sampled_from(["pure", "unsafe", "idempotent", "unsafe"])
     outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
         ["returns", "returns", "returns", "fails", "recovers", "late"]
@@ -221,7 +221,7 @@ def tool_plans(name: str, *, asks: str | None = None) -> st.SearchStrategy[ToolP
 
 
 def _consistent(plan: ToolPlan) -> ToolPlan:
-    """Nobody tries an unsafe tool again; how much of what waits for the log is done in a short time is free."""
+    """Exclude plans whose trace is not determined: retries of unsafe tools, and log operations before a timeout."""
     changes: dict[str, Any] = {"attempts": 1} if plan.effect == "unsafe" else {}
     if plan.outcome == "recovers" and plan.effect == "unsafe":
         changes["outcome"] = "returns"
@@ -233,13 +233,13 @@ def _consistent(plan: ToolPlan) -> ToolPlan:
 def toolboxes(
     names: Sequence[str] = ("alpha", "beta"), *, asks: str | None = None
 ) -> st.SearchStrategy[tuple[ToolPlan, ...]]:
-    """A tool for each name, and with `asks` one more, `delegate`, that runs the agent of that name."""
+    """Draw a tool for each name, and with `asks` one more, `delegate`, that runs the agent of that name."""
     plans = [tool_plans(name) for name in names]
     return st.tuples(*plans, *([tool_plans("delegate", asks=asks)] if asks else []))
 
 
 def calls(names: Iterable[str]) -> st.SearchStrategy[Turn]:
-    """A tool call without its id; some have arguments that are no JSON, or name a tool that does not exist."""
+    """Draw tool calls without ids; some have arguments that are not JSON, or name a tool that does not exist."""
     good = _name(names).flatmap(lambda name: _fitting(name, names))
     clumsy = st.builds(lambda name: {"name": name, "arguments": "{no json"}, _name(names))
     unknown = st.builds(lambda text: {"name": "nobody", "arguments": {"text": text}}, words)
@@ -247,7 +247,7 @@ def calls(names: Iterable[str]) -> st.SearchStrategy[Turn]:
 
 
 def _fitting(name: str, names: Iterable[str]) -> st.SearchStrategy[Turn]:
-    """A call whose arguments fit: by the tool's schema if the tools are given, else a `text`."""
+    """Draw calls with valid arguments: by the tool's schema if the tools are given, otherwise a `text`."""
     if name in _BUILT_IN:
         return st.builds(lambda arguments: {"name": name, "arguments": arguments}, _BUILT_IN[name])
     known = names.get(name) if isinstance(names, Mapping) else None
@@ -256,7 +256,7 @@ def _fitting(name: str, names: Iterable[str]) -> st.SearchStrategy[Turn]:
 
 
 def _mostly(usual: st.SearchStrategy[Any], *others: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """The usual one in four of five draws (`one_of` would draw them all alike, also one that stands there twice)."""
+    """Draw the usual strategy in four of five cases; `one_of` would choose all alike, even one that is listed twice."""
     return st.sampled_from([usual] * (4 * len(others)) + list(others)).flatmap(lambda chosen: chosen)
 
 
@@ -281,12 +281,12 @@ errors = _mostly(
         lambda after: {"type": "context_overflow", "times": 1, "after_chunks": after}, st.integers(0, 2)
     ),
 )
-"""How a turn fails first, if it does: mostly so that a further attempt mends it."""
+"""The failures before a turn succeeds, if any; mostly so few that a retry succeeds."""
 
 
 @st.composite
 def turns(draw: st.DrawFn, names: Iterable[str], number: int = 1, *, final: bool = False) -> Turn:
-    """The `number`-th answer of a model; `final`: without tool calls."""
+    """Draw the `number`-th reply of a model; `final`: without tool calls."""
     turn: Turn = {"text": draw(texts) if final or draw(st.booleans()) else [], "usage": draw(usages)}
     if draw(st.integers(0, 4)) == 0:
         turn["reasoning"] = draw(texts)
@@ -302,9 +302,9 @@ def turns(draw: st.DrawFn, names: Iterable[str], number: int = 1, *, final: bool
 def scripts(
     draw: st.DrawFn, names: Iterable[str], *, rounds_max: int = 3, answers: int = 1
 ) -> tuple[Turn, ...]:
-    """Rounds of tool calls, then `answers` final ones: a run that is told something after its answer needs another.
+    """Draw rounds of tool calls, then `answers` final ones: a run that gets a message after its answer needs another.
 
-    `names`: of the tools that may be called, or the `tools` of an agent, whose schemas the arguments then fit.
+    `names` are those of the tools that may be called, or the `tools` of an agent, whose schemas the arguments then fit.
     """
     known = names if isinstance(names, Mapping) else list(names)
     rounds = draw(st.sampled_from([*range(1, rounds_max + 1), 0]))
@@ -315,7 +315,7 @@ def scripts(
 
 @st.composite
 def contexts(draw: st.DrawFn) -> tuple[dict[str, Any] | None, str | None]:
-    """How a prompt is kept in bounds (mostly not at all), and what is told of its window."""
+    """Draw limits of the prompt (mostly none), and the model's awareness of its budget."""
     bounds = {
         "history_messages_max": draw(st.integers(1, 6)),
         "summary_at_messages": draw(st.integers(1, 3)),
@@ -328,30 +328,30 @@ def contexts(draw: st.DrawFn) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def outlasting(turn: Turn, attempts: float) -> Turn:
-    """The turn; where it fails at first, then so often that a model with these attempts is given up with."""
+    """Return the turn; if it fails at first, then more often than the attempts of one model."""
     error = turn.get("error")
     if error is None or error["type"] == "context_overflow":
         return turn
     return {**turn, "error": {**error, "times": error["times"] + int(attempts)}}
 
 
-# --- what comes from outside ------------------------------------------------------------------------------------------
+# --- external inputs --------------------------------------------------------------------------------------------------
 
 
 def injections(steps: int) -> st.SearchStrategy[tuple[Message, ...]]:
-    """At most two messages, each carried by one of the steps 1 to `steps`."""
+    """Draw at most two messages, each carried by one of the steps 1 to `steps`."""
     message = st.builds(Message, step=st.integers(1, steps), content=words)
     return st.lists(message, max_size=2).map(tuple)
 
 
 def pauses(steps: int) -> st.SearchStrategy[tuple[Pause, ...]]:
-    """At most one manual pause, at the boundary before one of the steps 1 to `steps`."""
+    """Draw at most one manual pause, at the boundary before one of the steps 1 to `steps`."""
     return st.lists(st.builds(Pause, step=st.integers(1, steps)), max_size=1).map(tuple)
 
 
 @st.composite
 def approvals(draw: st.DrawFn, script: Sequence[Turn], approved: Iterable[str]) -> tuple[Answer, ...]:
-    """An answer for each call of a tool that needs an approval: approved, edited, made by hand, rejected, timed out."""
+    """Draw an answer for each call that needs an approval: approved, edited, made by hand, rejected, timed out."""
     needing = set(approved)
     found: list[tuple[Answer, dict[str, Any]]] = []
     for step, turn in enumerate(script, start=1):
@@ -367,7 +367,7 @@ def approvals(draw: st.DrawFn, script: Sequence[Turn], approved: Iterable[str]) 
 
 
 def _changes(arguments: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """What else an approval says: nothing, other arguments, or what came of a call that was made by hand."""
+    """Draw the rest of an approval: nothing, other arguments, or the outcome of a call that was made by hand."""
     return st.one_of(
         st.just({}),
         st.fixed_dictionaries({"arguments": _other_words(arguments)}),
@@ -377,20 +377,20 @@ def _changes(arguments: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _other_words(arguments: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """The same arguments with other texts, so that they fit where those did."""
+    """Draw the same arguments with other texts, so that they are still valid."""
     return st.fixed_dictionaries(
         {name: words if isinstance(value, str) else st.just(value) for name, value in arguments.items()}
     )
 
 
 def cancels(after_max: int = 30) -> st.SearchStrategy[Cancel]:
-    """A cancel somewhere between the first and the `after_max`-th observable event."""
+    """Draw a cancel between the first and the `after_max`-th observable event."""
     return st.builds(Cancel, after=st.integers(1, after_max), reason=st.sampled_from(["", "enough"]))
 
 
 @st.composite
 def faults(draw: st.DrawFn, *, operations_max: int = OPERATIONS_MAX) -> tuple[Fault, ...]:
-    """What befalls a worker: usually its death at some operation, and up to three misfortunes of its log before."""
+    """Draw a worker's faults: usually its death at some operation, and up to three faults of its log before it."""
     appends = st.integers(1, 12)
     misfortune: st.SearchStrategy[Fault] = st.one_of(
         st.builds(LostAck, appends),
@@ -406,12 +406,12 @@ def faults(draw: st.DrawFn, *, operations_max: int = OPERATIONS_MAX) -> tuple[Fa
     return tuple(planned)
 
 
-# --- all of it --------------------------------------------------------------------------------------------------------
+# --- scenarios --------------------------------------------------------------------------------------------------------
 
 
 @st.composite
 def policies(draw: st.DrawFn, names: Sequence[str]) -> dict[str, Any] | None:
-    """Rules on calls of these tools; mostly none."""
+    """Draw policy rules on calls of these tools; mostly none."""
     actions = ["allow", "deny", "require_approval"]
     patterns = st.sampled_from([*names, "*", f"{names[0][0]}*"])
     texts = st.sampled_from([{}, {"text": WORDS[0]}, {"text": "t*"}])
@@ -423,7 +423,7 @@ def policies(draw: st.DrawFn, names: Sequence[str]) -> dict[str, Any] | None:
 
 @st.composite
 def configs(draw: st.DrawFn, names: Sequence[str]) -> dict[str, Any]:
-    """What an agent with these tools may be configured with besides, but for what depends on time."""
+    """Draw further configuration of an agent with these tools, except settings that depend on time."""
     context, awareness = draw(contexts())
     chosen = {
         "hitl_tools": draw(st.sampled_from([(), (), *((name,) for name in names)])),
@@ -441,22 +441,22 @@ def configs(draw: st.DrawFn, names: Sequence[str]) -> dict[str, Any]:
 
 @st.composite
 def answered(draw: st.DrawFn, tools: Sequence[ToolPlan], script: Sequence[Turn]) -> tuple[Answer, ...]:
-    """Answers to the questions of tools that the script calls; some are left to `ANSWERS`."""
+    """Draw answers to the questions of tools that the script calls; some are left to `ANSWERS`."""
     asked = {plan.name: plan.questions for plan in tools}
     found: list[Answer] = []
     for step, turn in enumerate(script, start=1):
         for index, call in enumerate(turn.get("tool_calls", ())):
             for ordinal in range(asked.get(call["name"], 0)):
                 decision: Decision = draw(st.sampled_from(["approved", "rejected", "timed_out"]))
-                told = {"word": draw(words)} if decision == "approved" else None
-                answer = Answer(call=f"{step}.{index}", decision=decision, arguments=told)
+                form = {"word": draw(words)} if decision == "approved" else None
+                answer = Answer(call=f"{step}.{index}", decision=decision, arguments=form)
                 found.append(msgspec.structs.replace(answer, kind="elicitation", ordinal=ordinal))
     return tuple(answer for answer in found if draw(st.booleans()))
 
 
 @st.composite
 def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
-    """An agent with everything that an agent can have: tools, children, memory, answers, messages, pauses; a cancel."""
+    """Draw an agent with every feature: tools, children, memory, answers, messages, pauses; `cancelled`: a cancel."""
     tools, inner = draw(toolboxes(asks="inner")), draw(toolboxes(("gamma",)))
     names = [plan.name for plan in tools]
     config = draw(configs(names))
@@ -472,9 +472,7 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
     if "output_schema" in config:
         script = draw(_structured(script))
     stops = str(config.get("budget_awareness", "")).startswith("limit")
-    said: list[
-        Input
-    ] = [  # a message that stops the run before the step that would carry it is pinned to nothing
+    said: list[Input] = [  # if a limit ends the run, a message has no step that carries it
         *(() if stops else draw(injections(len(script) - 3))),
         *draw(pauses(len(script) - 3)),
         *_uncensored(draw(approvals(script, config["hitl_tools"])), config),
@@ -502,20 +500,20 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
 
 
 def _uncensored(answers: Sequence[Answer], config: Mapping[str, Any]) -> list[Answer]:
-    """The answers; with a policy none that edits a call, into one that the policy may deny."""
+    """Return the answers; with a policy, none may edit a call, because the policy could deny the edited one."""
     return [msgspec.structs.replace(each, arguments=None) if "policy" in config else each for each in answers]
 
 
 @st.composite
 def _structured(draw: st.DrawFn, script: Sequence[Turn]) -> tuple[Turn, ...]:
-    """The script; some of its answers are the integers that a schema asks for."""
+    """Draw the script with some answers replaced by integers, which the schema requires."""
     return tuple(
         {**turn, "text": ["1"]} if not turn["tool_calls"] and draw(st.booleans()) else turn for turn in script
     )
 
 
 def traces() -> st.SearchStrategy[Trace]:
-    """Legal traces: what the local executor writes of a scenario. Each is made in a thread with a loop of its own."""
+    """Draw legal traces of the local executor. Each is made in a thread with its own event loop."""
     return scenarios().map(_trace_of)
 
 

@@ -1,4 +1,4 @@
-"""A Hypothesis strategy of values that fit a JSON Schema, as tools have them: what is required is always there."""
+"""A Hypothesis strategy for values that are valid for a JSON Schema, as tools have them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 DEPTH_MAX = 4
-"""Deeper than this what is not required is left out, and lists are as short as may be: schemas may be recursive."""
+"""The depth below which optional parts are omitted and lists are as short as possible, for recursive schemas."""
 _ITEMS_MORE = 3
 _NUMBERS = 2**31
 _WORDS = st.sampled_from(["one", "two", "three", "Oslo", "a b"])
@@ -17,7 +17,7 @@ Schema = Mapping[str, Any]
 
 
 def fitting(schema: Schema) -> st.SearchStrategy[Any]:
-    """Values that fit the schema; what cannot be drawn by its keywords is drawn again until it fits."""
+    """Draw valid values; keywords that the strategy does not know are satisfied by drawing again."""
     from jsonschema import Draft202012Validator
 
     validator = Draft202012Validator(dict(schema))
@@ -25,7 +25,7 @@ def fitting(schema: Schema) -> st.SearchStrategy[Any]:
 
 
 class _Drawing:
-    """Strategies for the parts of one schema, whose references it knows."""
+    """Strategies for the parts of one schema; resolves its references."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -49,7 +49,7 @@ class _Drawing:
             for each in schema["allOf"]:
                 whole = _merged(whole, self._resolved(each["$ref"]) if "$ref" in each else each)
             return self.of(whole, depth + 1)
-        types = schema.get("type", _told_type(schema))
+        types = schema.get("type", _implied_type(schema))
         if isinstance(types, list):
             return st.one_of([self._typed({**schema, "type": each}, each, depth) for each in types])
         return self._typed(schema, types, depth)
@@ -111,7 +111,7 @@ def _besides(schema: Schema) -> Schema:
 
 
 def _merged(one: Schema, other: Any) -> Schema:
-    """Both at once, as far as that can be said by keywords."""
+    """Return a schema for both at once, as far as keywords can express it."""
     if not isinstance(other, Mapping):
         return one
     whole = {**one, **other}
@@ -125,7 +125,7 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "null"
 
 
-def _told_type(schema: Schema) -> str:
+def _implied_type(schema: Schema) -> str:
     if {"properties", "required", "additionalProperties"} & schema.keys():
         return "object"
     return "array" if {"items", "prefixItems", "minItems"} & schema.keys() else "string"

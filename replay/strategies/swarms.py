@@ -1,4 +1,4 @@
-"""Hypothesis strategies for swarms: flows, predicates, and whole swarms with what their agents say.
+"""Hypothesis strategies for swarms: flows, predicates, and whole swarms with the replies of their agents.
 
     @given(swarm_scenarios(), faults())
     def test_executors_agree(scenario: SwarmScenario, planned: tuple[Fault, ...]) -> None:
@@ -45,7 +45,7 @@ from .runs import ANSWERS, FAST_RETRY, WORDS, Turn, policies, scripts, tool_plan
 from .tool_plans import ToolPlan
 
 TESTS: Mapping[str, Test] = {"p": lambda text: len(text) % 2 == 0, "q": lambda text: "one" in text}
-"""The functions that generated flows ask."""
+"""The functions that generated flows call."""
 
 PATTERNS = ("one|two", r"\bx/y\b", r"\\/", "é", r"[/\"]", "^$")
 KINDS = ("node", "series", "parallel", "branch", "loop")
@@ -58,7 +58,7 @@ _keys = st.sampled_from(["a", "ok", "b_2", "odd key", "0", ""]) | st.integers(0,
 
 @functools.cache
 def predicates() -> st.SearchStrategy[Predicate]:
-    """Predicates of every kind; the functions are `p` and `q`."""
+    """Draw predicates of every kind; the functions are `p` and `q`."""
     numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
     scalars = _texts | st.booleans() | st.none() | numbers
     paths = st.lists(_keys, max_size=3).map(tuple)
@@ -75,7 +75,7 @@ def predicates() -> st.SearchStrategy[Predicate]:
 
 @st.composite
 def flows(draw: st.DrawFn, depth: int = 3) -> Flow:
-    """A flow nested at most so deep, in normal form, whose nodes are n0, n1, ... in the order of the text."""
+    """Draw a flow with at most this nesting, in normal form; its nodes are n0, n1, ... in the order of the text."""
     return _Drawing(draw).flow(depth)
 
 
@@ -110,24 +110,24 @@ class _Drawing:
 
 
 class SwarmScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A swarm whose agents have a tool each, and what their models say, by the agent's name; a workflow has a flow."""
+    """A swarm whose agents have a tool each, with the replies of their models by agent; a workflow has a flow."""
 
     flow: Flow | None
     tools: dict[str, ToolPlan]
     turns: dict[str, tuple[Turn, ...]]
     mode: Mode = "workflow"
     config: dict[str, Any] = {}
-    """What else each agent is configured with."""
+    """Further configuration of each agent."""
     inner: bool = False
-    """Whether the swarm is the only agent of another one."""
+    """True if the swarm is the only member of another one."""
 
     @property
     def script(self) -> dict[str, Any]:
-        """As `check_parity` takes it."""
+        """The script for `check_parity`."""
         return {"turns": [], "agents": {name: list(turns) for name, turns in self.turns.items()}}
 
     def swarm(self) -> Swarm:
-        """The swarm, with its agents and functions."""
+        """Return the swarm with its agents and functions."""
         agents: list[Agent[Any]] = [
             Agent(name, instructions=name, tools=[plan.make()], retry=FAST_RETRY, **self.config)
             for name, plan in self.tools.items()
@@ -136,20 +136,20 @@ class SwarmScenario(msgspec.Struct, frozen=True, kw_only=True):
         return Swarm([swarm], "swarm*2", name="outer") if self.inner else swarm
 
     async def check(self, **options: Any) -> ParityReport:
-        """`check_parity` of the swarm; options as there."""
+        """Call `check_parity` with the swarm and these options."""
         options = {"inputs": ANSWERS, **options}
         return await check_parity(self.swarm(), WORDS[0], script=self.script, **options)
 
 
 def _well(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Without errors that end a run: which of two agents that fail at once ends the swarm is free."""
+    """Remove errors that end a run: if two parallel agents fail, either may end the swarm."""
     ends = {"context_overflow"}
     return tuple({k: v for k, v in turn.items() if k != "error" or v["type"] not in ends} for turn in turns)
 
 
 @st.composite
 def swarm_scenarios(draw: st.DrawFn) -> SwarmScenario:
-    """A swarm of any mode and flow, whose agents call their tool at most once, or each other, and answer."""
+    """Draw a swarm of any mode and flow, whose agents call their tool at most once, or each other, and answer."""
     mode: Mode = draw(st.sampled_from(["workflow", "workflow", "handoff", "team"]))
     flow: Flow | None = None
     names = [f"n{number}" for number in range(draw(st.integers(1, 3)))]
@@ -177,14 +177,16 @@ def swarm_scenarios(draw: st.DrawFn) -> SwarmScenario:
 
 @st.composite
 def _handing_over(draw: st.DrawFn, names: list[str], turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """The turns of an agent that may hand over to another at its end."""
-    wish = msgspec.json.encode({"handoff_to": draw(st.sampled_from([*names, "nobody"])), "message": "go on"})
-    return (*turns[:-1], {**turns[-1], "text": [wish.decode()]}) if draw(st.booleans()) else turns
+    """Draw the turns of an agent that may hand off to another at its end."""
+    handoff = msgspec.json.encode(
+        {"handoff_to": draw(st.sampled_from([*names, "nobody"])), "message": "go on"}
+    )
+    return (*turns[:-1], {**turns[-1], "text": [handoff.decode()]}) if draw(st.booleans()) else turns
 
 
 @st.composite
 def _leading(draw: st.DrawFn, others: list[str], turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """The turns of an agent that asks others first, maybe the same one twice at once."""
+    """Draw the turns of a lead that first calls other agents, perhaps the same one twice in parallel."""
     asked = draw(st.lists(st.tuples(st.sampled_from(others), words), max_size=3)) if others else []
     calls = [
         {"id": f"ask-{number}", "name": name, "arguments": {"input": word}}

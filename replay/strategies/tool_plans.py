@@ -1,4 +1,4 @@
-"""Tools as plain data: what a drawn tool does before it ends, and how it ends."""
+"""Tools as plain data: the actions of a drawn tool, and its outcome."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from ...runtime.ports.tools import Tool
 Outcome = Literal["returns", "fails", "recovers", "late"]
 Checked = Literal["", "holds", "fails", "unseen"]
 FORM = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-"""What a tool asks people for."""
+"""The form of a tool's questions."""
 TIMEOUT_S = 0.2
-"""How long a tool may take that is late."""
+"""The timeout of a tool that is late, in seconds."""
 LATE_S = 3600.0
 
 
 class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool: what it does before it ends (`progress` notifications, a custom event, letting others run), and how.
+    """A tool: its `progress` notifications, a custom event (`emits`), `yields` to other tasks, and its outcome.
 
-    `recovers`: its first of `attempts` asks to be tried again. `late`: it does not end in its time. `keeps`: it stores
-    an artifact, and a part of it is done once. `questions`: so many are asked of people, one after the other. `asks`:
-    the name of an agent that it runs as a child. `checked`: what its postcondition comes to, if it has one; `unseen`:
-    not at the first look. Where nothing is to be seen of a call but its result, a probe tells what that was.
+    - `outcome`: `recovers` requests a retry of its first attempt; `late` exceeds its timeout.
+    - `keeps`: it stores an artifact and memoizes a part.
+    - `questions`: it asks so many questions, one after the other.
+    - `asks`: the name of an agent that it runs as a child.
+    - `checked`: the result of its postcondition, if it has one; `unseen` has no evidence at the first probe. A probe is
+      possible only for a call without other events than its result.
     """
 
     name: str
@@ -44,7 +46,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     checked: Checked = ""
 
     def make(self, agents: Iterable[Agent[Any]] = ()) -> Tool:
-        """The tool; `agents` are those that it may ask."""
+        """Return the tool; `agents` are those that it may run."""
         plan, known, tried = self, {agent.name: agent for agent in agents}, set[str]()
         timeout_s = TIMEOUT_S if plan.outcome == "late" else None
 
@@ -78,7 +80,7 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
         return planned if not plan.checked else plan.verified(planned)
 
     def verified(self, planned: Tool) -> Tool:
-        """The tool with its postcondition."""
+        """Return the tool with its postcondition."""
         plan, looked = self, set[str]()
 
         async def seen(text: str, ctx: ToolContext) -> Evidence | None:
@@ -86,21 +88,21 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
             if plan.checked == "unseen" and ctx.idempotency_key not in looked:
                 looked.add(ctx.idempotency_key)
                 return None
-            told = f"{plan.name}: {text}"
-            return Evidence(text=told, result=told)
+            result = f"{plan.name}: {text}"
+            return Evidence(text=result, result=result)
 
         wanted = "what is not there" if plan.checked == "fails" else ""
-        told = postcondition({"text_contains": {"text": wanted}}, probe=seen if plan.is_seen else None)
-        return told(planned)
+        check = postcondition({"text_contains": {"text": wanted}}, probe=seen if plan.is_seen else None)
+        return check(planned)
 
     @property
     def is_seen(self) -> bool:
-        """Return whether a probe can tell all of a call that is lost: it leaves nothing behind but a result."""
+        """True if a probe can replace a lost call, because the call has no effect other than its result."""
         shows = self.progress or self.emits or self.keeps or self.questions or self.asks
         return self.outcome == "returns" and self.checked != "fails" and not shows
 
     async def show(self, ctx: ToolContext, text: str) -> None:
-        """What can be seen of a call before it ends."""
+        """Emit the events of a call before its end."""
         for number in range(self.progress):
             ctx.progress(number + 1, self.progress, text)
             await asyncio.sleep(0)
