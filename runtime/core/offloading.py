@@ -36,7 +36,7 @@ def is_offloaded(event: Event) -> bool:
     return isinstance(event, ToolResult) and OFFLOADED in event.metadata
 
 
-def told(state: RunState) -> Context | None:
+def offload_event(state: RunState) -> Context | None:
     """Return the event that records a step's offloaded results, if there are any."""
     results = [call.result for call in state.calls.values() if call.result is not None]
     large = [result for result in results if is_offloaded(result)]

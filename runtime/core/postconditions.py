@@ -58,13 +58,13 @@ def problem(report: Report) -> str | None:
             return None
         case "failed":
             wrong = [finding for finding in report if finding["status"] == "failed"]
-            return f"the postcondition does not hold: {'; '.join(map(told, wrong))}"
+            return f"the postcondition does not hold: {'; '.join(map(finding_text, wrong))}"
         case "unverifiable":
             missing = [finding for finding in report if finding["status"] == "error"]
-            return f"the postcondition cannot be verified: {'; '.join(map(told, missing))}"
+            return f"the postcondition cannot be verified: {'; '.join(map(finding_text, missing))}"
 
 
-def told(finding: Mapping[str, Any]) -> str:
+def finding_text(finding: Mapping[str, Any]) -> str:
     """Return a finding as text."""
     name, arguments = next(iter(finding["assertion"].items()))
     text = f"{name} {canonical_json(arguments).decode()}"

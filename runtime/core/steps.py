@@ -117,7 +117,7 @@ def complete(turn: Turn) -> None:
     state, rules = turn.state, turn.rules
     final, cut = not state.calls, state.model.finish_reason
     step_usage = state.model.usage
-    offloaded = offloading.told(state)
+    offloaded = offloading.offload_event(state)
     turn.add(Step(step=state.step, status="completed", completed_at=turn.now, usage=step_usage))
     if offloaded is not None:
         turn.add(offloaded)

@@ -1,1 +1,1 @@
-"""Driving one run: effects are performed, and what comes of them is handed to the run's next turn."""
+"""Driving one run: effects are performed, and their outcomes handed to the run's next turn."""

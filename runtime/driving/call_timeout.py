@@ -1,4 +1,4 @@
-"""The time that an attempt at a call may take. It stands still while a run below a tool call waits for people."""
+"""The timeout of an attempt at a call. It stops counting while a run below a tool call waits for a person."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ T = TypeVar("T")
 
 
 class PausableTimeout:
-    """Bounds a call to `seconds` (null: for ever) in which nobody below waits. What never waits itself has no timer."""
+    """Bounds a call to `seconds` (null: for ever) without waits below. A call that never suspends has no timer."""
 
     def __init__(self, seconds: float | None, clock: Clock) -> None:
         self._seconds, self._clock = seconds, clock
         self._over_at: float | None = None
-        """When it is to be over, by the event loop's time."""
+        """The end by the event loop's time."""
         self._limit: asyncio.Timeout | None = None
         self._open = False
         self._waiting = 0
         self._stopped_at: float | None = None
-        """Since when (monotonic) the time stands still."""
+        """The monotonic time since which the timeout has not been counting."""
 
     async def of(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the call gives. Raises `TimeoutError`, and what the call raises. Use once."""
+        """Return the call's result. Raises `TimeoutError`, and the errors of the call. Use once."""
         if self._seconds is not None:
             self._over_at = asyncio.get_running_loop().time() + self._seconds
         begun: EagerCall[T] = EagerCall(call)
         if not begun.waits:
             return begun.value
-        stands = self._stopped_at is not None
-        async with asyncio.timeout_at(None if stands else self._over_at) as self._limit:
+        stopped = self._stopped_at is not None
+        async with asyncio.timeout_at(None if stopped else self._over_at) as self._limit:
             self._open = True
             try:
                 return await begun
@@ -42,23 +42,23 @@ class PausableTimeout:
 
     @property
     def expired(self) -> bool:
-        """Return whether it is over."""
+        """Return whether the timeout has passed."""
         return self._limit is not None and self._limit.expired()
 
     def move(self, over_at: float) -> None:
-        """Have it end at another time of the event loop."""
+        """Move the end to another time of the event loop."""
         self._over_at = over_at
         self._set(over_at)
 
     def wait(self) -> None:
-        """Somebody below waits for people."""
+        """Stop counting: a run below waits for a person."""
         self._waiting += 1
         if self._over_at is not None and self._stopped_at is None:
             self._stopped_at = self._clock.monotonic()
             self._set(None)
 
     def go_on(self) -> None:
-        """One that waited does not any more."""
+        """Count again, once no run below waits any more."""
         self._waiting -= 1
         if self._over_at is not None and self._stopped_at is not None and not self._waiting:
             self.move(self._over_at + self._clock.monotonic() - self._stopped_at)

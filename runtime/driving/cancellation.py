@@ -1,4 +1,4 @@
-"""Whether somebody cancels us, or what we called has only raised as if somebody did; and what is done all the same."""
+"""Cancellation: telling our own from one raised by called code, and work that must not be cut off by it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the running task was asked to end; else a `CancelledError` in it is a failure like any other."""
+    """Return whether the running task was cancelled; otherwise a `CancelledError` in it is an ordinary failure."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 async def shielded(work: Coroutine[Any, Any, None]) -> None:
-    """Do work that is not cut off half way: who cancels us meanwhile gets its way once it is done."""
+    """Finish the work even if this task is cancelled meanwhile; the cancellation is raised afterwards."""
     task, cut = asyncio.create_task(work), None
     while not task.done():
         try:

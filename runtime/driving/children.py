@@ -1,4 +1,4 @@
-"""Child runs, of a tool call or as a node: runs of their own, driven by who drives the parent (W19)."""
+"""Child runs, of a tool call or as a node: runs of their own, driven by the driver of their parent (W19)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from .host import Ending, Host, Outbox
 
 
 class ParentDriver(Outbox, Protocol):
-    """The driver of a run that has children, and of each of them. `Driver` is one."""
+    """The driver of a run that has children, and of each of them. `Driver` implements it."""
 
     slots_below: bool
-    """Whether anything below this run needed a slot."""
+    """Set if any run below needed a slot."""
 
     @property
     def guard(self) -> ParentDriver:
-        """Whose lease covers this run."""
+        """The driver whose lease covers this run."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class ParentDriver(Outbox, Protocol):
         ...
 
     def for_child(self, host: Host, journal: Journal, *, serves_unsafe: bool) -> ParentDriver:
-        """Return a driver of a child of this run, under the lease that covers this one."""
+        """Return a driver for a child of this run, under the lease that covers this one."""
         ...
 
     def claim_within(self, turn: Turn, *causes: Command) -> None:
@@ -61,7 +61,7 @@ class ParentDriver(Outbox, Protocol):
         ...
 
     async def claim(self, *causes: Command) -> bool:
-        """Claim the loaded run, settling first what woke it. False: a conflict; judge it again."""
+        """Claim the loaded run, after the event that woke it. False: a conflict; judge the run again."""
         ...
 
     async def drive(self) -> Ending:
@@ -73,18 +73,18 @@ class ParentDriver(Outbox, Protocol):
         ...
 
     def child_waits(self) -> None:
-        """Note that a child waits for people or time."""
+        """Note that a child waits for a person or a timer."""
         ...
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """What a child that does not exist yet begins with."""
+    """The start of a child that does not exist yet."""
 
     runnable: Runnable
     text: str
     messages: Sequence[Mapping[str, Any]] = ()
     submitted: Submitted | None = None
-    """How it is submitted, its place aside, where that was found out before."""
+    """Its submission without the link to the parent, if that was built before."""
 
 
 class ChildRuns:
@@ -93,30 +93,30 @@ class ChildRuns:
     def __init__(self, driver: ParentDriver) -> None:
         self._driver = driver
         self._unsure: list[str | None] = []
-        """The calls of what was said of children, and is not known to be stored."""
+        """The call of each command about children that may not be stored yet."""
         self._running: dict[str, list[asyncio.Future[str]]] = {}
-        """What drives the children of each call."""
+        """The tasks that drive the children of each call."""
         self._resting: set[str] = set()
-        """Children that wait for people, or for a time."""
+        """Children that wait for a person or a timer."""
         self.times: dict[str, PausableTimeout] = {}
-        """The time of each call that is under way."""
+        """The timeout of each running call."""
         self._above: Callable[[bool], None] | None = None
-        """Who is told that somebody below waits for people, or does not any more."""
+        """Tells the driver above that a run below waits for a person, or no longer does."""
         self.copies = Copies(driver.journal)
-        """Counts the copies of the run; of a copy, those of the run that it is a copy of."""
+        """Counts the copies of the run; in a copy, those of the original."""
 
     def of_call(self, call_id: str) -> CallChildren:
-        """What an attempt at a call runs its children with."""
+        """Return the children of one attempt at a call."""
         return CallChildren(self, call_id)
 
     def start(self, call_id: str, running: asyncio.Future[str]) -> None:
-        """Note what drives a child of a call."""
+        """Note the task that drives a child of a call."""
         self._running.setdefault(call_id, []).append(running)
 
     async def run_node(self, effect: RunNode) -> None:
-        """Run a member as a node of this run, from its start or from where it stands, to its end.
+        """Run a member as a node of this run, from its start or from where it is, to its end.
 
-        One that cannot be started ends this run with an error.
+        If it cannot be started, this run ends with an error.
         """
         try:
             await self._run_node(effect, self._member(effect.name))
@@ -147,18 +147,18 @@ class ChildRuns:
         await self._run(spawned, start, lambda: None, exists=known is not None)
 
     def leave(self, call_id: str) -> None:
-        """The call is over, or not ours any more: nobody waits for its children here."""
+        """Stop waiting for the children of a call that is over, or no longer ours."""
         self.times.pop(call_id, None)
         for running in self._running.pop(call_id, ()):
             if not running.done():
                 running.cancel()
             elif not running.cancelled():
-                running.exception()  # the tool may not have asked how it ended
+                running.exception()  # the tool may never have awaited it
 
     async def settle(self, call_id: str) -> None:
-        """No child outlives its call (R7): end those that are still open, and say so."""
-        if call_id in self._unsure:  # what is under way comes to its end first
-            await self._say(Tick(), None)
+        """Cancel the children that are still open, and record their ends: no child outlives its call (R7)."""
+        if call_id in self._unsure:  # commands under way are stored first
+            await self._store(Tick(), None)
             self._unsure = [call for call in self._unsure if call != call_id]
         state = self._driver.state
         for child in [c for c, call in state.open_children.items() if call == call_id]:
@@ -166,18 +166,18 @@ class ChildRuns:
             log = self._driver.host.log
             journal = Journal(log, subject, wait_for_log=True)
             while True:
-                with contextlib.suppress(RunNotFound):  # it is there: the read was stale
+                with contextlib.suppress(RunNotFound):  # it exists: the read was stale
                     await through_outages(self._driver.clock, cancel_family, log, subject, "its call is over")
                     break
                 await self._driver.clock.sleep(STALE_READ_S)
             await journal.follow_until(lambda state: state.over)
             await self._give_up(journal, below=self._driver.guard.slots_below)
-            await self._say(_ended(journal), None)
+            await self._store(_ended(journal), None)
 
     def beginning(self, call_id: str, ordinal: int, runnable: Runnable, text: str) -> Beginning:
-        """What the `ordinal`-th child of a call begins with. Raises `ConfigError`, `PayloadTooLarge`.
+        """Return the start of a call's `ordinal`-th child. Raises `ConfigError`, `PayloadTooLarge`.
 
-        One that cannot begin is not counted: those behind it would wait for it for ever.
+        A child that cannot start is not counted: those after it would wait for it for ever.
         """
         call = self._driver.state.calls.get(call_id)
         if call is not None and ordinal < len(call.children):
@@ -187,7 +187,7 @@ class ChildRuns:
     async def run_in_call(
         self, call_id: str, ordinal: int, start: Beginning, announced: Callable[[], None]
     ) -> Journal:
-        """Run the `ordinal`-th child of a call to its end. `announced` is called once the log is told of it."""
+        """Run the `ordinal`-th child of a call to its end. `announced` is called once the child is submitted."""
         state = self._driver.state
         known = state.calls[call_id].children[ordinal:]
         if not known and state.calls[call_id].name == SPAWN_SELF:
@@ -216,7 +216,7 @@ class ChildRuns:
         else:
             await self._start(driver, spawned, start, announced)
         await self._drive_to_end(driver, spawned.call_id)
-        await self._say(_ended(journal), spawned.call_id)
+        await self._store(_ended(journal), spawned.call_id)
         return journal
 
     async def _start(
@@ -224,7 +224,7 @@ class ChildRuns:
     ) -> None:
         """Announce the child and create it, claimed, in one batch (W5)."""
         state, runnable = self._driver.state, start.runnable
-        assert state.submitted is not None  # noqa: S101 - a run that is driven has begun
+        assert state.submitted is not None  # noqa: S101 - a driven run was submitted
         parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
         submitted = start.submitted or submitted_event(
             runnable, start.text, executor=CHILD, messages=start.messages
@@ -238,14 +238,14 @@ class ChildRuns:
         if slots_of(child.host, child.journal) is None:
             child.claim_within(turn)
         writing = await child.journal.write_in_one(turn.events, epoch=child.epoch)
-        saying = self._driver.submit(spawned, writing.write)
+        stored = self._driver.submit(spawned, writing.write)
         announced()
-        await self._until_stored(saying, spawned.call_id)
+        await self._until_stored(stored, spawned.call_id)
         await child.journal.load(short=True)
         await child.journal.follow_until(lambda state: state.exists)  # the read may have been stale
 
     async def _recorded(self, child: ParentDriver, spawned: ChildSpawned) -> Sequence[StoredEvent]:
-        """The recorded results that a fork has for a node, as far as they fit into its first commit."""
+        """Return the recorded results that a fork has for a node, as far as they fit into its first commit."""
         kept = self._driver.state.recorded_below
         if spawned.call_id is not None or not kept:
             return ()
@@ -258,7 +258,7 @@ class ChildRuns:
         return fitting
 
     async def _drive_to_end(self, driver: ParentDriver, call_id: str | None) -> None:
-        """Drive, wait out what it waits for, claim and drive again, until the child is over."""
+        """Drive the child, wait until it can go on, claim and drive it again, until it is over."""
         journal, mine = driver.journal, driver.epoch > 0
         while not journal.state.over:
             if mine:
@@ -278,7 +278,7 @@ class ChildRuns:
         await self._give_up(journal)
 
     async def _has_slot(self, journal: Journal) -> bool:
-        """Wait until the child may be driven; false if something else came of it first."""
+        """Wait until the child may be driven; false if it was closed or claimed meanwhile."""
         slots = slots_of(self._driver.host, journal)
         if slots is None:
             return True
@@ -291,7 +291,7 @@ class ChildRuns:
 
     @property
     def rest(self) -> bool:
-        """Return whether there are children that wait themselves."""
+        """Return whether any children wait themselves."""
         return bool(self._resting)
 
     async def _until_ready(self, journal: Journal, call_id: str | None) -> Command | None:
@@ -301,15 +301,15 @@ class ChildRuns:
         self._driver.guard.wake()
         try:
             if people:
-                self._tell_waiting(call_id, waits=True)
+                self._set_waiting(call_id, waits=True)
             return await until_ready(journal)
         finally:
             self._resting.discard(run)
             if people:
-                self._tell_waiting(call_id, waits=False)
+                self._set_waiting(call_id, waits=False)
 
-    def _tell_waiting(self, call_id: str | None, *, waits: bool) -> None:
-        """The time of the call, and of all calls above it, stands still or goes on."""
+    def _set_waiting(self, call_id: str | None, *, waits: bool) -> None:
+        """Stop or continue the timeouts of the call, and of all calls above it."""
         time = self.times.get(call_id or "")
         if time is not None:
             time.wait() if waits else time.go_on()
@@ -317,7 +317,7 @@ class ChildRuns:
             self._above(waits)
 
     def waits(self, effect: Effect) -> bool:
-        """Return whether all that an effect is doing is to wait for children that wait themselves."""
+        """Return whether the effect does nothing but wait for children that wait themselves."""
         state = self._driver.state
         if isinstance(effect, RunNode):
             node = state.node(effect.name, effect.ordinal)
@@ -331,7 +331,7 @@ class ChildRuns:
     def _new_driver(self, host: Host, journal: Journal, call_id: str | None) -> ParentDriver:
         unsafe = self._is_of_unsafe_call(call_id)
         driver = self._driver.for_child(host, journal, serves_unsafe=unsafe)
-        driver.children._above = lambda waits: self._tell_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
+        driver.children._above = lambda waits: self._set_waiting(call_id, waits=waits)  # noqa: SLF001 - its own kind
         call = self._driver.state.calls.get(call_id or "")
         if call is not None and call.name == SPAWN_SELF:
             driver.children.copies = self.copies
@@ -342,27 +342,27 @@ class ChildRuns:
         return call is not None and call.started > 0
 
     async def _must_own_parent(self) -> None:
-        """Who owns the parent drives its children (W19): a fenced driver takes no child, and waits for its end.
+        """Wait for ever unless we own the parent: its owner drives its children (W19), a fenced driver claims none.
 
         So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
         """
         if not await self._driver.is_in_force():
             await asyncio.get_running_loop().create_future()
 
-    async def _say(self, command: Command, call_id: str | None) -> None:
+    async def _store(self, command: Command, call_id: str | None) -> None:
         await self._until_stored(self._driver.submit(command), call_id)
 
-    async def _until_stored(self, saying: asyncio.Future[None], call_id: str | None) -> None:
-        """Wait for it. A call that is out of time meanwhile does not know whether it was stored (`settle`)."""
+    async def _until_stored(self, stored: asyncio.Future[None], call_id: str | None) -> None:
+        """Wait until it is stored. A call that times out meanwhile does not know whether it was (`settle`)."""
         self._unsure.append(call_id)
-        await saying
+        await stored
         self._unsure.remove(call_id)
 
 
 class CallChildren:
-    """The children of one attempt at a call. They are counted, so that a re-run finds the ones it had.
+    """The children of one attempt at a call, numbered so that a repeated attempt finds the ones it had.
 
-    They are counted as they are asked for, and announced in that order, however their tasks interleave.
+    They are numbered in the order of their calls, and announced in that order, however their tasks interleave.
     """
 
     def __init__(self, runs: ChildRuns, call_id: str) -> None:
@@ -370,7 +370,7 @@ class CallChildren:
         self._turns: list[asyncio.Event] = []
 
     def run(self, runnable: Runnable, text: str) -> Awaitable[str]:
-        """Start the next child, or find it; its output."""
+        """Start the next child, or find it; return its output."""
         ordinal = len(self._turns)
         try:
             start = self._runs.beginning(self._call_id, ordinal, runnable, text)
@@ -383,7 +383,7 @@ class CallChildren:
         return running
 
     def skip(self, count: int) -> None:
-        """The first `count` belong to what is done already."""
+        """Skip the first `count`, which belong to memoized parts."""
         while len(self._turns) < count:
             turn = asyncio.Event()
             turn.set()

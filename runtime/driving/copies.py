@@ -1,4 +1,4 @@
-"""How many copies of itself a run has started by `spawn_self`, with those that its copies have: both are bounded."""
+"""Limits on the copies of itself that a run starts by `spawn_self`: its own, and all of it and its copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """Counts for a run that is not a copy, and for all its copies. Who drives it drives them, too."""
+    """Counts for a run that is not a copy, and for all its copies: all have the same driver."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -25,24 +25,24 @@ class Copies:
         self._counting = asyncio.Lock()
 
     async def add(self, state: RunState) -> None:
-        """Count one more, of the run `state`, or of one of its copies. Raises `ToolFailed` if there may be no more."""
+        """Count another copy of the run `state`, or of one of its copies. Raises `ToolFailed` at a limit."""
         config = state.submitted.config if state.submitted is not None else {}
         own_max, total_max = config.get("max_spawn_children"), config.get("max_spawn_total")
         if not config.get("allow_self_spawn") or own_max is None or total_max is None:
-            return  # a tool of the user's that has the name
+            return  # a user's tool of that name
         async with self._counting:
             own, total = self._own.get(state.run, state.spawned), await self._all()
             if own >= own_max:
-                told = f"you have started {own} copies of yourself (max_spawn_children)"
+                problem = f"you have started {own} copies of yourself (max_spawn_children)"
             elif total >= total_max:
-                told = f"you and your copies have started {total} copies in all (max_spawn_total)"
+                problem = f"you and your copies have started {total} copies in all (max_spawn_total)"
             else:
                 self._own[state.run], self._total = own + 1, total + 1
                 return
-        raise ToolFailed(f"{told}, and may start no more: do the rest yourself")
+        raise ToolFailed(f"{problem}, and may start no more: do the rest yourself")
 
     async def _all(self) -> int:
-        """As the log has them when somebody asks first; then as they are counted here."""
+        """Return the number of all copies: read from the log at first, then counted here."""
         if self._total is None:
             family = await through_outages(self._journal.log.clock, family_of, self._journal)
             self._total = _stored(family, self._journal.subject.id)

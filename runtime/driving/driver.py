@@ -1,19 +1,20 @@
-"""Driving one run: load, decide, perform, append, until it is over, parked, or somebody else's.
+"""Driving one run: load, decide, perform, append, until it is over, parked, or another worker's.
 
-Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (W1 to W4): what the log
-says after a conflict is folded first and believed, and a driver that finds itself fenced appends nothing more.
+Every executor drives with a `Driver`, whatever woke it. It commits only under its own claim (W1 to W4): after a
+conflict, everything in the log is folded before it decides again, and a driver that finds itself fenced appends
+nothing more.
 
-A claim is proof of ownership for writes: the log refuses the append of a former owner, however late it comes. It is
-no proof for effects, which happen outside of the log. A driver that was stopped (a suspended machine, a blocked event
-loop) wakes up and believes what it believed before, while another worker has claimed the run and settled its calls.
-Pure and idempotent calls may then run twice. An unsafe call must not, so before it starts the driver proves its
-ownership (W20):
+A claim proves ownership for writes: the log rejects the append of a former owner, however late it comes. It proves
+nothing for effects, which happen outside of the log. A driver that was stopped (a suspended machine, a blocked event
+loop) resumes with an old view of the run, while another worker may have claimed the run and settled its calls. Pure
+and idempotent calls may then run twice. An unsafe call must not, so before it starts the driver proves its ownership
+(W20):
 
 1. Its lease is in force. A worker that wants to take the run over waits until that lease is over.
 2. Then it reads the run's tail: the claim in force is still its own. In this order, either the other claimant sees
    the lease and waits, or it has claimed before the read, which sees the claim.
-3. The proof is good for `PROOF_S`, under that very lease; news of a later commit (`notify`) void it. Nothing is awaited
-   between the last look at the clock and the start.
+3. The proof is valid for `PROOF_S`, under that very lease; news of a later commit (`notify`) invalidate it. Nothing is
+   awaited between the last look at the clock and the start.
 
 What remains is a process that is suspended between that look and the start for longer than its lease. Only an
 idempotency key at the other system closes that gap.
@@ -86,7 +87,7 @@ from .children import ChildRuns
 from .host import Ending, Host, Posted
 from .late_calls import UNKNOWN, Late
 from .model_call import call_model
-from .tool_call import call_tool, refused_call, tell_breaker, tool_breaker_of
+from .tool_call import call_tool, refused_call, tool_breaker_of, update_breaker
 from .tool_slots import CallSlots
 from .usage import Account
 from .verify_call import verify_call
@@ -94,15 +95,15 @@ from .verify_call import verify_call
 logger = logging.getLogger("foldlog.drive")
 
 FOLLOW_AFTER_S = 0.05
-"""A run that commits more often never follows its own log: what others stored makes its next commit conflict."""
+"""A run that commits more often than this does not follow its own log: commits of others conflict with its next one."""
 STOP_GRACE_S = 10.0
 UNBOUNDED_CALL_S = 60.0
-"""How long a process that leaves waits for an unsafe call that has no time-out."""
+"""How long a leaving process waits for an unsafe call without a timeout."""
 PROOF_S = 0.25
-"""How long a proof of ownership holds: a disconnected worker can lose the run before its lease expires. It holds twice
-as long with each look, for a log may be slow to answer."""
+"""How long a proof of ownership is valid: a disconnected worker can lose the run before its lease expires. Each further
+attempt doubles it, because the log may be slow to answer."""
 LOOK_AGAIN_S = 5.0
-"""How long a driver that is stopped from outside looks what the log says of its run: as long as an answer may take."""
+"""The time in which a driver stopped from outside checks the log for the end of its run: that of a slow request."""
 
 
 _OF_A_STEP = (CallModel, CallTool, VerifyCall, Expire)
@@ -118,18 +119,18 @@ class Driver:
         self._proven_under, self._proven_position = 0, 0
         self._proven_at = -math.inf
         self.guard = self
-        """Whose lease covers this run: its own driver's, or, for a child, that of who drives its parent (W19)."""
+        """The driver whose lease covers this run: this one, or for a child the one of its root (W19)."""
         self.above: Driver | None = None
         """The driver of the parent, for a child."""
         self._heard_cancel = False
         self.slots_below = False
-        """Whether anything below this run needed a slot."""
+        """Set if any run below needed a slot."""
         self.serves_unsafe = False
-        """Whether an unsafe call above waits for this run, which then goes on until that call has ended."""
+        """Set if an unsafe call above waits for this run, which then goes on until that call has ended."""
         self.family: set[Driver] = {self}
-        """Of a guard: the drivers of its run and of those below it."""
+        """Of a guard: the drivers of its run and of the runs below it."""
         self.renew: Callable[[], Awaitable[None]] | None = None
-        """Sends the lease; there while somebody beats for this driver."""
+        """Renews the lease; set while heartbeats are sent for this driver."""
         self._inbox: list[Posted] = []
         self._bell: asyncio.Future[None] | None = None
         self._tasks: dict[Effect, asyncio.Task[None]] = {}
@@ -147,7 +148,7 @@ class Driver:
         self._slots = CallSlots(self)
         self.children = ChildRuns(self)
         self.broken_off: dict[Effect, Account | None] = {}
-        """What the answers took that were cancelled while they arrived."""
+        """The usage of replies that were cancelled while they arrived."""
         self.late = Late(host, journal.subject)
 
     @property
@@ -158,34 +159,34 @@ class Driver:
     def post(
         self, command: Command, extra: Sequence[Write] = (), stored: asyncio.Future[None] | None = None
     ) -> None:
-        """Hand a command to the next turn. For the event loop's own thread."""
+        """Add a command to the next turn. Only for the event loop's own thread."""
         self._inbox.append(Posted(command, tuple(extra), stored))
         self.wake()
 
     def submit(self, command: Command, *writes: Write) -> asyncio.Future[None]:
-        """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
+        """Add a command to the next turn, with writes that belong to it; the future is done once it is stored."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.post(command, writes, stored)
         return stored
 
     def notify(self, position: int) -> None:
-        """Somebody says that the log holds a commit of this run at `position`."""
+        """Report that the log holds a commit of this run at `position`."""
         self._news_position = max(self._news_position, position)
         self.wake()
 
     def release_soon(self, reason: str) -> None:
-        """Give the run back as soon as no unsafe call is at work; what can be repeated is cut off."""
+        """Release the run as soon as no unsafe call is running; calls that can be repeated are cut off."""
         self._releasing = reason
         self.wake()
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether the run is to be given back."""
+        """Return whether the run is about to be released."""
         return self._releasing is not None
 
     @property
     def unsafe_calls_take_s(self) -> float:
-        """How long the unsafe calls at work, here and below, may take: cut off, they are in doubt. 0 without any."""
+        """The longest time that a running unsafe call, here or below, may take; 0 if there are none."""
         return max((driver._own_unsafe_calls_take_s() for driver in self.family), default=0.0)  # noqa: SLF001 - its own kind
 
     def _own_unsafe_calls_take_s(self) -> float:
@@ -200,22 +201,22 @@ class Driver:
         return longest
 
     def renewed(self, since: float) -> None:
-        """The log has the lease, which was sent at `since` (monotonic): nobody counts from an earlier time.
+        """Note that the log has the lease sent at `since` (monotonic), the earliest time that anyone counts it from.
 
-        One that lapsed before vouches for nothing that was begun before it came back.
+        A lease that lapsed in between gets a new number: it does not cover what began before it came back.
         """
         self.lease_number += (
             self.clock.monotonic() >= self.lease_deadline
-        )  # the news may have come behind its end
+        )  # the renewal may have arrived after its end
         self.lease_deadline = since + self.host.lease_s
 
     @property
     def lease_in_force(self) -> int:
-        """The number of the lease, 0 for none: the same number means that it was never let go in between."""
+        """The number of the lease, 0 if none is in force: an equal number means that it never lapsed in between."""
         return self.lease_number if self.clock.monotonic() < self.lease_deadline else 0
 
     def child_waits(self) -> None:
-        """A child waits for people or time. Once there is nothing else to wait for, the run needs no worker."""
+        """Note that a child waits for a person or a timer. When all open effects do, the run parks."""
         if self.host.park_after_s is not None and self._parking is None:
             self._parking = asyncio.create_task(self._park_when_idle(self.host.park_after_s))
             self._services.append(self._parking)
@@ -229,12 +230,12 @@ class Driver:
             self.post(ParkForChildren())
 
     def wake(self) -> None:
-        """Have the driver look at its run again."""
+        """Make the driver check its run again."""
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
     def for_child(self, host: Host, journal: Journal, *, serves_unsafe: bool) -> Driver:
-        """Return a driver of a child of this run, under the lease that covers this one."""
+        """Return a driver for a child of this run, under the lease that covers this one."""
         driver = Driver(host, journal)
         driver.guard, driver.above = self.guard, self
         driver.serves_unsafe = self.serves_unsafe or serves_unsafe
@@ -243,7 +244,7 @@ class Driver:
     # --- claim --------------------------------------------------------------------------------------------------------
 
     async def claim(self, *causes: Command, extra: Sequence[Write] = ()) -> bool:
-        """Claim the loaded run, settling first what woke it (W11). False: a conflict; judge it again."""
+        """Claim the loaded run, after the event that woke it (W11). False: a conflict; judge the run again."""
         if self.state.closed:
             return False
         turn = self.turn()
@@ -263,11 +264,11 @@ class Driver:
         advance(turn)
 
     def turn(self) -> Turn:
-        """A new turn at the run."""
+        """Return a new turn at the run."""
         return Turn(self.state, self.journal.rules, self.clock.now())
 
     def _prepare_at_once(self, turn: Turn) -> None:
-        """A run without tool servers needs nothing from outside: its preparation is part of its claim."""
+        """Prepare a run without tool servers in the commit of its claim: it needs nothing from outside."""
         submitted = self.state.submitted
         outside = submitted is None or submitted.config.get("mcp_servers") or hydration.is_needed(self.state)
         if not self.state.prepared and not outside:
@@ -282,7 +283,7 @@ class Driver:
         return with_retrieval(own, self.journal.rules, self.host.log.artifacts)
 
     def _agent(self) -> Runnable:
-        """What runs here, an agent with the configuration that the run stored: that of this process may be newer."""
+        """Return the run's agent with the configuration that the run stored: this process may have a newer one."""
         live, submitted = self.host.agent(self.state.agent), self.state.submitted
         return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live
 
@@ -322,7 +323,7 @@ class Driver:
                     raise
                 except Exception as error:  # noqa: BLE001 - see there
                     await self._end_by_bug(error)
-        finally:  # who hears of a cancel is soon cancelled by its parent, too, which has heard of it as well
+        finally:  # a child that hears of a cancel is soon cancelled by its parent, which hears of it as well
             await shielded(self._stop())
             if self.guard is not self:
                 self.guard.family.discard(self)
@@ -343,12 +344,12 @@ class Driver:
 
     @property
     def _is_cancelled_above(self) -> bool:
-        """Return whether a run above this one is being cancelled, so that this one will be over soon."""
+        """Return whether a run above this one is being cancelled, so that this one will soon be over."""
         return self.above is not None and self.above.is_cancelled
 
     @property
     def is_cancelled(self) -> bool:
-        """Return whether this run or one above it is being cancelled, as far as this process has heard."""
+        """Return whether this run or one above it is being cancelled, as far as this process knows."""
         return self._heard_cancel or self.state.cancelling or self._is_cancelled_above
 
     async def _go_on(self) -> None:
@@ -357,14 +358,14 @@ class Driver:
             raise broken
         if self._news_position > self.state.head.position:
             await self.journal.catch_up()
-            if self._news_position > self.state.head.position:  # a stale read: there will be a fresher one
+            if self._news_position > self.state.head.position:  # a stale read: a later one will be fresh
                 await self.clock.sleep(STALE_READ_S)
             return
         if self._releasing is not None and not self.unsafe_calls_take_s:
             await self._turn([Posted(Release(self._releasing))])
             return
         if self.guard.is_leaving:
-            self.guard.wake()  # it looks whether it can let go
+            self.guard.wake()  # it may be able to release its run now
         leaving = self.guard.is_leaving and not self.serves_unsafe
         self._slots.sweep()
         self._launch(leaving=leaving)
@@ -376,7 +377,7 @@ class Driver:
         await self._turn(await self._gather())
 
     async def _store_starts(self, starts: Sequence[ToolStarted]) -> None:
-        """A log that takes them shows that the run was this driver's when they were sent, and later of nothing."""
+        """Store the starts of unsafe calls. If the log accepts them, the run was ours at the time of sending."""
         turn = self.turn()
         turn.add(*starts)
         under, since = self.guard.lease_in_force, self.clock.monotonic()
@@ -387,11 +388,11 @@ class Driver:
         return start.tool_call_id is None or self._slots.admits(start.tool_call_id)
 
     async def _turn(self, posted: list[Posted]) -> None:
-        """Decide and store; what a conflict undid is decided again in the light of what came first."""
+        """Decide and store one turn; after a conflict its commands are decided again on top of the other commits."""
         turn, extra, waiting = self.turn(), list[Write](), list[asyncio.Future[None]]()
         posted = self._together(posted)
         for item in posted:
-            if item.stored is not None and item.stored.cancelled():  # nobody wants it any more
+            if item.stored is not None and item.stored.cancelled():  # its sender no longer waits for it
                 continue
             before = len(turn.events)
             take(turn, item.command)
@@ -413,9 +414,9 @@ class Driver:
                 future.set_result(None)
 
     def _together(self, posted: list[Posted]) -> list[Posted]:
-        """Those at the front that may share a turn; the others come next.
+        """Return the commands at the front that may share a turn; the others come next.
 
-        Children begin in a turn of their own: one in which the run ends would leave them behind (W24).
+        Starts of children get a turn of their own: one in which the run ends would leave the children open (W24).
         """
         begins = bool(posted and posted[0].extra)
         count = next((at for at, item in enumerate(posted) if bool(item.extra) != begins), len(posted))
@@ -423,7 +424,7 @@ class Driver:
         return posted[:count]
 
     async def _fail(self, error_type: str, message: str) -> None:
-        """End the run with an error; open children end with it (W24), and what they commit meanwhile conflicts."""
+        """End the run with an error; open children end with it (W24), and commits they make meanwhile conflict."""
         stored = False
         while not stored and self._ending() is None:
             turn = self.turn()
@@ -431,14 +432,14 @@ class Driver:
             stored = await self.journal.store(turn.events, epoch=self.epoch)
 
     async def _end_by_bug(self, error: Exception) -> None:
-        """A bug must not be met again and again by one worker after the other: it ends the run and is named."""
+        """End the run because of a bug, and name it: otherwise worker after worker would run into it."""
         state = await self.journal.load()
         logger.error("run %s: a bug at revision %d", state.run, state.head.rev, exc_info=error)
         where = f"run {state.run}, revision {state.head.rev}"
         await self._fail("fatal", f"{type(error).__name__}: {error} ({where})")
 
     async def _gather(self) -> list[Posted]:
-        """Wait for something to happen, then let everything that is finished already join the same commit."""
+        """Wait for a command, then let everything that is already finished join the same commit."""
         if not self._inbox and self._broken is None:
             self._bell = asyncio.get_running_loop().create_future()
             await self._bell
@@ -451,7 +452,7 @@ class Driver:
         return posted if len(posted) == 1 else self._without_parking(posted)
 
     def _without_parking(self, posted: list[Posted]) -> list[Posted]:
-        """Something else happened: whether there is nothing but waiting is judged again."""
+        """Drop requests to park if anything else happened: whether all effects wait is checked again."""
         kept = [each for each in posted if not isinstance(each.command, ParkForChildren)]
         if len(kept) < len(posted):
             self.child_waits()
@@ -460,7 +461,7 @@ class Driver:
     # --- effects ------------------------------------------------------------------------------------------------------
 
     def _launch(self, *, leaving: bool = False) -> None:
-        """Begin what is to be done; `leaving`: only the unsafe calls whose start is stored."""
+        """Start the pending effects; `leaving`: only unsafe calls whose start is stored."""
         ends = timeouts.expiry(self.state, self.journal.rules), approvals.expiry(self.state)
         effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
         effects = (*effects, *(end for end in ends if end is not None))
@@ -473,7 +474,7 @@ class Driver:
                 self._tasks[effect] = asyncio.create_task(self._perform(effect))
 
     def _forget_all_but(self, wanted: Sequence[Effect]) -> None:
-        """Let go of what earlier steps left, so that a run does not take more memory with each of its steps."""
+        """Forget the effects of earlier steps, so that memory does not grow with each step."""
         step = self.state.step
         if step == self._tidy_step:
             return
@@ -487,7 +488,7 @@ class Driver:
                     task.cancel()
 
     async def _perform(self, effect: Effect) -> None:
-        """An effect ends in a command. One that raises instead stops the drive, which would wait for it for ever."""
+        """Perform an effect, which ends in a command. If it raises, the drive stops, or it would wait for ever."""
         try:
             await self._do(effect)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
@@ -507,7 +508,7 @@ class Driver:
             case VerifyCall():
                 self.post(await verify_call(self, effect, self.state.calls[effect.call_id]))
             case CallModel():
-                if self._ending() is None:  # what was heard since it was launched may have made it needless
+                if self._ending() is None:  # news since its launch may have made it obsolete
                     self.post(await call_model(self, effect))
             case Prepare():
                 self.post(await self._prepare(effect))
@@ -519,9 +520,9 @@ class Driver:
                 self.post(await self._evaluate(effect))
             case WaitUntil() | ExpireApproval() | Expire():
                 await self._sleep_until(effect.at)
-                self._tell_time(effect)
+                self._post_time(effect)
 
-    def _tell_time(self, effect: WaitUntil | ExpireApproval | Expire) -> None:
+    def _post_time(self, effect: WaitUntil | ExpireApproval | Expire) -> None:
         match effect:
             case WaitUntil():
                 self.post(Tick())
@@ -532,13 +533,13 @@ class Driver:
                     self.post(Expired(scope=effect.scope, step=effect.step))
 
     async def _sleep_until(self, at: float) -> None:
-        while (left_s := at - self.clock.now()) > 0:  # a timer may ring a moment early
+        while (left_s := at - self.clock.now()) > 0:  # a sleep may end a moment early
             await self.clock.sleep(left_s)
 
     async def _prepare(self, effect: Prepare) -> Command:
         number = effect.refresh
         try:
-            found = self._resolved(await (self._listed_anew() if number else self.tools()))
+            found = self._resolved(await (self._listed_again() if number else self.tools()))
             if not number:
                 found = await self._remembered(found)
         except ToolSourceUnavailable as error:
@@ -586,15 +587,15 @@ class Driver:
             return
         returned = await call_tool(self, effect, call)
         if breaker is not None:
-            await tell_breaker(breaker, returned, self.state.run)
+            await update_breaker(breaker, returned, self.state.run)
         self.post(returned)
 
     async def _may_start(self) -> bool:
-        """W20: an unsafe tool starts under a lease that held since the log showed, just now, that the run is ours.
+        """Return whether an unsafe tool may start: the log has just shown, under the lease in force, our claim (W20).
 
         Nothing is awaited between the last look at the clock and the start.
         """
-        if self.guard.renew is None:  # nobody beats for it
+        if self.guard.renew is None:  # no heartbeat renews a lease
             return await self._prove()
         holds_s = PROOF_S
         while self._ending() is None:
@@ -608,23 +609,23 @@ class Driver:
         return False
 
     async def _prove(self) -> bool:
-        """Get the lease, then look into the log: who claims now has seen the lease, or is seen."""
+        """Renew the lease, then read the log: another claimant has either seen the lease, or is seen by this read."""
         if not self.guard.lease_in_force and self.guard.renew is not None:
             await through_outages(self.clock, self.guard.renew)
         under, since = self.guard.lease_in_force, self.clock.monotonic()
         proven = all([await driver.is_in_force() for driver in dict.fromkeys((self.guard, self))])
-        if proven:  # not before the log has said so: another call may ask meanwhile
+        if proven:  # only now: another call may check meanwhile
             self._proven_under, self._proven_at = under, since
         return proven
 
     async def is_in_force(self) -> bool:
-        """Return whether the log says that the run is still this driver's; not by a read older than what is known."""
+        """Return whether the log shows this driver's claim in force, by a read that is not older than what is known."""
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         known = max(self.state.head.position, self._news_position)
         short = not self.journal.snapshot_rev
         while (
             state := await fresh.load(short=short)
-        ).head.position < known:  # a replica that is behind proves nothing
+        ).head.position < known:  # a lagging replica proves nothing
             await self.clock.sleep(STALE_READ_S)
         self._proven_position = state.head.position
         self.notify(state.head.position)
@@ -632,11 +633,11 @@ class Driver:
 
     @property
     def tools_at_hand(self) -> Mapping[str, Tool] | None:
-        """The run's tools, if nothing has to be waited for."""
+        """The run's tools, if they are available without waiting."""
         return None if self._opening.locked() else self._tools
 
     async def tools(self) -> Mapping[str, Tool]:
-        """The run's tools in this process; connects to its tool servers at the first call."""
+        """Return the run's tools in this process; connects to its tool servers at the first call."""
         if self.tools_at_hand is not None:
             return self.tools_at_hand
         async with self._opening:
@@ -644,10 +645,10 @@ class Driver:
                 self._source, self._tools = await self._opened(self.state.mcp_servers)
         return self._tools
 
-    async def _listed_anew(self) -> Mapping[str, Tool]:
-        """The tools as they are now, with the servers of the refresh; the new connections stand before the old end."""
-        wish = self.state.refresh
-        servers = self.state.mcp_servers | (wish.mcp_servers if wish is not None else {})
+    async def _listed_again(self) -> Mapping[str, Tool]:
+        """List the tools again, with the servers of the refresh; new connections open before the old ones close."""
+        refresh = self.state.refresh
+        servers = self.state.mcp_servers | (refresh.mcp_servers if refresh is not None else {})
         async with self._opening:
             before = self._source
             self._source, self._tools = await self._opened(servers)
@@ -671,13 +672,13 @@ class Driver:
             await self.clock.sleep(FOLLOW_AFTER_S)
         async for stored in self.host.log.events.follow(self.journal.subject, self.state.head.position):
             if stored.position > self.state.head.position:
-                with contextlib.suppress(ValueError):  # a damaged one is found by who folds it
+                with contextlib.suppress(ValueError):  # a damaged commit is reported when it is folded
                     events = decode(stored.data).events
                     self._heard_cancel |= any(isinstance(event, CancelRequested) for event in events)
                 self.notify(stored.position)
 
     async def _stop(self) -> None:
-        """End what is still at work, and report what became of it if the run was cancelled meanwhile."""
+        """Stop the running effects, and report their outcomes if the run was cancelled meanwhile."""
         cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
         unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
         await self._end_tasks()
@@ -693,7 +694,7 @@ class Driver:
             await self._report_late(unsettled)
         for effect in unsettled:
             if isinstance(effect, CallTool) and (self.state.over or self._is_unsafe(effect)):
-                self.late.tell(effect)
+                self.late.report(effect)
 
     async def _end_tasks(self) -> None:
         tasks = [task for task in (*self._tasks.values(), *self._services) if not task.done()]
@@ -706,13 +707,13 @@ class Driver:
                 posted.stored.cancel()
 
     def _is_unsafe(self, effect: CallTool) -> bool:
-        """Return whether nobody runs the call again of his own accord."""
+        """Return whether the call must not run again without a decision."""
         call = self.state.calls.get(effect.call_id)
         spec = tool_of(self.state, call) if call is not None else None
         return spec is not None and spec.effect == "unsafe"
 
     async def _look_again(self) -> None:
-        """Who is stopped from outside, as a child's driver by its parent's, may not have heard yet that it is over."""
+        """Read the run again: a driver stopped from outside, as by its parent's, may not know yet that it is over."""
         fresh = Journal(self.host.log, self.journal.subject)
         with contextlib.suppress(FoldlogError, TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_S):
@@ -721,7 +722,7 @@ class Driver:
                     await fresh.follow_until(lambda state: state.over)
 
     def _is_unsettled(self, effect: Effect) -> bool:
-        """Return whether the log does not say yet what became of it."""
+        """Return whether the log does not have the outcome of the effect yet."""
         state = self.state
         match effect:
             case CallModel():
@@ -742,7 +743,7 @@ class Driver:
                 return False
 
     def _late_answer(self, effect: CallModel, replied: ModelReplied | None) -> LateOutcome:
-        """What an answer took that came too late, or broke off with the run."""
+        """Return the late outcome of a model call, with the usage of a reply that came too late or was cut off."""
         step = effect.step or None
         if replied is not None:
             return LateOutcome(

@@ -1,4 +1,4 @@
-"""Runs a coroutine eagerly up to its first suspension; one that never suspends needs no task."""
+"""Eager coroutines: they run up to their first suspension; one that never suspends needs no task."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ T = TypeVar("T")
 
 
 class EagerCall(Generic[T]):
-    """Runs a coroutine in the task that makes it, up to its first wait or its end; awaiting it gives what it returns.
+    """Runs a coroutine in the calling task up to its first suspension or its end; awaiting it returns its result.
 
-    What it raises before its first wait is raised at once.
+    Errors before its first suspension are raised at once.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
         self.value: T
         self.waits = True
-        """Whether it has not come to its end; if it has, `value` is what it returned."""
+        """False if the coroutine has ended; then `value` is its result."""
         try:
             self._awaited = coroutine.send(None)
         except StopIteration as end:
             self.waits, self.value = False, end.value
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Go on with one that waits. Once."""
+        """Continue a suspended coroutine. Use once."""
         try:
             while True:
                 try:
                     given = yield self._awaited
-                except BaseException as error:  # noqa: BLE001 - it is the coroutine's to handle
+                except BaseException as error:  # noqa: BLE001 - the coroutine handles it
                     self._awaited = self._coroutine.throw(error)
                 else:
                     self._awaited = self._coroutine.send(given)

@@ -1,4 +1,4 @@
-"""Files on their way between the log and a model: their bytes are artifacts, and only their digests are in events."""
+"""Files on their way between the log and a model: their bytes are artifacts, and events hold only their digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ports.models import FileDelta, InvalidRequest, ModelRequest
 
 
 def with_artifacts(request: ModelRequest, log: Log) -> ModelRequest:
-    """The request of a run of this log, with the way to the bytes of its files."""
+    """Return the request with a way to read the bytes of its files from this log."""
     return msgspec.structs.replace(request, read_artifact=functools.partial(_read, log))
 
 
@@ -23,7 +23,7 @@ async def _read(log: Log, file: FilePart) -> bytes:
     try:
         return await through_outages(log.clock, log.artifacts.get, file.artifact or "")
     except KeyError:
-        raise InvalidRequest(f"the log has no bytes of {file} any more: artifact {file.artifact}") from None
+        raise InvalidRequest(f"the log no longer has the bytes of {file}: artifact {file.artifact}") from None
 
 
 async def made_files(made: Sequence[FileDelta], log: Log) -> tuple[FilePart, ...]:

@@ -1,4 +1,4 @@
-"""What drives a run, as those see it who work for the run: the process, and the way into the run's next turn."""
+"""The interface of a driven run for those that perform its effects: the process, and the run's next turn."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ Ending = Literal["over", "parked", "fenced", "released"]
 
 
 class Host(msgspec.Struct, kw_only=True):
-    """The process that drives: its log, its registry, its name, and how long its leases hold."""
+    """The process that drives: its log, its registry, its name, and the length of its leases (seconds)."""
 
     log: Log
     registry: Registry
     worker: str
     lease_s: float = 10.0
     snapshot_events: int = SNAPSHOT_EVENTS
-    """How many events lie between two snapshots of a run that is driven here; 0 for none."""
+    """The number of events between two snapshots of a run driven here; 0 for no snapshots."""
     park_after_s: float | None = None
-    """How long a run may wait for children that wait themselves until it parks and frees its place; null: for ever."""
+    """How long a run waits for children that wait themselves before it parks and frees its place; null: for ever."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
     late: set[asyncio.Task[None]] = set()
-    """Who waits for the threads of calls that were given up, to store what became of them."""
+    """Tasks that wait for the threads of abandoned calls, to store their outcomes."""
     slot_locks: dict[str, asyncio.Lock] = {}
-    """One for each agent with slots: in one process they are asked for one after the other."""
+    """One lock for each slots name: within one process, changes are made one after another."""
 
     def agent(self, name: str) -> Runnable:
-        """The runnable of this name. Raises `NotRegistered`."""
+        """Return the runnable of this name. Raises `NotRegistered`."""
         return self.agents.get(name) or self.registry.agent(name)
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """A command on its way to the next turn, with writes that belong into the same append and whom to tell."""
+    """A command for the next turn, with writes for the same append, and the future to resolve once it is stored."""
 
     command: Command
     extra: tuple[Write, ...] = ()
@@ -52,9 +52,9 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class Outbox(Protocol):
-    """One driven run, as those see it who perform its effects: they read it, and hand commands to its next turn.
+    """One driven run, for those that perform its effects: they read its state, and add commands to its next turn.
 
-    `Driver` is one.
+    `Driver` implements it.
     """
 
     @property
@@ -64,7 +64,7 @@ class Outbox(Protocol):
 
     @property
     def journal(self) -> Journal:
-        """The run's way into the log. Only the driver stores."""
+        """The run's journal. Only the driver stores."""
         ...
 
     @property
@@ -85,13 +85,13 @@ class Outbox(Protocol):
     def post(
         self, command: Command, extra: Sequence[Write] = (), stored: asyncio.Future[None] | None = None
     ) -> None:
-        """Hand a command to the next turn. For the event loop's own thread."""
+        """Add a command to the next turn. Only for the event loop's own thread."""
         ...
 
     def submit(self, command: Command, *writes: Write) -> asyncio.Future[None]:
-        """Hand a command, with writes that belong to it, to the next turn; the future is done once it is stored."""
+        """Add a command to the next turn, with writes that belong to it; the future is done once it is stored."""
         ...
 
     def wake(self) -> None:
-        """Have the driver look at its run again."""
+        """Make the driver check its run again."""
         ...

@@ -1,4 +1,4 @@
-"""What the preparation of a run reads of earlier runs and of stored knowledge: once, then it stands in the log."""
+"""Reading a run's memory and knowledge during its preparation: once, and from then on they are in the log."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..ports.memory import memory_use
 from .host import Host
 
 ITEMS_MAX = 100
-"""How many things are remembered at most, unless the agent's `context` says how long a history may be."""
+"""The most items remembered, unless the agent's `context` limits the history."""
 PIECES_MAX = 5
-"""How many pieces of knowledge a prompt gets."""
+"""The number of pieces of knowledge added to a prompt."""
 
 
 def is_needed(state: RunState) -> bool:
-    """Return whether the run has a memory that was not read yet. Raises `ConfigError` for one that cannot be read."""
+    """Return whether the run has a memory that was not read yet. Raises `ConfigError` if it cannot be read."""
     submitted = state.submitted
     return submitted is not None and not state.hydrated and memory_use(submitted, state.run) is not None
 
 
 async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHydrated | None:
-    """The run's memory as messages that share no call id with its own; null for a run without one.
+    """Return the run's memory as messages that share no call id with its own; null for a run without one.
 
     Raises `ConfigError`, `LogCorrupted`.
     """
@@ -38,13 +38,13 @@ async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHy
     store = host.registry.memory(use.backend, host.log)
     items = await through_outages(host.log.clock, store.recall, use.scope, use.keys, items_max or ITEMS_MAX)
     own = [msgspec.convert(item, Message) for item in submitted.messages]
-    _, *told = distinct_calls([("", own), *((item.id, item.messages) for item in items)])
-    messages = [msgspec.to_builtins(message) for each in told for message in each]
+    _, *recalled = distinct_calls([("", own), *((item.id, item.messages) for item in items)])
+    messages = [msgspec.to_builtins(message) for each in recalled for message in each]
     return MemoryHydrated(scope=use.scope, backend=use.backend, messages=messages)
 
 
 async def look_up(host: Host, state: RunState) -> list[Any]:
-    """The knowledge that fits the input of the run, the best first. Raises `KnowledgeUnavailable`, `ConfigError`."""
+    """Return the knowledge that matches the run's input, best first. Raises `KnowledgeUnavailable`, `ConfigError`."""
     store = host.registry.knowledge(host.log.namespace)
     found = await store.search(state.submitted.input if state.submitted else "", PIECES_MAX)
     items: list[Any] = msgspec.to_builtins(list(found))

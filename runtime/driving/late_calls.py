@@ -1,4 +1,4 @@
-"""Calls that go on in a thread after they were given up: the log has that they do, and later what became of them."""
+"""Abandoned calls whose thread goes on: the log records that, and later their outcome."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .host import Host
 logger = logging.getLogger("foldlog.tool")
 
 UNKNOWN = "unknown"
-"""The outcome of a call whose thread goes on."""
+"""The outcome of a call whose thread is still running."""
 
 
 class Late:
-    """The calls of one drive that were given up while a thread of theirs goes on."""
+    """The calls of one drive that were abandoned while their thread goes on."""
 
     def __init__(self, host: Host, subject: Subject) -> None:
         self._host, self._subject = host, subject
@@ -35,18 +35,18 @@ class Late:
         return effect in self._at_work
 
     def outlives(self, effect: CallTool, ended: asyncio.Future[Ended] | None, veil: Veil) -> None:
-        """A call is given up; `ended` is the end of its thread, if one goes on."""
+        """Note an abandoned call; `ended` is the end of its thread, if it is still running."""
         if ended is not None:
             self._at_work[effect] = ended, veil
 
-    def tell(self, effect: CallTool) -> None:
-        """Have the log told what the call comes to when its thread ends, if one goes on."""
+    def report(self, effect: CallTool) -> None:
+        """Store the call's outcome when its thread ends, if it is still running."""
         if effect in self._at_work:
-            task = asyncio.create_task(self._tell(effect, *self._at_work[effect]))
+            task = asyncio.create_task(self._report(effect, *self._at_work[effect]))
             self._host.late.add(task)
             task.add_done_callback(self._host.late.discard)
 
-    async def _tell(self, effect: CallTool, ended: asyncio.Future[Ended], veil: Veil) -> None:
+    async def _report(self, effect: CallTool, ended: asyncio.Future[Ended], veil: Veil) -> None:
         event = LateOutcome(
             step=effect.step, tool_call_id=effect.call_id, kind="tool", **await _outcome(ended, veil)
         )
@@ -65,8 +65,8 @@ class Late:
 async def _outcome(ended: asyncio.Future[Ended], veil: Veil) -> dict[str, Any]:
     value, error = await ended
     if error is not None:
-        told = str(error) if isinstance(error, ToolFailed) else in_a_line(error)
-        return {"outcome": "error", "error": bounded(veil.hide(told))}
+        message = str(error) if isinstance(error, ToolFailed) else in_a_line(error)
+        return {"outcome": "error", "error": bounded(veil.hide(message))}
     try:
         return {"outcome": "success", "result": veil.hide(as_json(value))}
     except NotJson:

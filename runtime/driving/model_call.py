@@ -1,4 +1,4 @@
-"""One attempt at a model call: deltas become drafts as they come, the whole becomes a command."""
+"""One attempt at a model call: deltas are published as drafts as they come, the complete reply becomes a command."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from .usage import Account, account
 
 Channel = Literal["text", "reasoning", "tool_calls"]
 READ_TOKENS_PER_S = 100
-"""So fast at least a model reads its prompt, unless the agent says otherwise."""
+"""The slowest that a model is expected to read its prompt, unless the agent configures otherwise."""
 TOKENS_MAX = 10**12
-"""A server that states more is not believed."""
+"""A larger number reported by a server is ignored."""
 IDLE_TOLERANCE = 0.01
-"""An idle time-out may come early by this share: moving a timer for each token costs more than the token."""
+"""The share by which an idle timeout may come early: moving a timer for each token costs more than the token."""
 
 
 _NOTHING_YET = CallRequest(id="", name="", arguments="")
 
 
 class _Answer:
-    """What has arrived of an answer."""
+    """The part of a reply that has arrived."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -61,24 +61,24 @@ class _Answer:
         self.calls: dict[int, CallRequest] = {}
         self.finished: Finished | None = None
         self.request: ModelRequest | None = None
-        """What it answers."""
+        """The request that it answers."""
         self.sizes: dict[tuple[Channel, int], int] = {}
         self._halves: dict[tuple[Channel, int], str] = {}
-        """Of each channel the first half of a character whose second half is still to come."""
+        """For each channel, the first half of a surrogate pair whose second half is still to come."""
 
     def add(self, delta: Delta) -> tuple[Channel, int, str, str] | None:
-        """Take a delta; what a draft says of it: channel, call index, text, tool name."""
+        """Add a delta; return its draft: channel, call index, text, tool name; null for none."""
         match delta:
             case TextDelta():
-                text = self._whole("text", 0, delta.text)
+                text = self._characters("text", 0, delta.text)
                 self.text.append(text)
                 return ("text", 0, text, "") if text else None
             case ReasoningDelta():
-                text = self._whole("reasoning", 0, delta.text)
+                text = self._characters("reasoning", 0, delta.text)
                 self.reasoning.append(text)
                 return ("reasoning", 0, text, "") if text else None
             case CallDelta():
-                text = self._whole("tool_calls", delta.index, delta.arguments)
+                text = self._characters("tool_calls", delta.index, delta.arguments)
                 before = self.calls.get(delta.index, _NOTHING_YET)
                 call = CallRequest(
                     id=before.id or sound(delta.id),
@@ -91,11 +91,11 @@ class _Answer:
                 self.files.append(delta)
                 return None
             case Finished():
-                self.finished = as_stored(delta)  # no reader could get past what is not a number
+                self.finished = as_stored(delta)  # readers could not decode what is not a number
                 return None
 
-    def _whole(self, channel: Channel, index: int, text: str) -> str:
-        """The text in whole characters: servers cut them in two, and write halves that never become one."""
+    def _characters(self, channel: Channel, index: int, text: str) -> str:
+        """Return the text in whole characters: servers split surrogate pairs, or send halves that never get a pair."""
         text = self._halves.pop((channel, index), "") + text
         if text[-1:] and "\ud800" <= text[-1] <= "\udbff":
             self._halves[channel, index] = text[-1]
@@ -103,28 +103,28 @@ class _Answer:
         return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def written(self) -> str:
-        """All that the model wrote, in one text."""
+        """Return everything that the model wrote, as one text."""
         calls = (f"{call.name}{call.arguments}" for call in self.calls.values())
         return "".join((*self.reasoning, *self.text, *calls))
 
     def advance(self, channel: Channel, index: int, text: str) -> int:
-        """The offset at which a piece of a channel begins."""
+        """Return the offset of the next piece in a channel, and move it past the piece."""
         offset = self.sizes.get((channel, index), 0)
         self.sizes[channel, index] = offset + len(text)
         return offset
 
 
-class AskingDriver(Outbox, Protocol):
-    """The driver of a run that asks a model. `Driver` is one."""
+class ModelDriver(Outbox, Protocol):
+    """The driver of a run that calls a model. `Driver` implements it."""
 
     @property
     def broken_off(self) -> dict[Effect, Account | None]:
-        """What the answers took that were cancelled while they arrived."""
+        """The usage of replies that were cancelled while they arrived."""
         ...
 
 
-async def call_model(driver: AskingDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
-    """Perform one attempt, unless a circuit breaker is open. Never raises but for cancellation."""
+async def call_model(driver: ModelDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+    """Perform one attempt, unless a circuit breaker is open. Raises nothing but cancellation."""
     rules = driver.journal.rules
     if rules.breaker is None:
         return await _call(driver, effect)
@@ -136,13 +136,13 @@ async def call_model(driver: AskingDriver, effect: CallModel) -> ModelReplied | 
     outcome = await _call(driver, effect)
     if isinstance(outcome, ModelReplied):
         await breaker.worked()
-    elif outcome.error_type in RETRIED_ERRORS:  # the others say nothing of the provider's health
+    elif outcome.error_type in RETRIED_ERRORS:  # other errors say nothing about the provider's health
         await breaker.failed(outcome.error_type, driver.state.run)
     return outcome
 
 
-async def _call(driver: AskingDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
-    """One attempt, whose tokens count also if its answer breaks off."""
+async def _call(driver: ModelDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
+    """Perform one attempt; its tokens count even if the reply breaks off."""
     answer = _Answer()
     try:
         outcome = await _attempt(driver, effect, answer)
@@ -157,24 +157,22 @@ async def _call(driver: AskingDriver, effect: CallModel) -> ModelReplied | Model
     return msgspec.structs.replace(outcome, usage=used.usage, cost_usd=used.cost_usd)
 
 
-def _used(driver: AskingDriver, answer: _Answer) -> Account | None:
-    """An estimate of what an answer took that broke off; null if nothing had arrived: it may have cost nothing."""
+def _used(driver: ModelDriver, answer: _Answer) -> Account | None:
+    """Return the estimated usage of a reply that broke off; null if nothing arrived, which may have cost nothing."""
     if answer.request is None or not answer.written():
         return None
-    asked = driver.state.model.model or driver.journal.rules.model
-    return account(driver.host.registry, asked, answer.request, Finished(reason=""), answer.written)
+    name = driver.state.model.model or driver.journal.rules.model
+    return account(driver.host.registry, name, answer.request, Finished(reason=""), answer.written)
 
 
-async def _attempt(
-    driver: AskingDriver, effect: CallModel, answer: _Answer
-) -> ModelReplied | ModelCallFailed:
-    """Every failure is a command."""
+async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> ModelReplied | ModelCallFailed:
+    """Perform one attempt; every failure is returned as a command."""
     state, rules = driver.state, driver.journal.rules
-    asked = state.model.model or rules.model
+    name = state.model.model or rules.model
     first_s = first_token_timeout_s(rules, _prompt_tokens(state, effect.phase))
     patience = Patience(rules, first_s, asyncio.get_running_loop().time)
     try:
-        provider, model = driver.host.registry.provider(asked)
+        provider, model = driver.host.registry.provider(name)
         request = model_request(state, rules, model, effect.phase)
         request = answer.request = with_artifacts(request, driver.host.log)
         await _receive(driver, effect, provider.stream(request), answer, patience)
@@ -187,18 +185,18 @@ async def _attempt(
     except ModelError as error:
         return _model_failed(effect, error)
     except TimeoutError:
-        return _failed(effect, "transient", patience.told(asked))
+        return _failed(effect, "transient", patience.message(name))
     except FoldlogError as error:
         return _failed(effect, "invalid_request", str(error))
     except asyncio.CancelledError:
         if is_being_cancelled():
             raise
-        return _failed(effect, "transient", f"the call of {asked} was cancelled from within the provider")
+        return _failed(effect, "transient", f"the call of {name} was cancelled from within the provider")
     except Exception as error:  # noqa: BLE001 - a provider's bug must not kill the run's driver
         return _failed(effect, "invalid_request", f"{type(error).__name__}: {error}")
     if answer.finished is None:
-        return _failed(effect, "transient", f"the stream of {asked} ended before the answer was complete")
-    used = account(driver.host.registry, asked, request, answer.finished, answer.written)
+        return _failed(effect, "transient", f"the stream of {name} ended before the answer was complete")
+    used = account(driver.host.registry, name, request, answer.finished, answer.written)
     return ModelReplied(
         step=effect.step,
         attempt=effect.attempt,
@@ -234,24 +232,24 @@ def _model_failed(effect: CallModel, error: ModelError) -> ModelCallFailed:
 
 
 def _tokens(stated: object) -> int | None:
-    """A number of tokens as a provider states it; null for anything else."""
+    """Return a token count as reported by a provider; null for anything else."""
     return stated if isinstance(stated, int) and 0 < stated <= TOKENS_MAX else None
 
 
 def _prompt_tokens(state: RunState, phase: str) -> int:
-    """About how much the model has to read."""
+    """Return the approximate size of the prompt."""
     return messages_tokens(state.messages) if phase else state.context.tokens
 
 
 def first_token_timeout_s(rules: Rules, prompt_tokens: int) -> float:
-    """How long a model may be silent before the first piece of its answer: it has to read the prompt first."""
+    """Return how long a model may be silent before its first delta: it has to read the prompt first."""
     if rules.model_first_token_timeout_s is not None:
         return rules.model_first_token_timeout_s
     return rules.model_idle_timeout_s + prompt_tokens / READ_TOKENS_PER_S
 
 
 class Patience:
-    """How long an attempt waits for its model, in the time of the event loop; and which time it was that is over."""
+    """The timeouts of one attempt, in the event loop's time: which one comes first, and which one has passed."""
 
     def __init__(self, rules: Rules, first_s: float, now: Callable[[], float]) -> None:
         self._rules, self._first_s, self._now = rules, first_s, now
@@ -259,7 +257,7 @@ class Patience:
         self._heard = self._answered = False
 
     def over_at(self) -> float:
-        """When it is over, unless the server is heard of before."""
+        """Return the time at which the attempt times out, unless the server is heard of before."""
         return min(self._started + self._rules.model_timeout_s, self._silent_at())
 
     def _silent_at(self) -> float:
@@ -269,11 +267,11 @@ class Patience:
         return self._moved + self._rules.model_idle_timeout_s
 
     def _reads_on(self) -> bool:
-        """Return whether a server says that it is at work, and so may read longer than its time to the first token."""
+        """Return whether signs of life from the server extend the first-token timeout."""
         return self._heard and self._idle_at() > self._started + self._first_s
 
     def hears(self, *, answer: bool) -> bool:
-        """The server has sent something, a piece of its answer or a sign of life. Whether the end is worth moving."""
+        """Note a delta (`answer`) or a sign of life from the server; return whether the timer is worth moving."""
         now = self._now()
         begins = answer and not self._answered
         if not begins and now - self._moved <= self._rules.model_idle_timeout_s * IDLE_TOLERANCE:
@@ -281,11 +279,11 @@ class Patience:
         self._moved, self._heard, self._answered = now, True, self._answered or answer
         return True
 
-    def told(self, model: str) -> str:
-        """Which time-out it was, and how it is changed."""
+    def message(self, model: str) -> str:
+        """Return the error message of the timeout that has passed, with the setting that changes it."""
         if self._started + self._rules.model_timeout_s <= self._silent_at():
-            whole_s = self._rules.model_timeout_s
-            return f"the answer of {model} took longer than {whole_s:g} s (model_timeout_s of the agent)"
+            total_s = self._rules.model_timeout_s
+            return f"the answer of {model} took longer than {total_s:g} s (model_timeout_s of the agent)"
         if self._answered or self._reads_on():
             idle_s = self._rules.model_idle_timeout_s
             where = "within its answer" if self._answered else "at work before its answer"
@@ -297,14 +295,14 @@ class Patience:
 
 
 async def _receive(
-    driver: AskingDriver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
+    driver: ModelDriver, effect: CallModel, deltas: AsyncIterator[Delta], answer: _Answer, patience: Patience
 ) -> None:
     limit = PausableTimeout(patience.over_at() - asyncio.get_running_loop().time(), driver.clock)
     await limit.of(_take_all(driver, effect, deltas, answer, limit, patience))
 
 
 async def _take_all(
-    driver: AskingDriver,
+    driver: ModelDriver,
     effect: CallModel,
     deltas: AsyncIterator[Delta],
     answer: _Answer,
@@ -320,7 +318,7 @@ async def _take_all(
         async for delta in deltas:
             heard(answer=True)
             draft = answer.add(delta)
-            if draft is not None and not effect.phase:  # what is asked besides the steps is nobody's to see
+            if draft is not None and not effect.phase:  # readers only see the calls of steps
                 await _publish(driver, effect, answer, *draft)
     finally:
         HEARD.reset(listening)
@@ -330,7 +328,7 @@ async def _take_all(
 
 
 async def _publish(
-    driver: AskingDriver,
+    driver: ModelDriver,
     effect: CallModel,
     answer: _Answer,
     channel: Channel,
@@ -353,4 +351,4 @@ async def _publish(
     try:
         await driver.host.log.drafts.publish(driver.state.root, piece)
     except LogUnavailable:
-        return  # a draft is worth nothing later; the stored text corrects the stream
+        return  # a late draft is worthless; the stored text corrects the stream

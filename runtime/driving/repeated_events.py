@@ -1,4 +1,4 @@
-"""What a call tells again, held against what is stored: the first telling stands, and one that differs is counted."""
+"""Comparison of events that a repeated call emits again with the stored ones, which are kept."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .host import Outbox
 logger = logging.getLogger("foldlog.tool")
 
 
-async def count_others(driver: Outbox, call_id: str, told: Mapping[int, Event]) -> int:
-    """How many of these events, by their ordinals within the call, are not what the log has there.
+async def count_others(driver: Outbox, call_id: str, emitted: Mapping[int, Event]) -> int:
+    """Return how many of these events, by their ordinals within the call, differ from those in the log.
 
-    It is not an error (R21): a log line names the call. 0 where the log cannot be read now.
+    A difference is not an error (R21): a log line names the call. 0 if the log cannot be read now.
     """
     stored = list[Event]()
-    if not told:
+    if not emitted:
         return 0
     with contextlib.suppress(FoldlogError):
         stored = await _stored(driver, call_id)
-    others = [n for n, event in told.items() if n < len(stored) and not _same(event, stored[n])]
+    others = [n for n, event in emitted.items() if n < len(stored) and not _same(event, stored[n])]
     if others:
         run, count = driver.state.run, len(others)
         logger.warning(
-            "run %s, call %s: %d event(s) differ from those stored, which stand; the first is number %d",
+            "run %s, call %s: %d event(s) differ from the stored ones, which are kept; the first is number %d",
             run,
             call_id,
             count,
@@ -41,7 +41,7 @@ async def count_others(driver: Outbox, call_id: str, told: Mapping[int, Event]) 
 
 
 async def _stored(driver: Outbox, call_id: str) -> list[Event]:
-    """What the call has told, in its order."""
+    """Return the events that the call has emitted, in order."""
     log, found = driver.host.log, list[Event]()
     async for recorded in verified(log.events.read(driver.journal.subject), ORIGIN):
         events = (await restored(recorded, log)).commit.events
@@ -53,5 +53,5 @@ async def _stored(driver: Outbox, call_id: str) -> list[Event]:
     return found
 
 
-def _same(told: Event, stored: Event) -> bool:
-    return msgspec.structs.replace(told, step=stored.step, tool_call_id=stored.tool_call_id) == stored
+def _same(emitted: Event, stored: Event) -> bool:
+    return msgspec.structs.replace(emitted, step=stored.step, tool_call_id=stored.tool_call_id) == stored

@@ -1,4 +1,4 @@
-"""One attempt at a tool call: its context, its time-out, and what its end means."""
+"""One attempt at a tool call: its context, its timeout, and the outcome that its end stands for."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ logger = logging.getLogger("foldlog.tool")
 
 
 class CallingDriver(ToolDriver, ParentDriver, Protocol):
-    """The driver of a run whose tools are called. `Driver` is one."""
+    """The driver of a run whose tools are called. `Driver` implements it."""
 
     @property
     def late(self) -> Late:
-        """The calls that were given up while a thread of theirs goes on."""
+        """The calls that were abandoned while their thread goes on."""
         ...
 
 
 async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) -> ToolReturned | ToolAsked:
-    """Perform one attempt. Never raises but for cancellation: every failure is a command."""
+    """Perform one attempt. Raises nothing but cancellation: every failure is a command."""
     clock, spec = driver.clock, driver.state.tools[call.name]
     veil = Veil(driver.host.registry.secrets, call.name)
     again: dict[int, Event] = {}
@@ -76,10 +76,10 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
         context.close(cancelled=cancelled)
         driver.children.leave(call.id)
     at_work = threads.at_work()
-    THREADS.set(None)  # what looks at the world afterwards is not part of the attempt
+    THREADS.set(None)  # probes afterwards are not part of the attempt
     await driver.children.settle(call.id)
     context.differed = await count_others(driver, call.id, again)
-    if context.question is not None and end.status != "timed_out":  # what came of it is not the call's result
+    if context.question is not None and end.status != "timed_out":  # its end is not the call's result
         return ToolAsked(
             step=effect.step,
             call_id=call.id,
@@ -106,12 +106,12 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
     if not returned.in_doubt:
         return await verified(driver, call, veil, of_result(end.result, context.observed), returned)
     driver.late.outlives(effect, at_work, veil)
-    driver.late.tell(effect)
+    driver.late.report(effect)
     return await doubted(driver, call, veil, returned, at_work=at_work is not None)
 
 
 class _End(NamedTuple):
-    """How an attempt ended. `certain`: the tool says what it did, all or nothing."""
+    """The end of an attempt. `certain`: the tool did all of its work, or reported that it did nothing."""
 
     status: ToolStatus
     result: Any = None
@@ -127,7 +127,7 @@ async def _end_of(
     context: ToolContext,
     veil: Veil,
 ) -> _End:
-    """The attempt to its end. Raises nothing but cancellation."""
+    """Run the attempt to its end. Raises nothing but cancellation."""
     try:
         return _End("success", await limit.of(calling), certain=True)
     except asyncio.CancelledError:
@@ -150,14 +150,14 @@ async def _end_of(
 
 
 def _is_certain(error: BaseException) -> bool:
-    """Return whether a tool that raised this says that nothing was done."""
+    """Return whether the error says that nothing was done."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_certain, error.exceptions))
     return isinstance(error, ToolFailed) and not error.in_doubt
 
 
 def _status_of(failure: ToolFailed) -> ToolStatus:
-    """A call whose child was cancelled has not failed: somebody ended it."""
+    """Return the status of a failure: a call whose child was cancelled was aborted, it did not fail."""
     if isinstance(failure, ToolTimedOut):
         return "timed_out"
     aborted = isinstance(failure, ChildFailed) and failure.status == "cancelled"
@@ -179,7 +179,7 @@ async def _called(
 
 
 def _sound_result(tool: Tool, result: Any) -> Any:
-    """What a tool returned, as JSON; functions give nothing else. Raises `ToolFailed` for what JSON cannot hold."""
+    """Return a tool's result as JSON; functions return nothing else. Raises `ToolFailed` if JSON cannot hold it."""
     if isinstance(tool, PythonTool):
         return result
     try:
@@ -189,7 +189,7 @@ def _sound_result(tool: Tool, result: Any) -> Any:
 
 
 def _result(result: Any) -> Any:
-    """What a failed call gives besides, if the log can hold it."""
+    """Return the content that a failed call returned with its error, as JSON or as text."""
     try:
         return as_json(result)
     except NotJson:
@@ -197,7 +197,7 @@ def _result(result: Any) -> Any:
 
 
 def tool_breaker_of(driver: CallingDriver, call: CallState) -> Breaker | None:
-    """The circuit breaker of the call's tool; null for an agent without."""
+    """Return the circuit breaker of the call's tool; null for an agent without breakers."""
     rules = driver.journal.rules.breaker
     if rules is None:
         return None
@@ -205,7 +205,7 @@ def tool_breaker_of(driver: CallingDriver, call: CallState) -> Breaker | None:
 
 
 def refused_call(effect: CallTool, refused: Refused, now: float) -> ToolReturned:
-    """The outcome of a call that is not made."""
+    """Return the outcome of a call that an open breaker prevented."""
     return ToolReturned(
         step=effect.step,
         call_id=effect.call_id,
@@ -218,34 +218,34 @@ def refused_call(effect: CallTool, refused: Refused, now: float) -> ToolReturned
     )
 
 
-async def tell_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run: str) -> None:
-    """Count what became of a call; one with wrong arguments, or that was aborted, says nothing of the tool."""
+async def update_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run: str) -> None:
+    """Count the outcome of a call; wrong arguments and aborted calls say nothing about the tool."""
     if isinstance(returned, ToolAsked) or returned.status == "success":
         await breaker.worked()
     elif verdict(returned.postcondition) == "unverifiable":
-        return  # which says nothing of the tool, either
+        return  # which says nothing about the tool, either
     elif not returned.misused and returned.status != "aborted":
         await breaker.failed(returned.status, run)
 
 
 def _only(error: Exception) -> Exception:
-    """What a group of tasks failed with, if that is one thing."""
+    """Return the error inside of groups of one."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         (error,) = error.exceptions
     return error
 
 
 def _describe(error: BaseException) -> str:
-    told = in_a_line(error)
+    text = in_a_line(error)
     if not isinstance(error, BaseExceptionGroup):
-        return told
-    return f"{told}: {'; '.join(_describe(each) for each in error.exceptions)}"
+        return text
+    return f"{text}: {'; '.join(_describe(each) for each in error.exceptions)}"
 
 
 def _context(
     driver: CallingDriver, effect: CallTool, call: CallState, veil: Veil, again: dict[int, Event]
 ) -> ToolContext:
-    """`again` gets the events that the attempt emits and that are stored already, by their ordinals."""
+    """Return the context of an attempt. `again` collects the events it emits that are already stored, by ordinal."""
     state, attempt = driver.state, _Attempt(driver, effect, call, veil, again)
     facts = CallFacts(
         run_id=state.run,
@@ -260,7 +260,7 @@ def _context(
         may_ask=bool(effect.step),
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
-    planning = not effect.step  # what a planner finds out is nobody's to see
+    planning = not effect.step  # readers do not see the planner's calls
     return ToolContext(
         facts,
         emit=_drop if planning else attempt.emit,
@@ -273,7 +273,7 @@ def _context(
 
 
 class _Attempt:
-    """What the context of a call does in the world: of most calls, nothing."""
+    """The effects of a call's context: for most calls, none."""
 
     __slots__ = (
         "_again",
@@ -333,7 +333,7 @@ class _Attempt:
 
 
 def _drop(_: Event) -> None:
-    """Show nothing."""
+    """Drop an event."""
 
 
 async def _refuse_child(runnable: Runnable[Any], _: str) -> str:

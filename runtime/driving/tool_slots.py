@@ -1,7 +1,7 @@
-"""Slots of tools: of those that name the same `slot` one call runs at a time, in whatever run and process.
+"""Slots of tools: of all calls whose tools name the same `slot`, one runs at a time, in any run and process.
 
-A call that waits for its slot has not started: what must be stored before an unsafe tool is, behind it. The slot is
-given back when the log has the call's result, or when it waits for people.
+A call that waits for its slot has not started: the start of an unsafe tool is stored after the slot was taken. The slot
+is given back when the log has the call's result, or when the call waits for a person.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from ..shared.slots import Slots, WaitsForItself
 from .children import ParentDriver
 
 GIVE_BACK_S = 5.0
-"""How long leaving waits for slots to be given back; who waits for one looks after what was not."""
+"""How long a leaving driver waits for its slots to be given back; other waiters take those that were not."""
 
 
 class CallSlots:
-    """The slots that the calls of one driver's run hold, or wait for."""
+    """The slots that the calls of one driver's run hold or wait for."""
 
     def __init__(self, driver: ParentDriver) -> None:
         self._driver = driver
-        self._asked: dict[str, Slots] = {}
-        self._asking: dict[str, asyncio.Task[bool]] = {}
+        self._slots: dict[str, Slots] = {}
+        self._taking: dict[str, asyncio.Task[bool]] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
         self._claimed_at = 0
 
     def admits(self, call_id: str) -> bool:
-        """Whether the call may start; if it needs a slot that it has not, one is asked for, and the driver told."""
-        asking = self._ask(call_id)
-        return asking is None or (asking.done() and not asking.cancelled() and asking.result())
+        """Return whether the call may start. If it lacks its slot, request it; the driver is woken once it is taken."""
+        taking = self._take(call_id)
+        return taking is None or (taking.done() and not taking.cancelled() and taking.result())
 
     async def wait(self, call_id: str) -> bool:
         """Wait until the call may start; false if it never will."""
-        asking = self._ask(call_id)
-        return asking is None or await asyncio.shield(asking)
+        taking = self._take(call_id)
+        return taking is None or await asyncio.shield(taking)
 
     def sweep(self) -> None:
-        """Give back what calls held that are over, or wait for people. Called while the run is the driver's."""
+        """Give back the slots of calls that are over or wait for a person. Called only while we own the run."""
         self._claimed_at = self._driver.state.owner_revision
-        for call_id in [call_id for call_id in self._asked if not _goes_on(self._driver.state, call_id)]:
+        for call_id in [call_id for call_id in self._slots if not _goes_on(self._driver.state, call_id)]:
             self._give_back(call_id)
 
     async def aclose(self) -> None:
-        """Nobody here drives the run any more."""
-        for call_id in [*self._asked]:
+        """Give all slots back: the driver is leaving the run."""
+        for call_id in [*self._slots]:
             self._give_back(call_id)
         if self._giving_back:
             await asyncio.wait(set(self._giving_back), timeout=GIVE_BACK_S)
 
-    def _ask(self, call_id: str) -> asyncio.Task[bool] | None:
+    def _take(self, call_id: str) -> asyncio.Task[bool] | None:
         slot = self._slot(call_id)
         if slot is None:
             return None
-        if call_id not in self._asking:
+        if call_id not in self._taking:
             host, journal = self._driver.host, self._driver.journal
             name, since = call_slots_name(slot), self._claimed_at
-            slots = self._asked[call_id] = Slots(host, journal, name, 1, call=call_id, claimed_at=since)
-            asking = asyncio.create_task(self._asked_for(slots, slot, call_id))
-            asking.add_done_callback(lambda _: self._driver.wake())
-            self._asking[call_id] = asking
-        return self._asking[call_id]
+            slots = self._slots[call_id] = Slots(host, journal, name, 1, call=call_id, claimed_at=since)
+            taking = asyncio.create_task(self._taken(slots, slot, call_id))
+            taking.add_done_callback(lambda _: self._driver.wake())
+            self._taking[call_id] = taking
+        return self._taking[call_id]
 
-    async def _asked_for(self, slots: Slots, slot: str, call_id: str) -> bool:
-        """Wait in line; a call that gives way has failed, and is not tried again."""
+    async def _taken(self, slots: Slots, slot: str, call_id: str) -> bool:
+        """Wait in line; a call that gives way in a deadlock fails, and is not retried."""
         try:
             return await through_outages(self._driver.clock, slots.until_taken)
         except WaitsForItself as error:
-            await self._driver.children.settle(call_id)  # those of an attempt that was not finished
+            await self._driver.children.settle(call_id)  # children of an unfinished attempt
             self._driver.post(self._without(call_id, slot, str(error)))
             return False
 
@@ -97,14 +97,14 @@ class CallSlots:
         return spec.slot if spec is not None else None
 
     def _give_back(self, call_id: str) -> None:
-        task = asyncio.create_task(self._given_back(self._asked.pop(call_id), self._asking.pop(call_id)))
+        task = asyncio.create_task(self._given_back(self._slots.pop(call_id), self._taking.pop(call_id)))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    async def _given_back(self, slots: Slots, asking: asyncio.Task[bool]) -> None:
-        asking.cancel()
+    async def _given_back(self, slots: Slots, taking: asyncio.Task[bool]) -> None:
+        taking.cancel()
         with contextlib.suppress(asyncio.CancelledError, FoldlogError):
-            await asking
+            await taking
         with contextlib.suppress(FoldlogError):
             await through_outages(self._driver.clock, slots.give_back)
 

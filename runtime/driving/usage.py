@@ -1,4 +1,4 @@
-"""What a model call used and cost: by its provider's word where there is one, else counted and priced here."""
+"""The usage and cost of a model call: as its provider reports them, else counted and priced here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("foldlog.accounting")
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Tokens, whose word they are, and US dollars as text; null for an unknown price."""
+    """Tokens, who counted them, and the cost in US dollars as text; null for an unknown price."""
 
     usage: TokenUsage
     source: UsageSource
@@ -33,7 +33,7 @@ class Account(msgspec.Struct, frozen=True):
 def account(
     registry: Registry, model: str, request: ModelRequest, finished: Finished, written: Callable[[], str]
 ) -> Account:
-    """The account of a call of `provider:model` that wrote `written()`. Never raises: the answer is paid for."""
+    """Return the account of a call of `provider:model` that wrote `written()`. Never raises: the call is paid for."""
     usage, source = finished.usage, _source_of(finished)
     if usage is None:
         usage = _counted(request, written(), _counter(registry, model))
@@ -42,12 +42,12 @@ def account(
 
 
 def _source_of(finished: Finished) -> UsageSource:
-    """Nobody's count is the provider's word, however good its tokenizer."""
+    """Return the source of the count: only the provider's own count is authoritative, however good a tokenizer is."""
     return "provider" if finished.usage is not None and finished.usage_source == "provider" else "estimate"
 
 
 def _stated(cost_usd: str | None) -> str | None:
-    """What the provider says that the call cost; null if that is not an amount."""
+    """Return the cost as the provider reports it; null if it is not an amount."""
     if not cost_usd:
         return None
     try:

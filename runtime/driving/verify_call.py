@@ -1,7 +1,7 @@
-"""Looking whether a call did what it was to do: in the call's time, and what was seen is stored as artifacts.
+"""Verifying whether a call achieved its purpose: within the call's timeout, and the evidence is stored as artifacts.
 
-After a call that returned, and in place of one whose outcome is lost or in doubt (W20). Whatever keeps
-anybody from looking makes the call unverifiable, never done and never failed.
+This happens after a call that returned, and instead of running one again whose outcome is lost or in doubt (W20). If
+the check itself fails, the call is unverifiable, never done and never failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from ..agents.secrets import Veil
 from ..core.approvals import effective_arguments
 from ..core.commands import ToolReturned
 from ..core.effects import VerifyCall
-from ..core.postconditions import MISSING, PROBE_FAILED, Report, filled, problem, told, unjudged, verdict
+from ..core.postconditions import (
+    MISSING,
+    PROBE_FAILED,
+    Report,
+    filled,
+    finding_text,
+    problem,
+    unjudged,
+    verdict,
+)
 from ..core.tool_calls import idempotency_key
 from ..journal.outages import through_outages
 from ..ports.evidence import Evidence, FileSeen
@@ -38,24 +47,24 @@ PROBING = "not available to a probe"
 
 
 class ToolDriver(Outbox, Protocol):
-    """The driver of a run that has tools. `Driver` is one."""
+    """The driver of a run that has tools. `Driver` implements it."""
 
     @property
     def tools_at_hand(self) -> Mapping[str, Tool] | None:
-        """The run's tools, if nothing has to be waited for."""
+        """The run's tools, if they are available without waiting."""
         ...
 
     async def tools(self) -> Mapping[str, Tool]:
-        """Return the run's tools by name, those of its servers included. Raises `FoldlogError`."""
+        """Return the run's tools by name, including those of its servers. Raises `FoldlogError`."""
         ...
 
 
 async def verified(
     driver: ToolDriver, call: CallState, veil: Veil, own: Evidence, returned: ToolReturned
 ) -> ToolReturned:
-    """What became of an attempt that returned; `own` is the evidence that it gave. Raises nothing but cancellation.
+    """Return the outcome of an attempt that returned, checked with its own evidence. Raises nothing but cancellation.
 
-    It is as it was for one that has failed, and for a tool without a postcondition.
+    A failed attempt, and one of a tool without a postcondition, is returned unchanged.
     """
     if returned.status != "success" or not driver.state.tools[call.name].postcondition:
         return returned
@@ -73,9 +82,9 @@ async def verified(
 
 
 async def verify_call(driver: ToolDriver, effect: VerifyCall, call: CallState) -> ToolReturned:
-    """What became of an attempt whose outcome is lost. Raises nothing but cancellation."""
+    """Return the verified outcome of an attempt whose own outcome is lost. Raises nothing but cancellation."""
     veil, begun = Veil(driver.host.registry.secrets, call.name), driver.clock.now()
-    report, seen, evidence = await _looked(driver, call, veil)
+    report, seen, evidence = await _looked_at(driver, call, veil)
     wrong = problem(report)
     return ToolReturned(
         step=effect.step,
@@ -95,13 +104,13 @@ async def verify_call(driver: ToolDriver, effect: VerifyCall, call: CallState) -
 async def doubted(
     driver: ToolDriver, call: CallState, veil: Veil, returned: ToolReturned, *, at_work: bool
 ) -> ToolReturned:
-    """What became of an attempt that ended in doubt: its postcondition says so, else it stays in doubt.
+    """Return the outcome of an attempt that ended in doubt: that of its postcondition, else it stays in doubt.
 
-    `at_work`: a thread of it goes on, so that what is not done yet may still come to be.
+    `at_work`: its thread goes on, so a failed postcondition may still come to hold.
     """
     if not driver.state.tools[call.name].postcondition:
         return returned
-    report, seen, evidence = await _looked(driver, call, veil)
+    report, seen, evidence = await _looked_at(driver, call, veil)
     found, wrong = verdict(report), problem(report)
     return msgspec.structs.replace(
         returned,
@@ -115,10 +124,10 @@ async def doubted(
     )
 
 
-async def _looked(
+async def _looked_at(
     driver: ToolDriver, call: CallState, veil: Veil
 ) -> tuple[Report, Evidence | None, tuple[dict[str, Any], ...]]:
-    """The report about an attempt that left nothing to judge by, what was seen, and the artifacts that hold it."""
+    """Return the report on an attempt without a result, the evidence, and the artifacts that hold it."""
     context = _probing(driver, call, veil)
     report, seen = await _check(driver, call, veil, context, None)
     if not report:
@@ -127,20 +136,20 @@ async def _looked(
 
 
 def _result(report: Report, seen: Evidence | None) -> Any:
-    """What the model reads instead of the result that is lost."""
+    """Return the result shown to the model in place of the lost one."""
     found = verdict(report)
     if found != "failed" and seen is not None and seen.result is not msgspec.UNSET:
         return seen.result
     if found != "passed":
         return None
-    held = "; ".join(map(told, report))
-    return f"The call was interrupted, and what it was to do is done. Its postcondition holds: {held}"
+    held = "; ".join(map(finding_text, report))
+    return f"The call was interrupted, but it has achieved its purpose. Its postcondition holds: {held}"
 
 
 async def _check(
     driver: ToolDriver, call: CallState, veil: Veil, context: ToolContext, own: Evidence | None
 ) -> tuple[Report, Evidence | None]:
-    """The report about an attempt, without secrets; `context` gets the evidence. No report where none is recorded."""
+    """Return the report on an attempt, without secrets, and the evidence, which `context` stores."""
     spec = driver.state.tools[call.name]
     limit = PausableTimeout(spec.timeout_s, driver.clock)
     try:
@@ -154,7 +163,7 @@ async def _check(
             raise
         return _unseen(driver, call, "the probe was cancelled from within", veil), None
     except (Exception, SystemExit) as error:
-        logger.info("the postcondition of %s cannot be looked at", call.name, exc_info=not veil.used)
+        logger.info("the postcondition of %s cannot be checked", call.name, exc_info=not veil.used)
         why = f"timed out after {spec.timeout_s:g} s" if limit.expired else _described(error)
         return _unseen(driver, call, why, veil), None
     seen = verification.seen
@@ -176,7 +185,7 @@ def _described(error: BaseException) -> str:
 
 
 async def _keep(context: ToolContext, seen: Evidence) -> None:
-    """Store what was seen: a text and the files each by themselves, all else as one JSON object."""
+    """Store the evidence: a text and each file separately, all else as one JSON object."""
     if seen.text is not None:
         await context.artifact(seen.text.encode(errors="replace"), seen.text_type)
     for file in seen.files.values():
@@ -200,7 +209,7 @@ def _file(file: FileSeen) -> Mapping[str, Any]:
 
 
 def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
-    """The context of a probe: it may look, and nobody sees it look."""
+    """Return the context of a probe, which may look, but leaves no events."""
     state = driver.state
     facts = CallFacts(
         run_id=state.run,
@@ -223,11 +232,11 @@ def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
 
 
 def _drop(*_: Event | int) -> None:
-    """Show nothing."""
+    """Drop an event."""
 
 
 async def _forget(*_: Any) -> None:
-    """A probe looks again each time."""
+    """Forget the value: a probe looks again each time."""
 
 
 def _refuse(runnable: Runnable[Any], _: str) -> Awaitable[str]:

@@ -719,7 +719,7 @@ def announced_then_created(patch: pytest.MonkeyPatch) -> None:
         turn = open_turn(child.journal, opened, f"{state.path}/{runnable.name}")
         child.claim_within(turn)
         announced()
-        await self._say(spawned, spawned.call_id)
+        await self._store(spawned, spawned.call_id)
         await self._driver.host.log.events.append(child.journal.write(turn.events, epoch=child.epoch).write)
         await child.journal.load()
 

@@ -252,7 +252,7 @@ async def test_a_dead_workers_call_of_a_servers_tool_is_looked_at_by_whoever_tak
     assert (await run.result(timeout_s=30)).output == "done"
     (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert result.success
-    assert result.result.startswith("The call was interrupted, and what it was to do is done.")
+    assert result.result.startswith("The call was interrupted, but it has achieved its purpose.")
     assert bank.payments == ["7"]
 
 

@@ -364,7 +364,7 @@ async def test_a_lost_call_whose_postcondition_holds_is_done_and_not_run_again(
     assert (await run.result(timeout_s=10)).output == "done"
     result = await result_of(place, run)
     assert result.success
-    assert result.result.startswith("The call was interrupted, and what it was to do is done.")
+    assert result.result.startswith("The call was interrupted, but it has achieved its purpose.")
     assert statuses(result.metadata["postcondition"]) == ["passed", "passed"]
     assert len(result.metadata["evidence"]) == 1
     assert (bank.paid, bank.looked) == (1, 1)

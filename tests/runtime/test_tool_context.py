@@ -206,7 +206,7 @@ async def test_what_a_call_tells_otherwise_when_it_runs_again_is_counted_and_the
     assert [e.data for e in told if isinstance(e, Custom)] == [1]
     assert [e.progress for e in told if isinstance(e, McpProgress)] == [1, 3]
     assert [context.differed for context in contexts] == [0, 1]
-    (said,) = [r.getMessage() for r in caplog.records if "differ from those stored" in r.getMessage()]
+    (said,) = [r.getMessage() for r in caplog.records if "differ from the stored ones" in r.getMessage()]
     assert said.startswith(f"run {run.run_id}, call c1: 1 event(s)")
     assert said.endswith("the first is number 1")
 

@@ -361,10 +361,10 @@ def _asked(row: ApprovalRow, screen: Screen) -> Iterator[tuple[str, str | list[s
 
 def _found(row: ApprovalRow) -> Iterator[tuple[str, str]]:
     """Yield the findings of the call's postcondition, and their evidence."""
-    from ....runtime.core.postconditions import told
+    from ....runtime.core.postconditions import finding_text
     from ..output.escaping import one_line
 
     for number, finding in enumerate(row.postcondition):
-        yield "" if number else "condition", f"{finding['status']:<6}  {one_line(told(finding))}"
+        yield "" if number else "condition", f"{finding['status']:<6}  {one_line(finding_text(finding))}"
     for number, artifact in enumerate(row.evidence):
         yield "" if number else "evidence", f"{artifact['id']} ({artifact['media_type']})"
