@@ -11,12 +11,12 @@ An agent uses it with `model = "groq:llama-3.3-70b"`. `ProviderTable` lists all 
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from ...eventlog.errors import ConfigError
+from ...runtime.ports.plugins import installed
 from ..configuration.project_file import project_tables
 from ..configuration.strict_tables import StrictTable
 from .endpoint import OPENAI_KEY, MaxTokensParameter
@@ -63,7 +63,7 @@ def load_providers() -> dict[str, OpenAIProvider]:
     Raises `ConfigError` that names the file, the table and the key.
     """
     configured = project_tables("providers")
-    builtin = {entry.name for entry in entry_points(group="foldlog.providers")}
+    builtin = installed("foldlog.providers")
     found: dict[str, OpenAIProvider] = {}
     for name, table in configured.tables.items():
         where = configured.where(name)

@@ -8,7 +8,6 @@ imported or constructed before a run needs it.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 import sys
@@ -16,19 +15,18 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from decimal import Decimal
-from importlib import metadata
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from ...eventlog.errors import ConfigError, ConfigProblem, FoldlogError, NotRegistered
+from ...eventlog.errors import ConfigError, ConfigProblem, NotRegistered
 from ...eventlog.events import TokenUsage
 from ...eventlog.ports import Log
 from ..core.rules import rules_of
 from ..ports.knowledge import KnowledgeStore, NoKnowledge
 from ..ports.memory import MemoryFactory, MemoryStore
 from ..ports.models import ModelProvider
+from ..ports.plugins import installed, made
 from ..ports.prices import NoPrices, PriceBook
 from ..ports.runnable import Runnable, is_runnable
 from ..ports.suggestions import near, unknown
@@ -215,19 +213,19 @@ class Registry:
     def tool_sources(self) -> ToolSourceFactory:
         """What connects to MCP servers, made at its first use. Raises `ConfigError` if it is not installed."""
         if self._sources is None:
-            found = _entry_points(TOOL_SOURCES)
+            found = installed(TOOL_SOURCES)
             if "mcp" not in found:
                 raise ConfigError(
                     f"no entry point {TOOL_SOURCES}: mcp is installed: agents cannot use mcp_servers"
                 )
-            self._sources = cast("ToolSourceFactory", _call(found["mcp"]))
+            self._sources = cast("ToolSourceFactory", made(found["mcp"]))
         return self._sources
 
     def price_book(self) -> PriceBook:
         """What knows prices and windows, made at its first use. Raises `ConfigError` for prices written wrongly."""
         if self._prices is None:
-            found = _entry_points(PRICES)
-            self._prices = cast("PriceBook", _call(found["default"])) if "default" in found else NoPrices()
+            found = installed(PRICES)
+            self._prices = cast("PriceBook", made(found["default"])) if "default" in found else NoPrices()
         return self._prices
 
     def price(self, model: str, usage: TokenUsage) -> Decimal | None:
@@ -244,18 +242,18 @@ class Registry:
 
     def token_counter(self, model: str) -> TokenCounter:
         """What counts as the provider of `provider:model` does, if it is on this machine; else an estimate."""
-        found = _entry_points(TOKENS)
-        counter = _call(found["default"], model.partition(":")[2]) if "default" in found else None
+        found = installed(TOKENS)
+        counter = made(found["default"], model.partition(":")[2]) if "default" in found else None
         return cast("TokenCounter | None", counter) or Estimate()
 
     def knowledge(self, namespace: str) -> KnowledgeStore:
         """Long-term knowledge for runs of this namespace. Raises `ConfigError`."""
         if self._knowledge is not None:
             return self._knowledge
-        found = _entry_points(KNOWLEDGE)
+        found = installed(KNOWLEDGE)
         if "default" not in found:
             return NoKnowledge()
-        return cast("KnowledgeStore", _call(found["default"], namespace))
+        return cast("KnowledgeStore", made(found["default"], namespace))
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
         """The memory backend of this name over a log; it serves until `aclose`. Raises `ConfigError`."""
@@ -267,10 +265,10 @@ class Registry:
     def _memory(self, backend: str, log: Log) -> MemoryStore:
         if backend in self._memories:
             return self._memories[backend](log)
-        installed = _entry_points(MEMORY)
-        if backend in installed:
-            return cast("MemoryStore", _call(installed[backend], log))
-        raise ConfigError(unknown("memory backend", backend, [*self._memories, *installed]))
+        found = installed(MEMORY)
+        if backend in found:
+            return cast("MemoryStore", made(found[backend], log))
+        raise ConfigError(unknown("memory backend", backend, [*self._memories, *found]))
 
     def _api_url(self, model: str) -> str | None:
         return getattr(self.provider(model)[0], "api_url", None)
@@ -283,8 +281,8 @@ class Registry:
         async with AsyncExitStack() as stack:
             if self._sources is not None:
                 stack.push_async_callback(self._sources.aclose)
-            for made in (*self._made.values(), *(self._configured or {}).values()):
-                stack.push_async_callback(made.aclose)
+            for provider in (*self._made.values(), *(self._configured or {}).values()):
+                stack.push_async_callback(provider.aclose)
             for _, store in self._stores.values():
                 stack.push_async_callback(store.aclose)
             self._made, self._configured, self._sources, self._stores = {}, None, None, {}
@@ -328,43 +326,21 @@ class Registry:
         self._tools[name] = added
 
     def _make(self, name: str, model: str) -> ModelProvider:
-        installed = _entry_points(PROVIDERS)
-        if name in installed:
-            self._made[name] = cast("ModelProvider", _call(installed[name]))
+        found = installed(PROVIDERS)
+        if name in found:
+            self._made[name] = cast("ModelProvider", made(found[name]))
             return self._made[name]
         if name in self._from_configs():
             return self._from_configs()[name]
-        known = [*self._given, *installed, *self._from_configs()]
+        known = [*self._given, *found, *self._from_configs()]
         raise ConfigError(f"the model {model!r}: {unknown('provider', name, known)}")
 
     def _from_configs(self) -> dict[str, ModelProvider]:
         if self._configured is None:
             self._configured = {}
-            for entry in _entry_points(PROVIDER_CONFIGS).values():
-                self._configured |= cast("Mapping[str, ModelProvider]", _call(entry))
+            for entry in installed(PROVIDER_CONFIGS).values():
+                self._configured |= cast("Mapping[str, ModelProvider]", made(entry))
         return self._configured
-
-
-@functools.cache
-def entry_points(group: str) -> EntryPoints:
-    """What is installed, looked up once a process: a look opens a file of every distribution."""
-    return metadata.entry_points(group=group)
-
-
-def _entry_points(group: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=group)}
-
-
-def _call(entry: EntryPoint, *arguments: Any) -> Any:
-    """Import what the entry point names and call it with the arguments."""
-    try:
-        return entry.load()(*arguments)
-    except (FoldlogError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise ConfigError(
-            f"the plugin {entry.name!r} ({entry.group}, {entry.value}) cannot be used: {type(error).__name__}: {error}"
-        ) from error
 
 
 def _meant(file: str, attributes: str) -> str:

@@ -7,10 +7,8 @@ replaced by that argument of the call. A report is a list of findings, as stored
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib import metadata
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -19,6 +17,7 @@ from ...eventlog.errors import ConfigError, FoldlogError
 from ...projections.messages import canonical_json
 from ..ports.evidence import Assertion, Evidence, EvidenceMissing, Failed
 from ..ports.json_values import NotJson, as_json, sound
+from ..ports.plugins import installed
 from ..ports.suggestions import unknown
 
 POSTCONDITIONS = "foldlog.postconditions"
@@ -260,14 +259,9 @@ def _substitute(found: re.Match[str], arguments: Mapping[str, Any]) -> str:
 # --- installed assertions ---------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _installed() -> dict[str, metadata.EntryPoint]:
-    return {entry.name: entry for entry in metadata.entry_points(group=POSTCONDITIONS)}
-
-
 def assertion(name: str, arguments: Mapping[str, Any]) -> Assertion:
     """Return the assertion with this name and these arguments. Raises `ConfigError`."""
-    known = _installed()
+    known = installed(POSTCONDITIONS)
     if name not in known:
         raise ConfigError(unknown("assertion", name, known))
     try:

@@ -135,7 +135,7 @@ def test_openais_key_never_goes_to_another_server_unless_the_table_says_so(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (GROQ + "base_ur = 'x'", "[providers.groq]: unknown key 'base_ur', did you mean 'base_url'?"),
+        (GROQ + "base_ur = 'x'", "[providers.groq]: unknown key 'base_ur'; did you mean 'base_url'?"),
         (GROQ + "api = 'chatty'", "[providers.groq]: api: Input should be 'chat' or 'responses'"),
         (GROQ + "idle_timeout_s = '5'", "[providers.groq]: idle_timeout_s: Input should be a valid number"),
         (GROQ + "idle_timeout_s = 0", "[providers.groq]: idle_timeout_s: Input should be greater than 0"),

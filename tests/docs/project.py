@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foldlog.eventlog.embedded import stop_server
-from foldlog.runtime.agents import registry
-from foldlog.runtime.core import postconditions
+from foldlog.runtime.ports.plugins import installed
 
 from tests.docs.markdown import ROOT, Block
 from tests.docs.shell import Command, Ids, Shell, commands
@@ -98,8 +97,7 @@ class Project:
 
 def forget_plugins() -> None:
     """Look for installed plugins again: a reader has a process of its own."""
-    registry.entry_points.cache_clear()
-    postconditions._installed.cache_clear()
+    installed.cache_clear()
 
 
 def _environment(commands: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from foldlog.replay.parity.parity import ParityViolation, assert_parity, check_p
 from foldlog.replay.parity.stage import ForkOf
 from foldlog.replay.rerunning.recorded import rerun
 from foldlog.runtime import CAPABILITIES, Agent, Registry, ToolContext, tool
+from foldlog.runtime.ports.plugins import installed
 from foldlog.runtime.stream import Joiner
 
 from .executors import (
@@ -430,17 +432,8 @@ async def test_tools_and_agents_known_by_name_are_found_in_the_registry() -> Non
 
 
 async def test_an_executor_of_a_plugin_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Found:
-        name = "own"
-
-        @staticmethod
-        def load() -> Any:
-            return OwnExecutor
-
-    monkeypatch.setattr(
-        "foldlog.runtime.executors.installed.entry_points",
-        lambda group: [Found] if group == "foldlog.executors" else [],
-    )
+    found = {**installed("foldlog.executors"), "own": EntryPoint("own", f"{__name__}:OwnExecutor", "")}
+    monkeypatch.setattr("foldlog.runtime.executors.installed.installed", lambda _group: found)
     report = await check_parity(AGENT, "question", script=TWO_CALLS, executors=("local", "own"))
     assert report.equal, report.render()
 

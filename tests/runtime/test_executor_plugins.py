@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from foldlog.eventlog import ConfigError
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.runtime import Agent, Registry, Runtime
+from foldlog.runtime.ports.plugins import installed as plugins
 
 from .conftest import says
 
@@ -29,7 +30,7 @@ class Own(LocalExecutor):
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two entry points of a distribution on the path; what the second one names cannot be imported."""
     (tmp_path / "own_executor.py").write_text(MODULE)
     info = tmp_path / "own_executor-1.0.dist-info"
@@ -39,6 +40,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "[foldlog.executors]\nown = own_executor:Own\nbroken = own_executor:Missing\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    plugins.cache_clear()
+    yield
+    plugins.cache_clear()
 
 
 @pytest.mark.usefixtures("installed")
@@ -61,7 +65,7 @@ async def test_an_installed_executor_drives_runs_and_is_closed_with_the_runtime(
     ("name", "message"),
     [
         ("nope", "there is no executor 'nope'; known: broken, durable, local, own"),
-        ("broken", "the executor 'broken' .* cannot be imported: AttributeError"),
+        ("broken", "the plugin 'broken' .* cannot be used: AttributeError"),
     ],
 )
 async def test_an_executor_that_cannot_be_had_is_named(

@@ -98,7 +98,9 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         )
     ]
     monkeypatch.setattr(
-        registry_module, "entry_points", lambda group: [each for each in installed if each.group == group]
+        registry_module,
+        "installed",
+        lambda group: {each.name: each for each in installed if each.group == group},
     )
     yield
     CONFIGURED.closed = 0
@@ -382,7 +384,7 @@ async def test_closing_closes_what_was_made_and_leaves_what_was_given() -> None:
 
 
 def test_without_an_installed_tool_source_agents_have_no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "entry_points", lambda **_: [])
+    monkeypatch.setattr(registry_module, "installed", lambda _group: {})
     with pytest.raises(ConfigError, match="cannot use mcp_servers"):
         Registry().tool_sources()
 
