@@ -10,7 +10,7 @@ from ..exits import NO, OK
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from ....runtime.ports.knowledge import KnowledgeItem
+    from ....runtime.ports.knowledge import KnowledgeItem, KnowledgeStore
     from ...knowledge import SqliteKnowledge
     from ..output.terminal import Screen
 
@@ -83,10 +83,24 @@ def remove(
     return run_async(_remove(settings_of(context), ids or [], source))
 
 
-def _store(settings: Settings) -> SqliteKnowledge:
+def _store(settings: Settings) -> KnowledgeStore:
+    """The store that runs search. Raises `ConfigError` for a broken plugin."""
+    from ....runtime import Registry
+
+    return Registry().knowledge(settings.namespace)
+
+
+def _own_store(settings: Settings) -> SqliteKnowledge:
+    """The store that ships with foldlog. Raises `ConfigError` if another one is installed."""
+    from ....eventlog.errors import ConfigError
     from ...knowledge import SqliteKnowledge
 
-    return SqliteKnowledge(settings.namespace)
+    store = _store(settings)
+    if not isinstance(store, SqliteKnowledge):
+        raise ConfigError(
+            f"the installed knowledge store is {type(store).__name__}: list and remove with its own tools"
+        )
+    return store
 
 
 async def _add(settings: Settings, files: list[str], source: str | None, *, json: bool) -> int:
@@ -98,7 +112,8 @@ async def _add(settings: Settings, files: list[str], source: str | None, *, json
     if json:
         screen.json([_plain(item) for item in added])
     else:
-        screen.say(f"{len(added)} new piece{'' if len(added) == 1 else 's'} in {store.file}")
+        where = getattr(store, "file", type(store).__name__)
+        screen.say(f"{len(added)} new piece{'' if len(added) == 1 else 's'} in {where}")
     return OK
 
 
@@ -148,7 +163,7 @@ async def _list(settings: Settings, source: str | None, *, json: bool) -> int:
     from ..output.escaping import one_line
     from ..output.terminal import Screen
 
-    screen, found = Screen(settings), await _store(settings).items(source)
+    screen, found = Screen(settings), await _own_store(settings).items(source)
     if json:
         screen.json([_plain(item) for item in found])
     else:
@@ -163,7 +178,7 @@ async def _remove(settings: Settings, ids: list[str], source: str | None) -> int
 
     if not ids and source is None:
         raise ConfigError("give ids of pieces, or --source NAME")
-    count = await _store(settings).remove(ids, source)
+    count = await _own_store(settings).remove(ids, source)
     Screen(settings).say(f"{count} piece{'' if count == 1 else 's'} removed")
     return OK if count else NO
 
