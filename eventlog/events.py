@@ -432,6 +432,7 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     input_digest: str
     messages: list[dict[str, Json]] = []
     session: str | None = None
+    user: str | None = None
     metadata: dict[str, Json] = {}
     executor: str = "local"
     lane: str | None = None

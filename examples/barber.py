@@ -1,7 +1,7 @@
 """An agent that remembers its customers, whichever conversation they come in; what it is told of them is in the log.
 
-foldlog run examples.barber:agent "Short at the sides, please" --metadata '{"memory": {"scope": {"user_id": "ada"}}}'
-foldlog run examples.barber:agent "The usual, please" --metadata '{"memory": {"scope": {"user_id": "ada"}}}'
+foldlog run examples.barber:agent "Short at the sides, please" --user ada
+foldlog run examples.barber:agent "The usual, please" --user ada
 """
 
 from foldlog import Agent, Registry

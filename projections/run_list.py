@@ -90,7 +90,7 @@ BACKWARDS = "backwards"
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run at a glance. Times are Unix seconds.
 
-    `metadata` is what the run was submitted with; `user` is the `user_id` that a root run's
+    `metadata` is what the run was submitted with; `user` is that of a root run, or the `user_id` that its
     `metadata["memory"]["scope"]` names. `reason` is that of the pause, the completion or the cancel, or what the
     workers lack that left the run to others; `waiting_for` what the run waits for (approval, unverifiable, timer,
     manual, budget, child; worker: one that has what it was prepared for; cancel: the end of the runs below it; else
@@ -140,7 +140,7 @@ class RunList:
     """The fold behind the run list."""
 
     name = "runs"
-    version = 5
+    version = 6
     row = RunRow
     columns = (
         "root_id",
@@ -283,11 +283,15 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
 
 
 def _user(event: Submitted) -> str | None:
-    """Whose run it is by its `metadata["memory"]["scope"]["user_id"]`; only of a root run.
+    """Whose run it is: its `user`, else its `metadata["memory"]["scope"]["user_id"]`; only of a root run.
 
     A fork is not a run of the user's: it would tell the same turn twice.
     """
-    found: object = event.metadata if event.parent is None and event.fork is None else None
+    if event.parent is not None or event.fork is not None:
+        return None
+    if event.user is not None:
+        return event.user
+    found: object = event.metadata
     for key in ("memory", "scope", "user_id"):
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, str) else None

@@ -13,14 +13,15 @@ class RunOptions(TypedDict, total=False):
     """What `start`, `run` and `stream` take besides an agent and its input; every key may be left out.
 
     `executor` is the name of the executor (default `local`). `messages` come before the input. `session` names the
-    conversation that the run belongs to. `metadata` is a JSON object that is stored with the run and that the model
-    never sees. `run_id` chooses the run's id. `idempotency_key` names the submission: submitted again, it is the same
-    run.
+    conversation that the run belongs to, `user` the user for whom it acts. `metadata` is a JSON object that is stored
+    with the run. Neither is shown to the model; tools find them in their context, and child runs have both, too.
+    `run_id` chooses the run's id. `idempotency_key` names the submission: submitted again, it is the same run.
     """
 
     executor: str
     messages: Sequence[Mapping[str, Any]]
     session: str | None
+    user: str | None
     metadata: Mapping[str, Any] | None
     run_id: str | None
     idempotency_key: str | None

@@ -226,6 +226,7 @@ class Runtime:
             executor=executor,
             messages=options.get("messages", ()),
             session=options.get("session"),
+            user=options.get("user"),
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
         )
@@ -424,9 +425,11 @@ class Runtime:
         await self._be_present(chosen)
         await chosen.drive(subject)
 
-    def list_runs(self, status: str | None = None, session: str | None = None) -> RunListing:
+    def list_runs(
+        self, status: str | None = None, session: str | None = None, user: str | None = None
+    ) -> RunListing:
         """The runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""
-        return RunListing(self, status, session)
+        return RunListing(self, status, session, user)
 
     async def approvals(self, *, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
         """Return the approvals of the namespace, oldest first: pending ones, decided ones (False) or both (None).
@@ -498,8 +501,8 @@ class Runtime:
 class RunListing:
     """A query of the run list, answered when it is awaited or iterated; the projection is brought up to date first."""
 
-    def __init__(self, runtime: Runtime, status: str | None, session: str | None) -> None:
-        self._runtime, self._status, self._session = runtime, status, session
+    def __init__(self, runtime: Runtime, status: str | None, session: str | None, user: str | None) -> None:
+        self._runtime, self._status, self._session, self._user = runtime, status, session, user
 
     def __await__(self) -> Generator[Any, None, list[RunRow]]:
         return self._rows().__await__()
@@ -509,7 +512,8 @@ class RunListing:
             yield row
 
     async def _rows(self) -> list[RunRow]:
-        return await (await self._runtime.index()).runs(status=self._status, session=self._session)
+        index = await self._runtime.index()
+        return await index.runs(status=self._status, session=self._session, user=self._user)
 
 
 def _seconds(variable: str, default: float) -> float:

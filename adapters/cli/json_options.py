@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Iterable
 from typing import Any
 
 import typer
@@ -16,6 +17,20 @@ def json_option(name: str, text: str | None, *, an_object: bool) -> Any:
     if an_object and not isinstance(value, dict):
         raise typer.BadParameter(f"{name} must be a JSON object")
     return value
+
+
+def metadata_option(name: str, given: Iterable[str]) -> dict[str, Any]:
+    """Return one object of all that is given, each an object in JSON or `KEY=VALUE`. Raises `typer.BadParameter`."""
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if text.lstrip().startswith(("{", "[")) or not equals:
+            found |= json_option(name, text, an_object=True)
+        elif key:
+            found[key] = value
+        else:
+            raise typer.BadParameter(f"{name} is written KEY=VALUE, or as a JSON object, not {text!r}")
+    return found
 
 
 def messages_option(name: str, path: str | None) -> list[Any]:

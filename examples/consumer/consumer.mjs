@@ -361,7 +361,7 @@ function applyToRow(row, event) {
       row.parent = event.parent?.run ?? null;
       Object.assign(row, { forked_from: event.fork?.run ?? null, forked_at: event.fork?.revision ?? null });
       row.metadata = event.metadata ?? {};
-      row.user = event.parent || event.fork ? null : (event.metadata?.memory?.scope?.user_id ?? null);
+      row.user = event.parent || event.fork ? null : (event.user ?? event.metadata?.memory?.scope?.user_id ?? null);
       break;
     case "claimed":
       Object.assign(row, { worker: event.worker, epoch: event.epoch, waiting_for: null });

@@ -85,6 +85,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     log: Log
     messages: tuple[dict[str, Any], ...] = ()
     session: str | None = None
+    user: str | None = None
     metadata: dict[str, Any] = {}
     fork: ForkOf | None = None
     timeout_s: float = 60.0
@@ -205,6 +206,7 @@ class _Stage:
             executor=submit_to,
             messages=case.messages,
             session=case.session,
+            user=case.user,
             metadata=case.metadata,
             run_id=case.run_id,
         )

@@ -574,6 +574,7 @@ async def rerun(
         log=log,
         messages=tuple(root.messages),
         session=root.session,
+        user=root.user,
         metadata=root.metadata,
         timeout_s=timeout_s,
         run_id=run,

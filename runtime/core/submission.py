@@ -20,20 +20,22 @@ CHILD = "child"
 """The executor of a run that belongs to a call of its parent: the parent's driver drives it, and no other (W19)."""
 
 
-def submitted_event(
+def submitted_event(  # noqa: PLR0913 - its parts
     runnable: Runnable,
     input: str,  # noqa: A002 - the word of the field
     *,
     executor: str,
     messages: Sequence[Mapping[str, Any]] = (),
     session: str | None = None,
+    user: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
 ) -> Submitted:
     """Return the event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
     check_text("the input of a run", input)
-    for what, text in (("the session", session), ("the idempotency key", idempotency_key)):
+    names = {"the session": session, "the user": user, "the idempotency key": idempotency_key}
+    for what, text in names.items():
         if text is not None:
             check_text(what, text)
             if not text:
@@ -43,6 +45,8 @@ def submitted_event(
     run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
     config = runnable.submission_config(run)
     task = {"input": input, "messages": history, "session": session, "metadata": extra}
+    if user is not None:
+        task["user"] = user
     size = len(canonical_json({"config": config, **task}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
@@ -56,6 +60,7 @@ def submitted_event(
         input_digest=sha256_hex(canonical_json({"kind": runnable.kind, "agent": runnable.name, **task})),
         messages=history,
         session=session,
+        user=user,
         metadata=extra,
         executor=executor,
         lane=None if session is None else lane_of(session),

@@ -31,6 +31,7 @@ from ..journal.outages import STALE_READ_S, through_outages
 from ..ports.runnable import Runnable
 from ..ports.tools import ChildFailed
 from ..shared.slots import give_up, slots_of
+from ..tools.context import ChildOptions
 from .call_timeout import PausableTimeout
 from .copies import Copies
 from .host import Ending, Host, Outbox
@@ -174,7 +175,9 @@ class ChildRuns:
             await self._give_up(journal, below=self._driver.guard.slots_below)
             await self._store(_ended(journal), None)
 
-    def beginning(self, call_id: str, ordinal: int, runnable: Runnable, text: str) -> Beginning:
+    def beginning(
+        self, call_id: str, ordinal: int, runnable: Runnable, text: str, options: ChildOptions
+    ) -> Beginning:
         """Return the start of a call's `ordinal`-th child. Raises `ConfigError`, `PayloadTooLarge`.
 
         A child that cannot start is not counted: those after it would wait for it for ever.
@@ -182,7 +185,26 @@ class ChildRuns:
         call = self._driver.state.calls.get(call_id)
         if call is not None and ordinal < len(call.children):
             return Beginning(runnable, text)
-        return Beginning(runnable, text, submitted=submitted_event(runnable, text, executor=CHILD))
+        return Beginning(runnable, text, submitted=self._submitted(runnable, text, options))
+
+    def _submitted(
+        self,
+        runnable: Runnable,
+        text: str,
+        options: ChildOptions,
+        messages: Sequence[Mapping[str, Any]] = (),
+    ) -> Submitted:
+        """The first event of a child, with the user and the metadata of this run unless it is given others."""
+        above = self._driver.state.submitted
+        user, metadata = (above.user, above.metadata) if above is not None else (None, {})
+        return submitted_event(
+            runnable,
+            text,
+            executor=CHILD,
+            messages=messages,
+            user=user if options.user is None else options.user,
+            metadata=metadata if options.metadata is None else options.metadata,
+        )
 
     async def run_in_call(
         self, call_id: str, ordinal: int, start: Beginning, announced: Callable[[], None]
@@ -226,9 +248,7 @@ class ChildRuns:
         state, runnable = self._driver.state, start.runnable
         assert state.submitted is not None  # noqa: S101 - a driven run was submitted
         parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
-        submitted = start.submitted or submitted_event(
-            runnable, start.text, executor=CHILD, messages=start.messages
-        )
+        submitted = start.submitted or self._submitted(runnable, start.text, ChildOptions(), start.messages)
         submitted = msgspec.structs.replace(submitted, parent=parent)
         if parent.fork_model is not None:
             submitted = with_model(submitted, parent.fork_model)
@@ -369,11 +389,11 @@ class CallChildren:
         self._runs, self._call_id = runs, call_id
         self._turns: list[asyncio.Event] = []
 
-    def run(self, runnable: Runnable, text: str) -> Awaitable[str]:
+    def run(self, runnable: Runnable, text: str, options: ChildOptions) -> Awaitable[str]:
         """Start the next child, or find it; return its output."""
         ordinal = len(self._turns)
         try:
-            start = self._runs.beginning(self._call_id, ordinal, runnable, text)
+            start = self._runs.beginning(self._call_id, ordinal, runnable, text, options)
         except (ConfigError, PayloadTooLarge) as error:
             running = asyncio.ensure_future(_fail(error))
         else:

@@ -33,9 +33,10 @@ from ..ports.tools import (
     unencodable,
 )
 from ..shared.breakers import Breaker, Refused, tool_breaker
-from ..tools.context import ArtifactRef, CallFacts, ToolContext
+from ..tools.context import ArtifactRef, CallFacts, ChildOptions, ToolContext
 from ..tools.decorator import PythonTool
 from ..tools.functions import THREADS, Threads
+from ..tools.run_context import facts_of
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .children import CallChildren, ParentDriver
@@ -248,8 +249,7 @@ def _context(
     """Return the context of an attempt. `again` collects the events it emits that are already stored, by ordinal."""
     state, attempt = driver.state, _Attempt(driver, effect, call, veil, again)
     facts = CallFacts(
-        run_id=state.run,
-        agent_path=state.path,
+        run=facts_of(state),
         tool_call_id=call.id,
         tool_name=call.name,
         idempotency_key=idempotency_key(state, call),
@@ -323,8 +323,9 @@ class _Attempt:
             MemoMade(step=self._step, call_id=self._call_id, name=name, value=made, evidence=evidence)
         )
 
-    def run_child(self, runnable: Runnable[Any], text: str) -> Awaitable[str]:
-        return self._runs().run(runnable, self._veil.hide_text(text))
+    def run_child(self, runnable: Runnable[Any], text: str, options: ChildOptions) -> Awaitable[str]:
+        hidden = ChildOptions(self._veil.hide(options.user), self._veil.hide(options.metadata))
+        return self._runs().run(runnable, self._veil.hide_text(text), hidden)
 
     def _runs(self) -> CallChildren:
         if self._children is None:
@@ -336,5 +337,5 @@ def _drop(_: Event) -> None:
     """Drop an event."""
 
 
-async def _refuse_child(runnable: Runnable[Any], _: str) -> str:
+async def _refuse_child(runnable: Runnable[Any], *_: Any) -> str:
     raise ToolFailed(f"the agent {runnable.name!r} is {NOT_AVAILABLE}")

@@ -37,6 +37,7 @@ from ..ports.json_values import bounded
 from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolFailed, in_a_line
 from ..tools.context import CallFacts, ToolContext
+from ..tools.run_context import facts_of
 from ..tools.verified import Verifiable, with_defaults
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
@@ -212,8 +213,7 @@ def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
     """Return the context of a probe, which may look, but leaves no events."""
     state = driver.state
     facts = CallFacts(
-        run_id=state.run,
-        agent_path=state.path,
+        run=facts_of(state),
         tool_call_id=call.id,
         tool_name=call.name,
         idempotency_key=idempotency_key(state, call),
@@ -239,5 +239,5 @@ async def _forget(*_: Any) -> None:
     """Forget the value: a probe looks again each time."""
 
 
-def _refuse(runnable: Runnable[Any], _: str) -> Awaitable[str]:
+def _refuse(runnable: Runnable[Any], *_: Any) -> Awaitable[str]:
     raise ToolFailed(f"the agent {runnable.name!r} is {PROBING}")

@@ -99,15 +99,15 @@ def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
         return None
     configured = _configured(submitted)
     override = _override(submitted.metadata.get("memory"))
-    if override is None and not configured:
-        return None
+    if not configured and (override is None or submitted.parent is not None):
+        return None  # a child's metadata is its parent's, and speaks of the parent's memory
     named = (override and override.scope) or _Keys()
     keys = MemoryKeys(
         run=run,
         agent=str(submitted.config.get("name", "")),
         own_session=submitted.session,
         session=named.session_id if named.session_id is not None else submitted.session,
-        user=named.user_id,
+        user=named.user_id if named.user_id is not None else submitted.user,
     )
     scope = _scope(configured.get("scope"), named, keys)
     check_keys(scope, keys)
@@ -137,10 +137,7 @@ def _scope(configured: Scope | None, named: _Keys, keys: MemoryKeys) -> Scope:
 def check_keys(scope: Scope, keys: MemoryKeys) -> None:
     """Raise `ConfigError`, which says how to pass the key that the scope needs."""
     if scope == "user" and keys.user is None:
-        raise ConfigError(
-            "memory of scope 'user' needs a user: start the run with "
-            'metadata={"memory": {"scope": {"user_id": ...}}}'
-        )
+        raise ConfigError("memory of scope 'user' needs a user: start the run with user=...")
     if scope != "user" and keys.session is None:
         raise ConfigError(f"memory of scope {scope!r} needs a session: start the run with session=...")
 

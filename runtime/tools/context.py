@@ -19,6 +19,7 @@ from ..ports.json_schema import check_output_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
 from ..ports.runnable import is_runnable
 from ..ports.tools import Answer, Asked, ToolFailed
+from .run_context import RunContext, RunFacts
 
 if TYPE_CHECKING:
     from ...eventlog.ports import Artifacts
@@ -41,8 +42,7 @@ class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True):
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a call before it runs."""
 
-    run_id: str
-    agent_path: str
+    run: RunFacts
     tool_call_id: str
     tool_name: str
     idempotency_key: str
@@ -55,6 +55,13 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     emit_progress: bool = True
 
 
+class ChildOptions(msgspec.Struct, frozen=True):
+    """What a child run is given instead of its parent's; null: the parent's."""
+
+    user: str | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
 class Question(msgspec.Struct, frozen=True):
     """What a call asks: under which name, in which words, with which form."""
 
@@ -63,7 +70,7 @@ class Question(msgspec.Struct, frozen=True):
     form: dict[str, Any] | None
 
 
-class ToolContext:
+class ToolContext(RunContext):
     """One attempt at one tool call. Methods that emit never block and may be called from any thread of the process.
 
     Events emitted after the call has returned are dropped and counted in `dropped`, and so are drafts.
@@ -74,13 +81,13 @@ class ToolContext:
         call: CallFacts,
         *,
         emit: Callable[[Event], None],
-        run_child: Callable[[Runnable, str], Awaitable[str]],
+        run_child: Callable[[Runnable, str, ChildOptions], Awaitable[str]],
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
         artifacts: Artifacts,
         skip: Callable[[int, int], None],
         hide: Callable[[str], str] = str,
     ) -> None:
-        self.run_id, self.agent_path = call.run_id, call.agent_path
+        super().__init__(call.run)
         self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
         self.idempotency_key = call.idempotency_key
         self.dropped = 0
@@ -130,28 +137,36 @@ class ToolContext:
         if self._emit_progress:
             self._send(McpProgress(tool_name=self.tool_name, progress=done, total=total, message=message))
 
-    def run(self, runnable: Runnable, input: str) -> Awaitable[str]:  # noqa: A002 - the word of the field
+    def run(
+        self,
+        runnable: Runnable,
+        input: str,  # noqa: A002 - the word of the field
+        *,
+        user: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Awaitable[str]:
         """Run an agent, a swarm or a loop as a child and return its output.
 
         The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
         started, never starts a second. Several may run at once; they start as `run` is called. Awaiting it raises
-        `ChildFailed` when the child fails or is cancelled.
+        `ChildFailed` when the child fails or is cancelled. It has this run's user and metadata, unless given others.
         """
         if not is_runnable(runnable):
             raise _misused(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
         text = _text("the input of a child run", input)
+        options = ChildOptions(user, metadata)
         self._check_open("run a child")
         try:
             asyncio.get_running_loop()
         except (
             RuntimeError
         ):  # a synchronous tool, in a thread of its own: it may return what is to be awaited
-            return self._run_later(runnable, text)
-        return self._run_child(runnable, text)
+            return self._run_later(runnable, text, options)
+        return self._run_child(runnable, text, options)
 
-    async def _run_later(self, runnable: Runnable, text: str) -> str:
+    async def _run_later(self, runnable: Runnable, text: str, options: ChildOptions) -> str:
         self._check_open("run a child")
-        return await self._run_child(runnable, text)
+        return await self._run_child(runnable, text, options)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of a named part of the call: made once, stored, and taken from the log when the call runs again.

@@ -39,9 +39,7 @@ _OPTIONS: dict[str, Any] = {
     "error": Annotated[
         str | None, typer.Option(metavar="TYPE", help="Only runs that failed with an error of this type.")
     ],
-    "user": Annotated[
-        str | None, typer.Option(metavar="ID", help="Only runs of this user (metadata.memory.scope.user_id).")
-    ],
+    "user": Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this user.")],
     "metadata": Annotated[
         list[str] | None,
         typer.Option(

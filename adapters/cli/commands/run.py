@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..json_options import json_option, messages_option
+from ..json_options import messages_option, metadata_option
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -37,8 +37,13 @@ def run(  # noqa: PLR0913 - the options
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Session that the run belongs to.")
     ] = None,
+    user: Annotated[str | None, typer.Option(metavar="ID", help="User for whom the run acts.")] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="JSON", help="JSON object to store with the run.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE|JSON",
+            help="Value to store with the run, or a JSON object of values. Repeatable.",
+        ),
     ] = None,
     messages: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSON list of messages that precede the input.")
@@ -70,7 +75,8 @@ def run(  # noqa: PLR0913 - the options
     options = {
         "executor": executor,
         "session": session,
-        "metadata": json_option("--metadata", metadata, an_object=True),
+        "user": user,
+        "metadata": metadata_option("--metadata", metadata or ()),
         "messages": messages_option("--messages", messages),
         "run_id": run_id,
         "idempotency_key": idempotency_key,

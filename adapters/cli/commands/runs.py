@@ -283,6 +283,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "reason": _reason(state),
         "executor": submitted.executor if submitted is not None else "",
         "session": submitted.session if submitted is not None else None,
+        "user": submitted.user if submitted is not None else None,
         "metadata": submitted.metadata if submitted is not None else {},
         "fork": msgspec.to_builtins(submitted.fork) if submitted is not None else None,
         "input": submitted.input if submitted is not None else "",

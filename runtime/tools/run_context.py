@@ -1,0 +1,53 @@
+"""What a run's own code is told of the run: by whom it was started, with what, and what it has used."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...eventlog.events import TokenUsage
+from ...projections.run_state import RunState
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a run, as its log has them."""
+
+    run_id: str
+    agent_path: str
+    input: str
+    session: str | None = None
+    user: str | None = None
+    metadata: Mapping[str, Any] = {}
+    usage: TokenUsage = TokenUsage()
+
+
+def facts_of(state: RunState) -> RunFacts:
+    """Return the facts of a run that has begun."""
+    submitted = state.submitted
+    return RunFacts(
+        run_id=state.run,
+        agent_path=state.path,
+        input=submitted.input if submitted is not None else "",
+        session=submitted.session if submitted is not None else None,
+        user=submitted.user if submitted is not None else None,
+        metadata=submitted.metadata if submitted is not None else {},
+        usage=state.usage + state.inner_usage,
+    )
+
+
+class RunContext:
+    """A run, as code of its user sees it. No model can set any of it.
+
+    `run_id`, `agent` and `agent_path`; `input` is the text that the run was asked. `session`, `user` and `metadata` are
+    what it was started with; a child run has the user and the metadata of its parent, unless it was given others.
+    `usage` is what the run, and all below it, had used when the context was made.
+    """
+
+    def __init__(self, facts: RunFacts) -> None:
+        self.run_id, self.agent_path = facts.run_id, facts.agent_path
+        self.agent = facts.agent_path.rpartition("/")[2]
+        self.input, self.session, self.user, self.usage = facts.input, facts.session, facts.user, facts.usage
+        self.metadata: dict[str, Any] = copy.deepcopy(dict(facts.metadata))

@@ -1,0 +1,142 @@
+"""What tools are told of their run, and that no model can say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from foldlog.eventlog import ToolResult
+from foldlog.runtime import Agent, RalphLoop, Stop, Swarm, ToolContext, tool
+from foldlog.runtime.ports.models import ModelRequest
+
+from tests.runtime.conftest import Place, call, calls, says
+
+Script = Callable[..., str]
+TENANT: dict[str, Any] = {"user": "tenant-7-user", "metadata": {"tenant": {"id": 7}}}
+
+
+@tool(effect="pure")
+async def whose(context: ToolContext) -> dict[str, Any]:
+    """Say for whom."""
+    context.metadata["tenant"]["seen"] = True  # which nobody else sees
+    return {
+        "agent": context.agent,
+        "user": context.user,
+        "tenant": context.metadata["tenant"]["id"],
+        "session": context.session,
+        "input": context.input,
+        "used": context.usage.total_tokens > 0,
+    }
+
+
+def told(agent: str, text: str, session: str | None = None) -> dict[str, Any]:
+    return {
+        "agent": agent,
+        "user": "tenant-7-user",
+        "tenant": 7,
+        "session": session,
+        "input": text,
+        "used": True,
+    }
+
+
+async def results(place: Place, run: Any) -> list[Any]:
+    events = [event async for event in run.stream(detailed=True)]
+    return [event.result for event in events if isinstance(event, ToolResult) and event.tool_name == "whose"]
+
+
+async def test_a_tool_knows_the_user_the_metadata_the_session_and_the_input_of_its_run(
+    place: Place, script: Script
+) -> None:
+    agent = Agent("clerk", model=script(calls(call("whose")), says("done")), tools=[whose])
+    await place.open(agent)
+    run = await place.start(agent, "For whom?", session="talk", **TENANT)
+    await run.result(timeout_s=30)
+    assert await results(place, run) == [told("clerk", "For whom?", "talk")]
+    (row,) = await place.runtime.list_runs(user="tenant-7-user")
+    assert (row.run_id, row.user) == (run.run_id, "tenant-7-user")
+    assert await place.runtime.list_runs(user="bob") == []
+
+
+async def test_all_runs_below_have_the_user_and_the_metadata_of_the_root(
+    place: Place, script: Script
+) -> None:
+    helper = Agent("helper", model=script(calls(call("whose")), says("done")), tools=[whose])
+    asking = Agent(
+        "asking", model=script(calls(call("helper", input="as a tool")), says("a")), tools=[helper.as_tool()]
+    )
+    member = Agent("member", model=script(calls(call("whose")), says("b")), tools=[whose])
+    looping = Agent("looping", model=script(calls(call("whose")), says("c")), tools=[whose])
+    loop = RalphLoop(looping, {"any": lambda _: 1.0}, Stop(max_iterations=1), name="loop")
+    swarm = Swarm([asking, member, loop], "asking >> member >> loop", name="team")
+    await place.open(swarm)
+    run = await place.start(swarm, "question", **TENANT)
+    await run.result(timeout_s=30)
+    assert [(each["agent"], each["user"], each["tenant"]) for each in await results(place, run)] == [
+        ("helper", "tenant-7-user", 7),
+        ("member", "tenant-7-user", 7),
+        ("looping", "tenant-7-user", 7),
+    ]
+
+
+async def test_a_tool_may_give_a_child_another_user_and_other_metadata(cheap: Place, script: Script) -> None:
+    helper = Agent("helper", model=script(calls(call("whose")), says("done")), tools=[whose])
+
+    @tool(effect="idempotent")
+    async def delegate(context: ToolContext) -> str:
+        return await context.run(helper, "for bob", user="bob", metadata={"tenant": {"id": 8}})
+
+    agent = Agent("clerk", model=script(calls(call("delegate")), says("done")), tools=[delegate])
+    await cheap.open(agent)
+    run = await cheap.start(agent, **TENANT)
+    await run.result(timeout_s=30)
+    (result,) = await results(cheap, run)
+    assert (result["user"], result["tenant"]) == ("bob", 8)
+
+
+async def test_a_model_can_neither_see_nor_set_the_user(cheap: Place, script: Script) -> None:
+    asked: list[ModelRequest] = []
+
+    class Liar:
+        """Calls the tool for another user, in each way that it could try."""
+
+        def check(self, model: str) -> None:
+            pass
+
+        async def stream(self, request: ModelRequest) -> Any:
+            asked.append(request)
+            async for delta in scripted.stream(request):
+                yield delta
+
+        async def aclose(self) -> None:
+            pass
+
+    lies = [{"user": "eve"}, {"context": {"user": "eve"}}, {"metadata": {"tenant": {"id": 9}}}]
+    turns = [calls(*[call("whose", id=f"c{n}", **lie) for n, lie in enumerate(lies)]), calls(call("whose"))]
+    name = script(*turns, says("done"))
+    from foldlog.adapters.models.scripted import ScriptedProvider
+
+    scripted = ScriptedProvider()
+    agent = Agent("clerk", model="liar:" + name.partition(":")[2], tools=[whose])
+    await cheap.open(agent, providers={"liar": Liar()})
+    run = await cheap.start(agent, "question", **TENANT)
+    await run.result(timeout_s=30)
+    *refused, result = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
+    assert [each.success for each in refused] == [False, False, False]
+    assert [name in (each.error or "") for each, (name,) in zip(refused, lies, strict=True)] == [True] * 3
+    assert result.result["user"] == "tenant-7-user"
+    assert [each.parameters for each in asked[0].tools] == [
+        {"type": "object", "properties": {}, "additionalProperties": False}
+    ]
+    assert "tenant" not in repr(asked[0])
+
+
+@pytest.mark.parametrize("user", ["", 3])
+async def test_a_user_is_text_that_is_not_empty(cheap: Place, script: Script, user: Any) -> None:
+    from foldlog.eventlog import ConfigError
+
+    agent = Agent("clerk", model=script(says("x")))
+    await cheap.open(agent)
+    with pytest.raises(ConfigError, match="the user must"):
+        await cheap.start(agent, user=user)
