@@ -23,14 +23,28 @@ Json = Any
 """Any JSON value as Python builtins. (msgspec has no recursive JSON type that is also fast.)"""
 
 
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Tokens of one or more model calls. `cached` is part of input, `reasoning` part of output."""
+class TokenUsage(
+    msgspec.Struct, frozen=True, kw_only=True, gc=False, rename={"cache_writes": "cache_write_tokens"}
+):
+    """Tokens of one or more model calls. `cached` and `cache_write` are part of input, `reasoning` part of output."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_writes: int | msgspec.UnsetType = msgspec.UNSET
+    """`cache_write_tokens` as it is stored: left out where a provider wrote none, as most never do."""
+
+    @property
+    def cache_read_tokens(self) -> int:
+        """Tokens of the input that came from the provider's cache: `cached_input_tokens`."""
+        return self.cached_input_tokens
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Tokens of the input that the provider put into its cache, and may have charged more for."""
+        return self.cache_writes or 0
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
         """The sum, field by field."""
@@ -40,6 +54,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             total_tokens=self.total_tokens + other.total_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cache_writes=(self.cache_write_tokens + other.cache_write_tokens) or msgspec.UNSET,
         )
 
 
@@ -554,6 +569,19 @@ class ModelFailed(EventFields, frozen=True, kw_only=True, tag="model_failed"):
     cost_usd: str | None = None
 
 
+class ReplyState(EventFields, frozen=True, kw_only=True, tag="reply_state"):
+    """What a provider wants back with its reply: directly before the reply's `usage`, or its `planner_replied`.
+
+    `provider` and `model` are those that were asked. `items` is a list in the provider's own form and order, which only
+    the provider reads.
+    """
+
+    type: ClassVar[Literal["reply_state"]] = "reply_state"
+    provider: str
+    model: str
+    items: Json = []
+
+
 class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool that the planner asked for; the fields are those of `ToolCall`."""
 
@@ -959,6 +987,7 @@ Engine = (
     | ToolsRefreshFailed
     | ModelRequested
     | ModelFailed
+    | ReplyState
     | PlannerReplied
     | PlannerToolReturned
     | PlanMade

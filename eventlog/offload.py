@@ -35,6 +35,7 @@ from .events import (
     PlannerToolReturned,
     Prepared,
     Reasoning,
+    ReplyState,
     ResultRecorded,
     StoredEvent,
     SummaryMade,
@@ -60,6 +61,7 @@ _FIELDS: dict[type[EventFields], str] = {
     LateOutcome: "result",
     ResultRecorded: "result",
     PlannerToolReturned: "result",
+    ReplyState: "items",
 }
 OFFLOADED: tuple[type[EventFields], ...] = tuple(_FIELDS)
 """The events that have such a field."""

@@ -9,10 +9,10 @@ import msgspec
 
 from ..eventlog.events import FileMade, ToolCall, ToolResult
 from ..eventlog.parts import FilePart, Part, TextPart, files_of, text_of
-from .messages import CallRequest, Message, canonical_json, content_of
+from .messages import CallRequest, Message, ReplyItems, canonical_json, content_of
 from .prompt import shortened
 from .retrieval import OFFLOADED
-from .run_state import CallState, RunState
+from .run_state import CallState, ModelCallState, RunState
 
 
 def conversation(state: RunState) -> list[Message]:
@@ -24,23 +24,28 @@ def conversation(state: RunState) -> list[Message]:
         return list(state.messages)
     if state.step_open and state.model.replied:
         calls = list(state.calls.values())
-        return [*state.messages, asking(state.model.text, calls, state.model.files), *answers(calls)]
+        return [*state.messages, asking(state.model, calls), *answers(calls)]
     if state.submitted.kind != "agent" and state.terminal.status == "completed":
         return [*state.messages, Message(role="assistant", content=state.output)]
     return list(state.messages)
 
 
-def asking(text: str, calls: Iterable[CallState], files: Iterable[FilePart] = ()) -> Message:
+def asking(reply: ModelCallState, calls: Iterable[CallState]) -> Message:
     """What the model said, with the files that it made and the calls it wants."""
     requests = [CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls]
-    return said(text, files, tuple(requests))
+    return said(reply.text, reply.files, tuple(requests), reply.reply_state)
 
 
-def said(text: str, files: Iterable[FilePart] = (), calls: tuple[CallRequest, ...] = ()) -> Message:
+def said(
+    text: str,
+    files: Iterable[FilePart] = (),
+    calls: tuple[CallRequest, ...] = (),
+    reply_state: ReplyItems | None = None,
+) -> Message:
     """The model's reply as a message."""
     made = tuple(files)
     parts = ((TextPart(text=text),) if text else ()) + made if made else ()
-    return Message(role="assistant", content=text, parts=parts, tool_calls=calls)
+    return Message(role="assistant", content=text, parts=parts, tool_calls=calls, reply_state=reply_state)
 
 
 def made_file(event: FileMade) -> FilePart:

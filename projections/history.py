@@ -16,6 +16,7 @@ from ..eventlog.events import (
     MessageInjected,
     OutputMade,
     OutputRejected,
+    ReplyState,
     Status,
     Step,
     StoredEvent,
@@ -29,7 +30,7 @@ from ..eventlog.events import (
 from ..eventlog.names import digest_of
 from ..eventlog.parts import FilePart
 from .call_texts import answer, made_file, said, written_arguments
-from .messages import CallRequest, Message
+from .messages import CallRequest, Message, ReplyItems, reply_items
 from .tokens import messages_tokens
 
 
@@ -136,6 +137,7 @@ class TurnState(msgspec.Struct):
     messages: list[Message] = []
     text: str = ""
     files: list[FilePart] = []
+    reply_state: ReplyItems | None = None
     output: str = ""
     """The output, where the log says it apart from what was said: that of a coordinator, or an answer in two parts."""
     calls: dict[str, tuple[CallRequest, ToolResult | None]] = {}
@@ -193,6 +195,8 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
             state.text = text
         case FileMade():
             state.files = [*state.files, made_file(event)]
+        case ReplyState(step=int()):
+            state.reply_state = reply_items(event)
         case OutputMade(output=output):
             state.output = output
             if state.submitted is not None and state.submitted.kind != "agent":  # it has said nothing else
@@ -214,6 +218,6 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
 
 def _close_round(state: TurnState) -> None:
     requests = tuple(call for call, _ in state.calls.values())
-    state.messages.append(said(state.text, state.files, requests))
+    state.messages.append(said(state.text, state.files, requests, state.reply_state))
     state.messages += [answer(call.id, result) for call, result in state.calls.values()]
-    state.text, state.files, state.calls = "", [], {}
+    state.text, state.files, state.calls, state.reply_state = "", [], {}, None

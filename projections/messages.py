@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..eventlog.events import ReplyState
 from ..eventlog.parts import FilePart, Part, TextPart, text_of
 
 Place = tuple[int, int]
@@ -29,10 +30,30 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     arguments: str
 
 
+class ReplyItems(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the provider of a reply wants back with it, as the event `reply_state` has it.
+
+    `items` are the provider's own, opaque to all others and never changed. They name calls by their index in the
+    message, because a call may get another id when its message becomes history.
+    """
+
+    provider: str
+    model: str
+    items: list[Any]
+
+
+def reply_items(event: ReplyState) -> ReplyItems | None:
+    """What the event says; null where its items are beside the log."""
+    if not isinstance(event.items, list):
+        return None
+    return ReplyItems(provider=event.provider, model=event.model, items=event.items)
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One message of the conversation. `tool_call_id` names the call that a message of role tool answers.
 
-    `parts` is the content as a whole where that is more than one text; `content` is its text then.
+    `parts` is the content as a whole where that is more than one text; `content` is its text then. `reply_state` of an
+    assistant message is for the provider that gave the reply, and for no other.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -40,6 +61,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     parts: tuple[Part, ...] = ()
     tool_calls: tuple[CallRequest, ...] = ()
     tool_call_id: str | None = None
+    reply_state: ReplyItems | None = None
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -65,6 +87,7 @@ class _Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     call: Place | None = None
     content: str
     parts: tuple[_Part, ...] = ()
+    reply_state: str = ""
     role: str
     tool_calls: tuple[_Call, ...] = ()
 
@@ -92,6 +115,7 @@ def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
         parts=tuple(map(_as_link, message.parts)) if message.parts else (),
         tool_calls=tuple([_Call(c.arguments, places[c.id], c.name) for c in calls]) if calls else (),
         call=None if message.tool_call_id is None else places[message.tool_call_id],
+        reply_state=sha256_hex(canonical_json(message.reply_state)) if message.reply_state else "",
     )
     return hashlib.sha256(previous.encode() + _LINK_ENCODER.encode(link)).hexdigest()
 

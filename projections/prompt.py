@@ -79,6 +79,7 @@ def with_line(message: Message, line: str) -> Message:
         parts=(*message.parts, TextPart(text=line)) if message.parts else (),
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
+        reply_state=message.reply_state,
     )
 
 

@@ -51,6 +51,7 @@ from ..eventlog.events import (
     RalphStop,
     Reasoning,
     Released,
+    ReplyState,
     ResultRecorded,
     SlotsUpdated,
     Status,
@@ -274,7 +275,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return row
         case PlannerToolReturned() | PlanMade() | MemoryHydrated() | KnowledgeFound():
             return row
-        case CutBegun() | ResultRecorded() | OutputRejected() | Unknown():
+        case CutBegun() | ReplyState() | ResultRecorded() | OutputRejected() | Unknown():
             return row
         case Offloaded():
             return _evolve(row, outline_of(event))

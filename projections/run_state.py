@@ -27,7 +27,7 @@ from ..eventlog.events import (
 )
 from ..eventlog.parts import FilePart
 from .id_set import IdSet
-from .messages import Message, Place, chain
+from .messages import Message, Place, ReplyItems, chain
 
 
 class ApprovalState(msgspec.Struct):
@@ -124,6 +124,8 @@ class ModelCallState(msgspec.Struct):
     text: str = ""
     files: list[FilePart] = []
     """What it has made besides."""
+    reply_state: ReplyItems | None = None
+    """What the provider wants back with the reply."""
     usage: TokenUsage = TokenUsage()
     finish_reason: FinishReason = ""
 

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from ..eventlog.parts import FilePart, files_of
-from .messages import Message
+from .messages import Message, canonical_json
 
 BYTES_PER_TOKEN = 4
 TokenSource = Literal["provider", "tiktoken", "estimate"]
@@ -34,8 +34,10 @@ def estimate_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message, count: Callable[[str], int] = estimate_tokens) -> int:
-    """The tokens of one message: its text, name and arguments of its calls, and its files."""
+    """The tokens of one message: its text, its calls and files, and what its provider wants back."""
     tokens = count(message.content) + sum(map(file_tokens, files_of(message.parts)))
+    if message.reply_state is not None:
+        tokens += count(canonical_json(message.reply_state.items).decode())
     for call in message.tool_calls:
         tokens += count(call.name) + count(call.arguments)
     return tokens

@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 from pydantic import BeforeValidator, Field
 
 from ...eventlog.clock import Clock, SystemClock
@@ -67,6 +68,7 @@ class ScriptedUsage(StrictTable):
     total_tokens: Count | None = None
     cached_input_tokens: Count = 0
     reasoning_tokens: Count = 0
+    cache_write_tokens: Count = 0
 
 
 class ScriptedError(StrictTable):
@@ -88,7 +90,7 @@ class Turn(StrictTable):
 
     `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` is said instead of
     `text` from the second attempt on. Without `usage` the answer cost nothing. `finish_reason` says that the answer is
-    cut.
+    cut. `reply_items` come back with the answer's message, as what a reasoning model wants back does.
     """
 
     text: Pieces = Field(default_factory=list)
@@ -100,6 +102,7 @@ class Turn(StrictTable):
     chunk_delay_ms: Milliseconds = 0
     error: ScriptedError | None = None
     finish_reason: Literal["length", "content_filter", "malformed_call"] | None = None
+    reply_items: list[Any] = Field(default_factory=list)
 
     def pieces(self, attempt: int) -> Iterator[Delta]:
         """Yield the answer without its end, as the `attempt`-th attempt gives it."""
@@ -120,8 +123,10 @@ class Turn(StrictTable):
                 total_tokens=read + written if total is None else total,
                 cached_input_tokens=self.usage.cached_input_tokens,
                 reasoning_tokens=self.usage.reasoning_tokens,
+                cache_writes=self.usage.cache_write_tokens or msgspec.UNSET,
             ),
             model=model,
+            reply_items=self.reply_items,
         )
 
 

@@ -53,6 +53,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Usage: steps.use_tokens,
     events.Text: steps.say,
     events.FileMade: steps.make_file,
+    events.ReplyState: steps.keep_reply_state,
     events.MessageQueued: conversation.queue_message,
     events.MessageInjected: conversation.inject_message,
     events.OutputRejected: conversation.reject_output,

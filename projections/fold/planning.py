@@ -19,6 +19,8 @@ def planner_replied(state: RunState, event: PlannerReplied) -> None:
         phase=event.phase,
         attempt=state.model.attempt,
         replied=True,
+        text=event.text,
+        reply_state=state.model.reply_state,
         finish_reason=event.finish_reason,
     )
     planning.rounds = event.round
@@ -35,7 +37,7 @@ def planner_replied(state: RunState, event: PlannerReplied) -> None:
         for number, call in enumerate(event.calls)
     }
     planning.places |= {call.id: (event.round, number) for number, call in enumerate(event.calls)}
-    planning.messages.append(asking(event.text, planning.calls.values()))
+    planning.messages.append(asking(state.model, planning.calls.values()))
 
 
 def planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:

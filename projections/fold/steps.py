@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from ...eventlog.events import FileMade, ModelFailed, ModelRequested, Step, Text, TokenUsage, Usage
+from ...eventlog.events import (
+    FileMade,
+    ModelFailed,
+    ModelRequested,
+    ReplyState,
+    Step,
+    Text,
+    TokenUsage,
+    Usage,
+)
 from ..call_texts import answers, asking, executable_arguments, made_file
+from ..messages import reply_items
 from ..money import plus_cost
 from ..run_state import ModelCallState, RunState
 from .conversation import give_back, learn_from_overflow
@@ -49,6 +59,11 @@ def make_file(state: RunState, event: FileMade) -> None:
     state.model.files = [*state.model.files, made_file(event)]
 
 
+def keep_reply_state(state: RunState, event: ReplyState) -> None:
+    """What the provider wants back with the reply that follows."""
+    state.model.reply_state = reply_items(event)
+
+
 def request_model(state: RunState, event: ModelRequested) -> None:
     """An attempt of a model call is under way: of the step, or of a phase besides."""
     if event.phase != state.model.phase:
@@ -61,7 +76,7 @@ def request_model(state: RunState, event: ModelRequested) -> None:
         model.given_up_failures += model.failures
         model.failures, model.next_model = 0, ""
     model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
-    model.replied = False
+    model.replied, model.reply_state = False, None
     model.error_type = model.error = ""  # not final: a takeover must not take it so
 
 
@@ -89,7 +104,7 @@ def _complete_step(state: RunState) -> None:
     state.steps_completed += 1
     calls = list(state.calls.values())
     usage = state.model.usage
-    asked = asking(state.model.text, calls, state.model.files)
+    asked = asking(state.model, calls)
     give_back(state, asked, usage.input_tokens and usage.input_tokens + usage.output_tokens)
     for message in answers(calls):
         give_back(state, message)

@@ -33,6 +33,7 @@ from ...eventlog.events import (
     RalphIteration,
     RalphStop,
     Reasoning,
+    ReplyState,
     Status,
     Step,
     Text,
@@ -273,7 +274,7 @@ def _r3(facts: RunFacts, event: Event) -> Iterator[Finding]:
     if facts.step is None or event.step != facts.step:
         return
     match event:
-        case Text() | Reasoning() | FileMade() | Usage() if facts.usage is not None:
+        case Text() | Reasoning() | FileMade() | ReplyState() | Usage() if facts.usage is not None:
             yield f"{label_of(event)} comes after the usage of step {facts.step}", facts.usage
         case ToolCall() | Step(status="completed") if facts.usage is None:
             yield f"{label_of(event)} comes before the usage of step {facts.step}", facts.step_revision

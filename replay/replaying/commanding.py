@@ -27,6 +27,7 @@ from ...eventlog.events import (
     Evaluated,
     Event,
     FileMade,
+    Json,
     KnowledgeFound,
     LeftToOthers,
     McpProgress,
@@ -42,6 +43,7 @@ from ...eventlog.events import (
     Prepared,
     Reasoning,
     Released,
+    ReplyState,
     Status,
     SummaryMade,
     Text,
@@ -131,7 +133,9 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return KnowledgeRead(event.items)
         case MemoryHydrated() | KnowledgeFound() | Prepared():
             return _prepared(state, events)
-        case Reasoning() | Text() | FileMade() | Usage():
+        case ReplyState(step=None):
+            return _planner_state(state, event, events[1:2])
+        case Reasoning() | Text() | FileMade() | ReplyState() | Usage():
             return _replied(state, events)
         case ModelFailed():
             return _model_failed(state, event, now)
@@ -232,6 +236,7 @@ def _emitted(state: RunState, event: Event) -> ToolEmitted:
 def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
     text = reasoning = ""
     files: list[FilePart] = []
+    wanted: tuple[Json, ...] = ()
     usage: Usage | None = None
     requests: list[CallRequest] = []
     for event in events:
@@ -242,6 +247,8 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
                 text += event.text
             case FileMade() if usage is None:
                 files.append(made_file(event))
+            case ReplyState() if usage is None:
+                wanted = tuple(event.items)
             case Usage() if usage is None:
                 usage = event
             case ToolCall() if usage is not None:
@@ -264,6 +271,7 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         model=usage.model,
         cost_usd=usage.cost_usd,
         finish_reason=usage.finish_reason,
+        reply_items=wanted,
     )
 
 
@@ -271,6 +279,15 @@ def _written(event: ToolCall | PlannerCall) -> str:
     if event.raw_arguments is not None:
         return event.raw_arguments
     return canonical_json({**event.arguments, **event.injected_args}).decode()
+
+
+def _planner_state(state: RunState, wanted: ReplyState, after: Sequence[Event]) -> ModelReplied | None:
+    """What a planner said whose provider wants something back with it."""
+    match after:
+        case [PlannerReplied() as replied]:
+            return msgspec.structs.replace(_planner_replied(state, replied), reply_items=tuple(wanted.items))
+        case _:
+            return None
 
 
 def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:

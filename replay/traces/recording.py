@@ -32,6 +32,7 @@ from ...eventlog.events import (
     RalphIteration,
     RalphStop,
     Reasoning,
+    ReplyState,
     Status,
     Submitted,
     SummaryMade,
@@ -258,6 +259,7 @@ def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
     state = RunState()
     asked: RecordedAnswer | None = None
     reply: list[Delta] = []
+    wanted: list[Any] = []
     broken: list[ModelFailed] = []
     begin = 0
     for event in events:
@@ -265,7 +267,7 @@ def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
             continue
         match event:
             case ModelRequested() if state.submitted is not None:
-                asked, reply = _asked(state, rules_of(state.submitted.config), event), []
+                asked, reply, wanted = _asked(state, rules_of(state.submitted.config), event), [], []
                 asked = msgspec.structs.replace(asked, broken=tuple(broken), begin=begin)
             case Reasoning():
                 reply.append(ReasoningDelta(event.text))
@@ -278,8 +280,10 @@ def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
                 broken, begin = [], event.attempt
             case ModelFailed() if event.usage is not None:
                 broken.append(event)
+            case ReplyState(items=list(items)):
+                wanted = items
             case Usage() | SummaryMade() | PlannerReplied() if asked is not None:
-                yield msgspec.structs.replace(asked, reply=_reply(event, reply, events))
+                yield msgspec.structs.replace(asked, reply=_reply(event, reply, events, wanted))
                 broken, begin = [], 0
             case _:
                 pass
@@ -287,18 +291,21 @@ def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
 
 
 def _reply(
-    event: Usage | SummaryMade | PlannerReplied, said: list[Delta], events: list[Event]
+    event: Usage | SummaryMade | PlannerReplied, said: list[Delta], events: list[Event], wanted: list[Any]
 ) -> tuple[Delta, ...]:
-    """Return a reply as deltas, in order. For a step, `said` (text and reasoning) comes before the tool calls."""
+    """Return a reply as deltas, in order. For a step, `said` (text and reasoning) comes before the tool calls.
+
+    `wanted` is what its provider wants back with it.
+    """
     match event:
         case Usage():
             path = events[0].agent_path
             calls = [each for each in _asked_in(events, event.step) if each.agent_path == path]
-            return (*said, *_deltas(calls), _end(event, calls))
+            return (*said, *_deltas(calls), _end(event, calls, wanted))
         case SummaryMade():
             return (TextDelta(event.text), _end(event, ()))
         case PlannerReplied():
-            return (TextDelta(event.text), *_deltas(_planner_calls(event)), _end(event, event.calls))
+            return (TextDelta(event.text), *_deltas(_planner_calls(event)), _end(event, event.calls, wanted))
 
 
 def _asked_in(events: list[Event], step: int | None) -> Iterator[ToolCall]:
@@ -319,13 +326,16 @@ def _asked(state: RunState, rules: Rules, event: ModelRequested) -> RecordedAnsw
     )
 
 
-def _end(event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object]) -> Finished:
+def _end(
+    event: Usage | PlannerReplied | SummaryMade, calls: Sequence[object], wanted: Sequence[Any] = ()
+) -> Finished:
     return Finished(
         reason=event.finish_reason or ("tool_calls" if calls else "stop"),
         usage=event.usage,
         usage_source=event.source,
         model=event.model,
         cost_usd=event.cost_usd,
+        reply_items=list(wanted),
     )
 
 

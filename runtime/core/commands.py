@@ -80,6 +80,8 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: str | None = None
     phase: str = ""
     finish_reason: FinishReason = ""
+    reply_items: tuple[Any, ...] = ()
+    """What the provider wants back with this reply."""
 
 
 class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ again. Attempts are numbered through all calls of a step, whatever their phase, 
 
 from __future__ import annotations
 
-from ...eventlog.events import ModelFailed, ModelRequested, Parked, Status
+from ...eventlog.events import ModelFailed, ModelRequested, Parked, ReplyState, Status
 from ...projections.run_state import RunState
 from ..ports.models import CircuitOpen, RateLimited, TransientModelError
 from . import timeouts
@@ -72,6 +72,14 @@ def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
         and (state.step_open or bool(model.phase))
         and (outcome.step, outcome.attempt, outcome.phase) == current
     )
+
+
+def keep_reply_state(turn: Turn, reply: ModelReplied, step: int | None = None) -> None:
+    """Store what the provider wants back with its reply, if it wants anything."""
+    if not reply.reply_items:
+        return
+    provider, _, model = (turn.state.model.model or turn.rules.model).partition(":")
+    turn.add(ReplyState(step=step, provider=provider, model=model, items=list(reply.reply_items)))
 
 
 def failed(turn: Turn, failure: ModelCallFailed) -> None:

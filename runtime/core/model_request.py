@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -15,6 +16,7 @@ from ...projections.tokens import BYTES_PER_TOKEN, messages_tokens
 from ..ports.models import ModelRequest
 from .rules import Rules
 
+_RELEASE = re.compile(r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 PLANNER, SUMMARY, COMPACTION = "planner", "summary", "compaction"
 SUMMARY_INSTRUCTIONS = """\
 You put a conversation into few words, for the one who goes on with it and will not see it. Keep what was asked, what \
@@ -167,7 +169,7 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
     call = [kind, f"fallback-{fallback}" if fallback else "", str(state.step)]
     return ModelRequest(
         model=model,
-        messages=tuple(prompt.messages),
+        messages=_with_own_states(prompt.messages, state.model.model or rules.model),
         tools=tuple(tool.schema for tool in state.tools.values()) if prompt.tools else (),
         output_schema=prompt.output_schema,
         temperature=rules.temperature,
@@ -179,6 +181,25 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
         idempotency_key=":".join([state.run, *filter(None, call)]),
         attempt=state.model.given_up_failures + state.model.failures + 1,
     )
+
+
+def _with_own_states(messages: Sequence[Message], asked: str) -> tuple[Message, ...]:
+    """The messages as the asked `provider:model` gets them: without what other providers or models want back."""
+    if all(message.reply_state is None for message in messages):
+        return tuple(messages)
+    provider, _, model = asked.partition(":")
+    own = provider, family_of(model)
+    return tuple(
+        message
+        if (kept := message.reply_state) is None or (kept.provider, family_of(kept.model)) == own
+        else msgspec.structs.replace(message, reply_state=None)
+        for message in messages
+    )
+
+
+def family_of(model: str) -> str:
+    """The name of a model without its release: a dated snapshot reads what the model of that name has written."""
+    return _RELEASE.sub("", model)
 
 
 def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -> str:

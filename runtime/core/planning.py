@@ -114,6 +114,7 @@ def replied(turn: Turn, reply: ModelReplied) -> None:
     """Store the planner's reply."""
     if not model_calls.is_current(turn, reply):
         return
+    model_calls.keep_reply_state(turn, reply)
     turn.add(
         PlannerReplied(
             round=turn.state.planning.rounds + 1,

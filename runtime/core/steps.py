@@ -80,6 +80,7 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
     if reply.text:
         turn.add(Text(step=step, text=reply.text))
     turn.add(*[_made(step, file) for file in reply.files])
+    model_calls.keep_reply_state(turn, reply, step)
     turn.add(
         Usage(
             step=step,

@@ -210,6 +210,7 @@ async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> M
         cost_usd=used.cost_usd,
         phase=effect.phase,
         finish_reason=cut_reason(answer.finished.reason),
+        reply_items=tuple(answer.finished.reply_items),
     )
 
 

@@ -46,6 +46,7 @@ from ...eventlog.events import (
     Prepared,
     Reasoning,
     Released,
+    ReplyState,
     ResultRecorded,
     Status,
     Step,
@@ -87,7 +88,7 @@ _DRIVING = (
     TokenIssued,
     TokenRevoked,
 )
-_REPLY = (ModelFailed, ModelRequested, Reasoning, Text, FileMade, Usage, ToolCall)
+_REPLY = (ModelFailed, ModelRequested, Reasoning, Text, FileMade, ReplyState, Usage, ToolCall)
 _TOLD = frozenset({"succeeded", "failed"})
 """Outcomes of unverifiable calls that people told."""
 _BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, OutputMade)

@@ -106,6 +106,14 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     cost_usd: str | None = None
     """The cost as the provider reports it; null leaves it to the price book."""
+    reply_items: list[Any] = []
+    """What the provider wants back with this reply: JSON in its own form and order, opaque to the runtime.
+
+    The items come back unchanged as `Message.reply_state.items` of the reply's message, in every later request to the
+    same provider and model family, for the provider to put them at their place. An item names a call by its index in
+    the answer (`message.tool_calls[index]`) and a piece of the text by its length, so that nothing is stored twice.
+    Empty for an answer of which nothing is wanted back.
+    """
 
 
 Delta = TextDelta | ReasoningDelta | CallDelta | FileDelta | Finished

@@ -57,7 +57,8 @@ WAIT_S = 30.0
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the model says at one step; so many attempts (`fails`) end with `error` first.
 
-    `breaks`: these have said the text by then. `hangs`: nothing comes after the text.
+    `breaks`: these have said the text by then. `hangs`: nothing comes after the text. `wanted`: what the provider wants
+    back with it. `cached`: so many tokens it has put into its cache.
     """
 
     text: str = ""
@@ -68,6 +69,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     finish: str = "stop"
     breaks: bool = False
     hangs: bool = False
+    wanted: tuple[Any, ...] = ()
+    cached: int = 0
 
 
 def says(text: str, **fields: Any) -> Reply:
@@ -113,8 +116,10 @@ class Model:
         for index, (name, arguments) in enumerate(reply.calls):
             written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
             yield CallDelta(index=index, id=f"call-{step}-{index}", name=name, arguments=written)
-        usage = TokenUsage(input_tokens=30, output_tokens=12, total_tokens=42)
-        yield Finished(reason=reply.finish, usage=usage)
+        usage = TokenUsage(
+            input_tokens=30, output_tokens=12, total_tokens=42, cache_writes=reply.cached or msgspec.UNSET
+        )
+        yield Finished(reason=reply.finish, usage=usage, reply_items=list(reply.wanted))
 
     async def aclose(self) -> None:
         pass
@@ -649,6 +654,32 @@ async def fallen_back(world: World) -> None:
     await played(world, world.agent("guarded", says("done", fails=2), breaker=breaker))
 
 
+async def thoughtful(world: World) -> None:
+    """Replies of which the provider wants something back: of a planner, a large one, and one that a fallback leaves."""
+    thoughts = tuple(
+        {"type": "reasoning", "id": f"rs_{n}", "encrypted_content": "ü" * n} for n in (1, 17_000)
+    )
+    looks = calls(("search", {"query": "x"}), wanted=(thoughts[0], {"call": 0}), cached=20)
+    world.model.scripts["plan"] = (looks, says("1. Search.", wanted=thoughts[:1]))
+    deep = world.agent(
+        "deep",
+        looks,
+        calls(("alone", {"n": 1}), text="so far", wanted=(*thoughts, {"text": 6}, {"call": 0})),
+        says("done", wanted=thoughts[:1]),
+        memory={"scope": "session"},
+        planning_enabled=True,
+        planning_model="sim:plan",
+    )
+    async with world.runtime() as rt:
+        for text in ("Hello", "And then?"):
+            await end(await rt.start(deep, text, session="deep"))
+    world.model.scripts["other"] = (says("never"), calls(("alone", {"n": 2}), wanted=thoughts[:1]))
+    lost = calls(("alone", {"n": 3}), fails=9)
+    once = {"attempts": 1}
+    wavering = world.agent("wavering", looks, lost, says("done"), fallback_models=["sim:other"], retry=once)
+    await played(world, wavering)
+
+
 async def put_aside(world: World) -> None:
     """A text that is too large for its commit lies beside the log, and so does a result that is shown in part."""
     small = {"COMMIT_BYTES_MAX": 5120, "EVENTS_BYTES_MAX": 4096}  # so that the history is small
@@ -786,5 +817,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         left,
         cut_answers,
         beside_the_log,
+        thoughtful,
     )
 }

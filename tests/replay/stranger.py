@@ -247,6 +247,8 @@ def told(message: Json) -> Json:
 def add(total: Json, usage: Json) -> None:
     for name in USAGE:
         total[name] += usage.get(name, 0)
+    if usage.get("cache_write_tokens"):
+        total["cache_write_tokens"] = total.get("cache_write_tokens", 0) + usage["cache_write_tokens"]
 
 
 def cut(state: Json, details: Json, summary: str) -> None:
