@@ -1,1 +1,1 @@
-"""Executors: in this process, or by durable workers. Both are consumers of the same log."""
+"""Executors: one drives runs in this process, one hands them to durable workers. Both use the same log."""

@@ -25,7 +25,7 @@ ORPHAN_S_MIN = 40.0
 
 
 class DurableExecutor:
-    """Hands runs to workers."""
+    """Submits runs to workers."""
 
     name = "durable"
     capabilities = CAPABILITIES
@@ -60,9 +60,9 @@ class DurableExecutor:
     async def _submit_pipelined(
         self, journal: Journal, events: Sequence[StoredEvent], wakeup: Wakeup, append: str
     ) -> bool:
-        """The wake-up first, the commit right behind it: a fifth of a batch's time, and W10 judges an early one.
+        """Send the wake-up first and the commit right after it: a fifth of a batch's time; W10 handles an early one.
 
-        A stored run whose wake-up failed, or was early enough to be given up as an orphan, gets another.
+        A stored run whose wake-up failed, or was so early that workers may have dropped it as an orphan, gets another.
         """
         wakeups, clock = self._host.log.wakeups, self._host.log.clock
         begun_at = clock.monotonic()
@@ -85,7 +85,7 @@ class DurableExecutor:
         return [write, WakeWrite(msgspec.structs.replace(wakeup, lane_cause=revision))]
 
     async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
-        """Send a wake-up: harmless if somebody drives the run already (W27)."""
+        """Send a wake-up: harmless if a worker already drives the run (W27)."""
         journal = Journal(self._host.log, subject)
         await journal.load()
         await journal.follow_until(lambda state: state.exists)  # the read may have been stale
@@ -97,4 +97,4 @@ class DurableExecutor:
         return None
 
     async def aclose(self) -> None:
-        """Nothing to give back: workers drive."""
+        """Do nothing: workers drive, so there is nothing to release."""

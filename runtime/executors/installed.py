@@ -12,11 +12,11 @@ from ..ports.plugins import installed, loaded
 from ..ports.suggestions import unknown
 
 ExecutorFactory = Callable[[Host], Executor]
-"""What an entry point of the group `foldlog.executors` names: a function of the process that drives."""
+"""The type of the entry points in the group `foldlog.executors`: a function of the process that drives."""
 
 
 def executor_factory(name: str) -> ExecutorFactory:
-    """Return what makes the executor of this name. Raises `ConfigError` for an unknown name or a broken plugin."""
+    """Return the factory of the executor with this name. Raises `ConfigError` for an unknown name or broken plugin."""
     found = installed(EXECUTORS)
     if name not in found:
         raise ConfigError(unknown("executor", name, found))

@@ -1,4 +1,4 @@
-"""What a process lacks of what a run was prepared for: asked before the run is claimed, so that others may take it."""
+"""The lack of anything that a run needs: checked before the run is claimed, so that another process may take it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def lacking(host: Host, journal: Journal) -> str | None:
-    """What the process lacks for the run, or for what is open below it, in words; null for nothing.
+    """Return what the process lacks for the run, or for open runs below it, as text; null for nothing.
 
     Raises `LogUnavailable`.
     """

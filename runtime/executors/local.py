@@ -1,4 +1,4 @@
-"""The local executor: drives what it submits in the caller's process, under cover of a watch in the log (W18)."""
+"""The local executor: drives the runs it submits in the caller's process, covered by a watch in the log (W18)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.local")
 
 LEASE_POLL_S = 0.5
-"""How often somebody who waits for a run looks whether its owner's lease has ended; deaths are heard at once."""
+"""The poll interval for the lease of an owner; its death is reported at once."""
 RELEASE_GRACE_S = 5.0
-"""How long leaving waits for claims to be released; the watch covers what was not."""
+"""The time that a leaving process waits for claims to be released; the watch covers the others."""
 
 
 class LocalExecutor:
-    """Runs in this process. Another executor takes a run over when this process stops renewing its watch."""
+    """Drives runs in this process. Another executor takes a run over when this process stops renewing its watch."""
 
     name = "local"
     capabilities = CAPABILITIES
@@ -50,17 +50,17 @@ class LocalExecutor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._heart = LeaseKeeper(host)
+        self._keeper = LeaseKeeper(host)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving = False
         self._failures: dict[str, FoldlogError] = {}
-        """Why this process stopped driving a run, where that was an error."""
+        """The errors that made this process stop driving a run, by run."""
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
-        """Store the first commit, claimed if its lane is free, and drive on in a task of its own."""
+        """Store the first commit, claimed if its lane is free, and drive the run in a task of its own."""
         append = self._host.log.clock.new_id()
         journal = Journal(self._host.log, subject)
-        # The agent as given, for this run alone: another of its name may have other tools.
+        # The agent as given, for this run alone: another agent of that name may have other tools.
         host = msgspec.structs.replace(self._host, agents={agent.name: agent})
         while True:
             driver: Driver | None = None
@@ -84,7 +84,7 @@ class LocalExecutor:
                 return False
 
     async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
-        """Drive an existing run on in a task of its own, as soon as nobody else does."""
+        """Drive an existing run in a task of its own, as soon as no one else does."""
         journal = Journal(self._host.log, subject, wait_for_log=True)
         await journal.load()
         await journal.follow_until(lambda state: state.exists)  # the read may have been stale
@@ -104,28 +104,28 @@ class LocalExecutor:
     async def aclose(self) -> None:
         """Stop driving and release the claims; nothing is cancelled.
 
-        Unsafe calls that are at work end first, each within its time-out: cut off, they would be in doubt.
+        Running unsafe calls end first, each within its timeout: cut off, they would be in doubt.
         """
-        self._leaving = True  # a run that rests by itself just now is not waited for
-        for driver in self._heart.drivers:
+        self._leaving = True  # runs that rest from now on are not waited for
+        for driver in self._keeper.drivers:
             driver.release_soon("the process that drove it is leaving")
-        driving = {driver.state.run for driver in self._heart.drivers}
+        driving = {driver.state.run for driver in self._keeper.drivers}
         tasks = dict(self._tasks)
         leaving = {task for run, task in tasks.items() if run in driving}
         try:
             if leaving:
                 _, leaving = await asyncio.wait(leaving, timeout=RELEASE_GRACE_S)
-            unsafe_s = max((driver.unsafe_calls_take_s for driver in self._heart.drivers), default=0.0)
+            unsafe_s = max((driver.unsafe_calls_take_s for driver in self._keeper.drivers), default=0.0)
             if leaving and unsafe_s:
                 await asyncio.wait(leaving, timeout=unsafe_s)
-        finally:  # also when the caller gives up waiting, as on Ctrl-C
+        finally:  # even if the caller stops waiting, as on Ctrl-C
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
-            await self._heart.aclose()
+            await self._keeper.aclose()
 
     def _watch(self, journal: Journal) -> TimerWrite:
-        """The cover of a claim, in the batch of the claim (W18)."""
+        """Return the watch that covers a claim, for the batch of the claim (W18)."""
         return TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
 
     def _spawn(self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool = False) -> None:
@@ -147,11 +147,11 @@ class LocalExecutor:
                                 journal, host, beating, take_over=take_over
                             )
                         else:
-                            await beating.enter_async_context(self._heart.beat_for(driver))
+                            await beating.enter_async_context(self._keeper.beat_for(driver))
                         if driver is None or not await self._drive(driver, beating):
                             return
                     driver, take_over = None, False
-                except LogUnavailable:  # an outage pauses runs and fails none
+                except LogUnavailable:  # an outage delays runs but fails none
                     await self._host.log.clock.sleep(OUTAGE_POLL_S)
                     driver = None
                     await journal.load()
@@ -165,7 +165,7 @@ class LocalExecutor:
             )
 
     async def _drive(self, driver: Driver, beating: contextlib.AsyncExitStack) -> bool:
-        """Drive until the run rests, which is when it stops beating; whether this process goes on with it."""
+        """Drive until the run rests, when its heartbeats end; return whether this process waits for it to go on."""
         journal = driver.journal
         ending = await driver.drive()
         await beating.aclose()
@@ -176,7 +176,7 @@ class LocalExecutor:
             return False
         await set_timers(self._host.log, journal)
         if ending == "over":
-            with contextlib.suppress(LogUnavailable):  # left alone, it is a wake-up of a run that is over
+            with contextlib.suppress(LogUnavailable):  # if it stays, it wakes a run that is over: harmless
                 await self._host.log.timers.cancel(watch_timer(journal, 0.0))
         return not self._leaving
 
@@ -187,10 +187,10 @@ class LocalExecutor:
     async def _claim_when_runnable(
         self, journal: Journal, host: Host, beating: contextlib.AsyncExitStack, *, take_over: bool
     ) -> Driver | None:
-        """Wait for this run's turn and claim it; None when it is over or somebody else drives it.
+        """Wait for this run's turn and claim it; None if it is over or another process drives it.
 
-        Who is driven is vouched for from before the claim on: no stored claim is without a lease, or a worker that the
-        same news woke would take it for one of the dead.
+        The heartbeats begin before the claim: no stored claim is without a lease, or a worker that was woken by the
+        same event would consider its owner dead.
         """
         due: TimerDue | BelowReady | None = None
         while True:
@@ -211,39 +211,39 @@ class LocalExecutor:
                     continue
                 driver = Driver(host, journal)
                 causes = [due] if due is not None else []
-                await beating.enter_async_context(self._heart.beat_for(driver))
+                await beating.enter_async_context(self._keeper.beat_for(driver))
                 if await driver.claim(*causes, extra=[self._watch(journal)]):
                     return driver
                 await beating.aclose()
-                due = None  # another process has settled it first
+                due = None  # another process handled it first
                 if journal.state.owner is None and not journal.state.runnable:
                     await self._give_up(journal)
                 continue
             due = await until_ready(journal) if not state.runnable else None
 
     async def _is_abandoned(self, journal: Journal) -> bool:
-        """Wait until the owner is gone: its connection ended, or its lease. False: something else happened first."""
+        """Wait until the owner's connection or lease has ended. False: something else happened to the run first."""
         owner, epoch = journal.state.owner or "", journal.state.epoch
         async with self._host.log.leases.deaths() as deaths:
-            gone = (
-                asyncio.create_task(self._until_mourned(deaths, journal.state.run)),
+            ended = (
+                asyncio.create_task(self._until_dead(deaths, journal.state.run)),
                 asyncio.create_task(self._until_lease_ends(journal.state.run, owner, epoch)),
             )
             news = asyncio.create_task(
                 journal.follow_until(lambda now: (now.owner, now.epoch) != (owner, epoch))
             )
             try:
-                done, _ = await asyncio.wait({*gone, news}, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({*ended, news}, return_when=asyncio.FIRST_COMPLETED)
                 for sign in done:
                     sign.result()
             finally:
-                for sign in (*gone, news):
+                for sign in (*ended, news):
                     sign.cancel()
-                await asyncio.gather(*gone, news, return_exceptions=True)
+                await asyncio.gather(*ended, news, return_exceptions=True)
         return (journal.state.owner, journal.state.epoch) == (owner, epoch)
 
-    async def _until_mourned(self, deaths: AsyncIterator[Lease], run: str) -> None:
-        """Until the run's owner is among the dead. What others held is offered on, as a worker does it."""
+    async def _until_dead(self, deaths: AsyncIterator[Lease], run: str) -> None:
+        """Wait until the run's owner is reported dead; redeliver other wake-ups of dead owners, as a worker does."""
         async for lease in deaths:
             await redeliver(self._host.log, lease)
             if lease.run == run:
@@ -254,7 +254,7 @@ class LocalExecutor:
             await self._host.log.clock.sleep(LEASE_POLL_S)
 
     async def _has_turn(self, journal: Journal) -> bool:
-        """Return whether the run is at the head of its lane; else wait for the one before it to end."""
+        """Return whether the run is at the head of its lane; if not, first wait until the run before it is over."""
         submitted = journal.state.submitted
         lane = submitted.lane if submitted is not None else None
         if (
@@ -271,7 +271,7 @@ class LocalExecutor:
                 Journal(self._host.log, Subject(subject.shard, "run", before, before), wait_for_log=True)
             )
         _subject, now, _queue = await read_lane(self._host.log, lane)
-        if now.position == head.position:  # over, but still in what is read of the lane
+        if now.position == head.position:  # the run is over, but this read of the lane still has it
             await self._host.log.clock.sleep(STALE_READ_S)
         await journal.catch_up()
         return False
@@ -283,7 +283,7 @@ async def _until_over(journal: Journal) -> None:
 
 
 async def _must_have_all(host: Host, journal: Journal) -> None:
-    """Raise `NotRegistered` if this process lacks what the run was prepared for; nothing of it is touched then."""
+    """Raise `NotRegistered` if this process lacks anything for the run, before anything of it is changed."""
     reason = await lacking(host, journal)
     if reason is not None:
         raise NotRegistered(f"run {journal.subject.id} cannot be driven in this process: {reason}")

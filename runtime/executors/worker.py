@@ -1,4 +1,19 @@
-"""A worker: it takes wake-ups from a shared consumer, judges each by W10 to W15, claims runs and drives them."""
+"""A worker: takes wake-ups from a shared consumer, judges each by W10 to W15, claims runs and drives them.
+
+A wake-up is an obligation, never data: it says that a run may have something to do, and the log says what. The worker
+reads the run at least up to the wake-up's cause (`_loaded`, W10), and then does the first that applies:
+
+    the read is too old                   redeliver later
+    the run is not runnable               set the timers that its state owes, acknowledge (W12)
+    another run heads its lane            acknowledge: the end of that run wakes this one (W6)
+    another worker drives it              redeliver later (W13)
+    this process lacks its tools          redeliver later, for another worker
+    all slots of its agent are taken      acknowledge: a holder that gives its slot up wakes it
+    otherwise                             claim it (W14), and drive it until it rests
+
+It acknowledges only after the run's state cannot need this wake-up any more (W15). A worker that is fenced, shuts down
+or fails leaves the wake-up to be redelivered.
+"""
 
 from __future__ import annotations
 
@@ -36,29 +51,29 @@ logger = logging.getLogger("foldlog.worker")
 
 BUSY_DELAY_MAX_S = 1.0
 EARLY_S = 0.001
-"""A wake-up may come before its run's commit, which is right behind it: so long until a second look."""
+"""The wait before a second read of a run whose wake-up came before its commit, which follows right after it."""
 STALE_DELAY_S = 0.1
 ORPHAN_ATTEMPTS_MAX = 30
-"""A wake-up whose run does not appear after so many looks (about a minute): its submitter was never told yes."""
+"""A wake-up is dropped if its run has not appeared after so many deliveries (about a minute): its submission failed."""
 LEFT_DELAY_MAX_S = 10.0
-"""When a worker that cannot drive a run is offered it again, at the latest: a worker that can may have started."""
+"""The longest delay before a run is offered again to a worker that cannot drive it: one that can may have started."""
 LEFT_LOOKS = 6
-"""A run that was offered so often, three seconds in all, and that nobody has taken has its log say what is missing."""
+"""After so many offers (three seconds in all) without a worker to take the run, its log records what is missing."""
 CORRUPT_DELAY_S = 30.0
 FULL_DELAY_S = 2.0
-"""When a run comes back for which there is no place in line."""
+"""The delay for a run that finds no place in line."""
 RELEASE_S_MIN, RELEASE_S_MAX = 1.0, 5.0
-"""How long a worker that leaves waits for what it releases: half of its grace time within these bounds."""
+"""Bounds of the time that a leaving worker waits for its releases: half of its grace time."""
 PARK_AFTER_S = 5.0
-"""A family in which everybody waits for people or time gives its place in the worker back after so long."""
+"""The time after which a family that only waits for people or timers frees its place in the worker."""
 
 T = TypeVar("T")
 
-Verdict = tuple[Literal["ack", "nak"], float]
-"""What becomes of a wake-up: done with, or back after so many seconds."""
+Settlement = tuple[Literal["ack", "nak"], float]
+"""The settlement of a wake-up: acknowledged, or redelivered after so many seconds."""
 
 
-SLOT_VERDICTS: Mapping[str, Verdict] = {
+SLOT_SETTLEMENTS: Mapping[str, Settlement] = {
     "waits": ("ack", 0.0),
     "full": ("nak", FULL_DELAY_S),
     "stale": ("nak", STALE_DELAY_S),
@@ -66,7 +81,7 @@ SLOT_VERDICTS: Mapping[str, Verdict] = {
 
 
 class Worker:
-    """One worker process: serves its registry's agents, at most `concurrency` runs at a time."""
+    """One worker process: serves its registry's agents, with at most `concurrency` runs at a time."""
 
     def __init__(
         self,
@@ -78,7 +93,7 @@ class Worker:
     ) -> None:
         host = msgspec.structs.replace(host, park_after_s=park_after_s)
         self._host, self._log = host, host.log
-        self._heart = LeaseKeeper(host)
+        self._keeper = LeaseKeeper(host)
         self._room = asyncio.Semaphore(concurrency)
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
@@ -86,32 +101,32 @@ class Worker:
 
     @property
     def log(self) -> Log:
-        """The log it serves."""
+        """The log that it serves."""
         return self._log
 
     def stop(self) -> None:
-        """Drain: take nothing new, finish what can be finished within the grace time, release the rest."""
+        """Drain: take no new wake-ups, finish what can be finished within the grace time, release the rest."""
         self._stopping.set()
 
     async def serve(self) -> None:
-        """Work until `stop` is called and the drain is done. Survives outages of the log.
+        """Work until `stop` is called and the worker is drained. Survives outages of the log.
 
-        Cancelled, it drains nothing: its runs go back as they are, and their calls are cut off.
+        If cancelled, it does not drain: its runs go back as they are, and running calls are cut off.
         """
         agents = frozenset(self._host.registry.agents)
         leases = self._log.leases
         async with leases.presence(self._host.worker, agents), leases.deaths() as deaths:
-            mourner = asyncio.create_task(self._mourn(deaths))
+            redelivering = asyncio.create_task(self._redeliver(deaths))
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
                     await self._receive(deliveries)
                     await self._drain()
             finally:
-                left = [mourner, *self._handling]
+                left = [redelivering, *self._handling]
                 for task in left:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
-                await self._heart.aclose()
+                await self._keeper.aclose()
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
         while await self._unless_stopping(self._room.acquire()):
@@ -123,7 +138,7 @@ class Worker:
             task.add_done_callback(self._done)
 
     async def _unless_stopping(self, waiting: Awaitable[T]) -> T | None:
-        """What is waited for; None, and the waiting given up, once the worker is to stop."""
+        """Return the result; None, and the waiting is cancelled, once the worker is to stop."""
         future, stopping = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({future, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -138,10 +153,10 @@ class Worker:
         self._room.release()
 
     async def _drain(self) -> None:
-        """Let runs finish for most of the grace time, then release those that are left."""
+        """Let runs finish for most of the grace time, then release the remaining ones."""
         release_s = min(RELEASE_S_MAX, max(RELEASE_S_MIN, self._grace_s / 2))
         await self._handled(max(0.0, self._grace_s - release_s))
-        for driver in self._heart.drivers:
+        for driver in self._keeper.drivers:
             driver.release_soon("its worker is shutting down")
         await self._handled(release_s)
 
@@ -149,8 +164,8 @@ class Worker:
         if self._handling:
             await asyncio.wait(set(self._handling), timeout=timeout_s)
 
-    async def _mourn(self, deaths: AsyncIterator[Lease]) -> None:
-        """A worker's connection is gone: have its wake-ups delivered again at once; the normal claim does the rest."""
+    async def _redeliver(self, deaths: AsyncIterator[Lease]) -> None:
+        """Redeliver the wake-ups of dead workers at once; the normal claim does the rest."""
         async for lease in deaths:
             with contextlib.suppress(LogUnavailable):
                 await redeliver(self._log, lease)
@@ -159,15 +174,15 @@ class Worker:
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
-            judgement, delay_s = await self._judge(delivery)
-            if judgement == "ack":
+            settled, delay_s = await self._judge(delivery)
+            if settled == "ack":
                 await self._log.wakeups.ack(delivery.token)
             else:
                 await self._log.wakeups.nak(delivery.token, delay_s)
         except LogUnavailable as error:
             logger.warning("wake-up of run %s: %s; it will be delivered again", delivery.wakeup.run, error)
         except asyncio.CancelledError:
-            with contextlib.suppress(LogUnavailable):  # no silence has to tell the others
+            with contextlib.suppress(LogUnavailable):  # so that others need not wait for the redelivery
                 await self._log.wakeups.nak(delivery.token)
             raise
         except Exception:
@@ -175,8 +190,8 @@ class Worker:
                 "wake-up of run %s: a bug stopped its driver; it will be delivered again", delivery.wakeup.run
             )
 
-    async def _judge(self, delivery: Delivery) -> Verdict:
-        """W10 to W15. Acknowledged only with nothing left to do for this run; else back, with a delay."""
+    async def _judge(self, delivery: Delivery) -> Settlement:
+        """Handle one wake-up by W10 to W15; it is acknowledged only when nothing is left to do for the run."""
         wakeup = delivery.wakeup
         subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
         journal = Journal(self._log, subject, wait_for_log=True)
@@ -184,12 +199,12 @@ class Worker:
         while True:
             try:
                 woken = journal
-                journal, verdict = await self._loaded(journal, delivery, short=new)
+                journal, settlement = await self._loaded(journal, delivery, short=new)
             except LogCorrupted as error:
-                logger.warning("left to others: %s", error)
+                logger.warning("left to another worker: %s", error)
                 return "nak", CORRUPT_DELAY_S
-            if verdict is not None:
-                return verdict
+            if settlement is not None:
+                return settlement
             if journal.state.cancelling:
                 await see_cancel_through(journal)
                 continue
@@ -202,18 +217,18 @@ class Worker:
                 return waits
             ending = await self._drive(delivery, journal, cause)
             if ending is None or is_parked_on_child(journal.state):
-                continue  # a conflict; or something below may have become ready meanwhile
+                continue  # a conflict, or a run below may have become ready meanwhile
             return await self._rested(journal, ending)
 
-    async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Verdict:
-        """Who has driven it may have died before it paid (W12)."""
+    async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Settlement:
+        """Set owed timers and give slots up: the worker that parked the run may have died before that (W12)."""
         await set_timers_below(journal, below)
         state = journal.state
         await give_up(self._host, journal, below=state.over and state.child_count > 0)
         return "ack", 0.0
 
-    async def _its_turn(self, journal: Journal, delivery: Delivery) -> Verdict | None:
-        """Null if the run is to be driven here and now; else what becomes of the wake-up."""
+    async def _its_turn(self, journal: Journal, delivery: Delivery) -> Settlement | None:
+        """Return null if the run is to be driven here and now; else how the wake-up is settled."""
         turn_of_lane = await self._lane(journal, delivery.wakeup)
         if turn_of_lane is None:
             return "nak", STALE_DELAY_S
@@ -221,8 +236,8 @@ class Worker:
             return "ack", 0.0
         return await self._left_to_others(journal, delivery) or await self._in_line(journal, delivery.wakeup)
 
-    async def _in_line(self, journal: Journal, wakeup: Wakeup) -> Verdict | None:
-        """Null with a slot; else it stands in line. One with an owner has a slot since its claim."""
+    async def _in_line(self, journal: Journal, wakeup: Wakeup) -> Settlement | None:
+        """Return null if the run has a slot, as each run with an owner has; else it waits in line."""
         slots = slots_of(self._host, journal) if journal.state.owner is None else None
         if slots is None:
             return None
@@ -232,10 +247,10 @@ class Worker:
             taking = await slots.take()
         if taking == "waits":
             await slots.look_later()
-        return None if taking == "taken" else SLOT_VERDICTS[taking]
+        return None if taking == "taken" else SLOT_SETTLEMENTS[taking]
 
-    async def _rested(self, journal: Journal, ending: Ending) -> Verdict:
-        """What becomes of the wake-up of a run that this worker drives no more (W15)."""
+    async def _rested(self, journal: Journal, ending: Ending) -> Settlement:
+        """Settle the wake-up of a run that this worker has stopped driving (W15)."""
         if ending in {"over", "parked"}:
             await set_timers(self._log, journal)
             return "ack", 0.0
@@ -243,20 +258,20 @@ class Worker:
 
     async def _loaded(
         self, journal: Journal, delivery: Delivery, *, short: bool
-    ) -> tuple[Journal, Verdict | None]:
-        """The run to be judged: the one that is woken, or the root that drives it; or what can be said at once."""
+    ) -> tuple[Journal, Settlement | None]:
+        """Return the run to judge, the woken one or its root; with a settlement if there is one already."""
         state = await journal.load(short=short)
         if not state.exists and delivery.attempt == 1:
             await self._log.clock.sleep(EARLY_S)
             state = await journal.load(short=short)
-        verdict = self._unjudgeable(journal, delivery)
+        settlement = self._unjudgeable(journal, delivery)
         is_child = state.submitted is not None and state.submitted.executor == CHILD
-        if verdict is None and is_child and not state.cancelling:
+        if settlement is None and is_child and not state.cancelling:
             return await self._root_of(journal, delivery.wakeup)
-        return journal, verdict
+        return journal, settlement
 
-    def _unjudgeable(self, journal: Journal, delivery: Delivery) -> Verdict | None:
-        """W10: a read older than the wake-up's cause decides nothing; nor does one of a newer vocabulary."""
+    def _unjudgeable(self, journal: Journal, delivery: Delivery) -> Settlement | None:
+        """Settle a wake-up if this read of its run is too old (W10), or has events of a newer version."""
         state = journal.state
         of_this_run = journal.subject.id == delivery.wakeup.run
         if not state.exists and delivery.attempt > ORPHAN_ATTEMPTS_MAX:
@@ -265,15 +280,17 @@ class Worker:
             return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
         if state.unknown_type is not None and not state.over:
             logger.warning(
-                "run %s holds an event %r of a newer version: left to others", state.run, state.unknown_type
+                "run %s has an event %r of a newer version: left to another worker",
+                state.run,
+                state.unknown_type,
             )
             return "nak", CORRUPT_DELAY_S
         return None
 
-    async def _root_of(self, child: Journal, wakeup: Wakeup) -> tuple[Journal, Verdict | None]:
-        """The root of a run that is woken: who drives the root drives all below it (W19).
+    async def _root_of(self, child: Journal, wakeup: Wakeup) -> tuple[Journal, Settlement | None]:
+        """Return the root of the woken run: its driver drives all runs below it (W19).
 
-        The root has a wake-up or watch of its own, unless it waits for a child, or was woken by one.
+        The root has a wake-up or watch of its own, unless it is parked on a child, or was woken by one.
         """
         subject = child.subject
         root = Journal(self._log, run_subject(subject.shard, subject.root, subject.root), wait_for_log=True)
@@ -285,7 +302,7 @@ class Worker:
         return root, None
 
     def _cause(self, journal: Journal, wakeup: Wakeup, below: Mapping[str, Journal]) -> Command | None:
-        """What came from outside the run, as a command for its claim (W11); None when it is moot."""
+        """Return the outside event that woke the run, as a command for its claim (W11); None if it is moot."""
         state = journal.state
         if state.over:
             return None
@@ -294,32 +311,32 @@ class Worker:
         return self._late(journal) or ready_below(journal, below)
 
     def _late(self, journal: Journal) -> TimerDue | None:
-        """A timer whose wake-up may have been spent on a place in line, and is due by this process' clock."""
+        """Return an overdue timer of a run with slots: its wake-up may have been spent on a place in line."""
         now = self._log.clock.now()
         waited = slots_of(self._host, journal) is not None
         late = [timer.id for timer in owed_timers(journal) if waited and timer.due_at <= now]
         return TimerDue(late[0]) if late else None
 
     async def _is_driven(self, state: RunState) -> bool:
-        """Whether somebody vouches for it; what is driven in this process is, even while it is late to say so."""
-        if self._heart.drives(state.run, state.epoch):
+        """Return whether a live lease covers the run, or this process drives it, even if its heartbeat is late."""
+        if self._keeper.drives(state.run, state.epoch):
             return True
         return state.owner is not None and await self._log.leases.live(state.run, state.owner, state.epoch)
 
-    async def _left_to_others(self, journal: Journal, delivery: Delivery) -> Verdict | None:
-        """Not ours while somebody vouches for driving it (W13), or while we lack what it was prepared for."""
+    async def _left_to_others(self, journal: Journal, delivery: Delivery) -> Settlement | None:
+        """Leave the run to another worker while one drives it (W13), or while this process lacks its tools."""
         if await self._is_driven(journal.state):
             return "nak", min(BUSY_DELAY_MAX_S, self._host.lease_s, 0.05 * 2 ** min(delivery.attempt, 6))
         reason = await lacking(self._host, journal)
         if reason is None:
             return None
-        logger.info("run %s is left to others: %s", journal.state.run, reason)
+        logger.info("run %s is left to another worker: %s", journal.state.run, reason)
         if delivery.attempt >= LEFT_LOOKS:
-            await self._tell_why(journal, reason)
+            await self._record_lack(journal, reason)
         return "nak", min(LEFT_DELAY_MAX_S, 0.05 * 2 ** min(delivery.attempt, 8))
 
-    async def _tell_why(self, journal: Journal, reason: str) -> None:
-        """Have the log say, once, what is missing here; if somebody was quicker, that is for the next look."""
+    async def _record_lack(self, journal: Journal, reason: str) -> None:
+        """Record once in the log what is missing here; after a conflict, that is left to the next delivery."""
         turn = Turn(journal.state, journal.rules, self._log.clock.now())
         take(turn, Leave(self._host.worker, reason))
         if turn.events and await journal.store(turn.events, epoch=0):
@@ -328,14 +345,14 @@ class Worker:
     async def _lane(self, journal: Journal, wakeup: Wakeup) -> bool | None:
         submitted = journal.state.submitted
         if submitted is None or submitted.lane is None or journal.state.epoch > 0:
-            return True  # who was claimed once was at the head of its lane, and is until it is over
+            return True  # a claimed run stays at the head of its lane until it is over
         return await at_head_of_lane(self._log, submitted.lane, journal.subject.id, wakeup.lane_cause)
 
     async def _drive(self, delivery: Delivery, journal: Journal, cause: Command | None) -> Ending | None:
-        """Claim and drive; None after a conflict (back to W10)."""
+        """Claim and drive the run; None after a conflict (back to W10)."""
         driver = Driver(self._host, journal)
         causes = [cause] if cause is not None else []
-        async with self._heart.beat_for(
+        async with self._keeper.beat_for(
             driver, delivery.token
         ):  # from before the claim: no stored claim is without one
             if not await driver.claim(*causes):
@@ -352,7 +369,7 @@ class Worker:
 
 
 def _is_due(state: RunState, timer_id: str) -> bool:
-    """Return whether the run waits for the timer that is due."""
+    """Return whether the run waits for this timer."""
     parked = state.parked
     retry = parked is not None and parked.reason == "timer" and parked.timer_id == timer_id
     return retry or any(APPROVAL_TIMER + a.request.approval_id == timer_id for a in state.pending_approvals)

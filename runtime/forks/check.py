@@ -1,8 +1,7 @@
-"""Whether a process has all that a fork needs to go on: asked before the first event, and answered with all that lacks.
+"""The check before a fork: does a process have all that the fork needs? It reports everything missing, in one error.
 
-What the runs stored counts: their configurations, and the tools that they were prepared with. Models, prices, tool
-servers and memory are asked for wherever the fork is driven; agents, Python tools and keys only where it is driven
-here.
+It goes by what the runs stored: their configurations, and the tools that they were prepared with. Models, prices, tool
+servers and memory are needed wherever the fork is driven; agents, Python tools and keys only if it is driven here.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from .family import Opening, Shared
 
 
 class ForkCheck:
-    """One fork against one process. `here`: the fork is driven in it, with `given` for the run that is forked."""
+    """The check of one fork. With an executor that drives here, `given` is the agent for the forked run."""
 
     def __init__(self, registry: Registry, log: Log, executor: Executor, given: Runnable[Any] | None) -> None:
         self._registry, self._log, self._executor, self._given = registry, log, executor, given
         self._here = executor.runs_in == "process"
         self._found: dict[str, tuple[ConfigError, list[str]]] = {}
-        """What lacks, in words, and whom it concerns."""
+        """The errors by message, with the agents that they concern."""
         self._seen: list[Runnable[Any]] = []
 
     def check(self, opening: Opening) -> None:
-        """Raises `ConfigError` (`NotRegistered` where that is all) that names everything that lacks.
+        """Raise `ConfigError` (`NotRegistered` if that is all) that names everything missing.
 
         Raises `UnsupportedByExecutor` for what the executor cannot do.
         """
@@ -56,8 +55,8 @@ class ForkCheck:
             self._try(lambda: ready.check(root.turn, given))
         if self._found:
             only = all(type(error) is NotRegistered for error, _ in self._found.values())
-            told = "; ".join(_told(message, whom) for message, (_, whom) in self._found.items())
-            raise (NotRegistered if only else ConfigError)(f"the fork cannot go on: {told}")
+            problems = "; ".join(_problem(message, whom) for message, (_, whom) in self._found.items())
+            raise (NotRegistered if only else ConfigError)(f"the fork cannot go on: {problems}")
 
     def _try(self, attempt: Callable[[], object], whom: str = "") -> None:
         try:
@@ -68,13 +67,13 @@ class ForkCheck:
                 concerned.append(whom)
 
     def _capabilities(self, submitted: Submitted, stored: Runnable[Any]) -> None:
-        asked = {"messages"} if submitted.messages else set[str]()
-        asked |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
+        needed = {"messages"} if submitted.messages else set[str]()
+        needed |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
         for each in self._registry.reachable(stored):
-            require(self._executor, self._registry.capabilities(each) | asked)
+            require(self._executor, self._registry.capabilities(each) | needed)
 
     def _runnable(self, stored: Runnable[Any], live: Runnable[Any] | None, above: str) -> None:
-        """A run's runnable as stored against that of this process, and all below it, what its tools start included."""
+        """Check a stored runnable against the one of this process, and all below it, including those tools start."""
         if self._here and live is None:
             self._try(lambda: self._lacks(stored, above))
             return
@@ -91,7 +90,7 @@ class ForkCheck:
 
     def _lacks(self, stored: Runnable[Any], above: str) -> None:
         if not above:
-            self._registry.agent(stored.name)  # says which there are
+            self._registry.agent(stored.name)  # names those that exist
         raise NotRegistered(f"{stored.kind} {above + stored.name!r} is not in this process")
 
     def _agent(self, stored: Agent[Any], live: Runnable[Any] | None) -> None:
@@ -119,7 +118,7 @@ class ForkCheck:
             )
 
     def _going_on(self, shared: Shared) -> None:
-        """A run that goes on: the tools that it was prepared with, servers that were added, and its memory."""
+        """Check what a run that goes on needs: the tools it was prepared with, servers added later, its memory."""
         state = shared.turn.state
         if state.kind != "agent" or state.submitted is None:
             return
@@ -129,8 +128,8 @@ class ForkCheck:
             self._registry.memory(use.backend, self._log)
 
 
-def _told(message: str, whom: list[str]) -> str:
-    """What lacks, behind the agents that it concerns."""
+def _problem(message: str, whom: list[str]) -> str:
+    """Return the problem, after the names of the agents that it concerns."""
     if not whom:
         return message
     names = ", ".join(map(repr, whom))

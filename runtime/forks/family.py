@@ -1,8 +1,8 @@
-"""What a fork shares of a family: the run that it leaves, and what belongs to it of the runs below.
+"""Sharing of a family by a fork: the forked run, and the runs below it that belong to its history.
 
-The family is cut at one place of its log: right before the run's next revision. Runs that are over for the fork are
-copied as they are; those that go on in it are made whole as the run itself is (`shared_history`, `shared_nodes`). Each
-gets an id of the fork's family, and says by its `fork` where it comes from. Pure: no clock, no I/O.
+The family is cut at one position of its log: right before the run's next revision. Runs that were over by then are
+copied unchanged; those that go on in the fork are completed like the run itself (`history`, `nodes`). Each gets an id
+in the fork's family, and its `fork` says where it comes from. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DRIVING = (
 
 
 class Ancestor(msgspec.Struct, frozen=True):
-    """A run of the family that is forked. Of each event: the position of its commit in the log, and its digest."""
+    """A run of the forked family. For each event: the position of its commit in the log, and its digest."""
 
     subject: Subject
     path: str
@@ -60,12 +60,12 @@ class Ancestor(msgspec.Struct, frozen=True):
 
     @property
     def submitted(self) -> Submitted | None:
-        """How it was submitted."""
+        """The event that opened it."""
         first = self.history[0] if self.history else None
         return first if isinstance(first, Submitted) else None
 
     def revision_before(self, position: float) -> int:
-        """Its last revision that the log has before a position; 0 for none."""
+        """Return its last revision that is in the log before a position; 0 for none."""
         return bisect_left(self.positions, position)
 
 
@@ -74,16 +74,16 @@ Family = Mapping[str, Ancestor]
 
 
 class Ancestors:
-    """A run and all below it, gathered from the commits of its family in log order."""
+    """A run and all runs below it, gathered from the commits of its family in log order."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self.family: dict[str, Ancestor] = {}
         self.others: set[str] = set()
-        """The family's runs that are not below it."""
+        """The runs of the family that are not below it."""
 
     def has(self, recorded: Recorded) -> bool:
-        """Return whether the commit is of the run or one below it."""
+        """Return whether the commit belongs to the run or to one below it."""
         run = recorded.subject.id
         if run in self.family or run == self._run:
             return True
@@ -95,7 +95,7 @@ class Ancestors:
         return False
 
     def add(self, recorded: Recorded, events: Sequence[StoredEvent | Unknown]) -> None:
-        """Take a commit's events, with their large values."""
+        """Add a commit's events, with their large values."""
         subject = recorded.subject
         run = self.family.setdefault(subject.id, Ancestor(subject, recorded.commit.path, [], [], []))
         run.history.extend(events)
@@ -104,7 +104,7 @@ class Ancestors:
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """One run of the fork: what it was, up to which revision, and the turn that opens it. `over`: copied as it is."""
+    """One run of the fork: its original, up to which revision, and the turn that opens it. `over`: copied unchanged."""
 
     was: Ancestor
     at: int
@@ -119,20 +119,20 @@ Opening = dict[str, Shared]
 def share(
     family: Family, at: int, submitted: Submitted, run: str, now: float, message: str | None = None
 ) -> Opening:
-    """All that opens the fork `run` of the family's first run, which `submitted` begins.
+    """Return everything that opens the fork `run` of the family's first run, which `submitted` begins.
 
-    Raises `ConfigError` for a run that cannot be forked there, or whose history is more than this version knows.
+    Raises `ConfigError` if a run cannot be forked there, or has events of a newer version.
     """
     origin = next(iter(family.values()))
     sharing = _Sharing(family, origin.positions[at] if at < len(origin.history) else math.inf, now)
     name = origin.path.rpartition("/")[2]
-    home = sharing.home(origin, at, ForkTarget(run=run, root=run, path=name, path_was=origin.path))
-    sharing.open(origin, at, submitted, home, message)
+    target = sharing.with_children(origin, at, ForkTarget(run=run, root=run, path=name, path_was=origin.path))
+    sharing.open(origin, at, submitted, target, message)
     return sharing.shared
 
 
 def reopen(family: Family, submitted: Submitted, run: str, now: float) -> Opening:
-    """All that opened a fork, once more, as the fork `run`: of each run the history that it shared when it was made."""
+    """Return everything that opened a fork, as the fork `run`: each run with the history that it originally shared."""
     origin = next(iter(family.values()))
     sharing = _Sharing(family, math.inf, now)
     name = origin.path.rpartition("/")[2]
@@ -141,119 +141,119 @@ def reopen(family: Family, submitted: Submitted, run: str, now: float) -> Openin
 
 
 def in_order(opening: Opening) -> Iterator[tuple[str, StoredEvent]]:
-    """All events of a fork, each with its run, in an order that the log may have them in (R7)."""
+    """Yield all events of a fork, each with its run, in an order that is valid for a log (R7)."""
     yield from _in_order(opening, next(iter(opening)), set())
 
 
-def _in_order(opening: Opening, run: str, told: set[str]) -> Iterator[tuple[str, StoredEvent]]:
-    told.add(run)
+def _in_order(opening: Opening, run: str, done: set[str]) -> Iterator[tuple[str, StoredEvent]]:
+    done.add(run)
     begun: list[str] = []
     for event in opening[run].turn.events:
         if isinstance(event, ChildReturned | ChildFinished) and not event.agent_path:
             child = event.child_run
-            if child in opening and child not in told:
-                yield from _in_order(opening, child, told)
+            if child in opening and child not in done:
+                yield from _in_order(opening, child, done)
         if isinstance(event, ChildStarted) and not event.agent_path:
             begun.append(event.child_run)
         yield run, event
     for child in begun:
-        if child not in told:
-            yield from _in_order(opening, child, told)
+        if child not in done:
+            yield from _in_order(opening, child, done)
 
 
 class _Sharing:
-    """One fork in the making: `cut` is the position of the log at which its family is cut."""
+    """One fork being built: `cut` is the position of the log at which its family is cut."""
 
     def __init__(self, family: Family, cut: float, now: float) -> None:
         self._family, self._cut, self._now = family, cut, now
         self.shared: Opening = {}
 
-    def home(self, was: Ancestor, at: int, home: ForkTarget) -> ForkTarget:
-        """The home of a run, with the ids that its children get."""
+    def with_children(self, was: Ancestor, at: int, target: ForkTarget) -> ForkTarget:
+        """Return the target with the ids that the children of the run get."""
         children: dict[str, str] = {}
         for event in was.history[:at]:
             child = self._family.get(event.child_run) if isinstance(event, ChildStarted) else None
             link = child.submitted.parent if child is not None and child.submitted is not None else None
             if child is not None and link is not None and child.revision_before(self._cut):
                 place = link.tool_call_id or f"node {child.path.rpartition('/')[2]}"
-                children[child.subject.id] = child_run_id(home.run, place, link.ordinal)
-        return msgspec.structs.replace(home, children=children)
+                children[child.subject.id] = child_run_id(target.run, place, link.ordinal)
+        return msgspec.structs.replace(target, children=children)
 
     def open(
-        self, was: Ancestor, at: int, submitted: Submitted, home: ForkTarget, message: str | None = None
+        self, was: Ancestor, at: int, submitted: Submitted, target: ForkTarget, message: str | None = None
     ) -> None:
-        """Share a run that goes on in the fork, and what belongs to it of those below."""
+        """Share a run that goes on in the fork, and the runs below it that belong to its history."""
         _check(was, at)
         if submitted.kind == "agent":
-            turn = take_over(was.history, at, submitted, home, self._now, message)
+            turn = take_over(was.history, at, submitted, target, self._now, message)
         else:
             replays = submitted.fork is not None and submitted.fork.tools == "replay"
-            recorded = self._results_below(was, home) if replays else ()
-            turn = take_over_nodes(was.history, at, submitted, home, self._now, recorded)
-        self._add(Shared(was, at, turn), home)
+            recorded = self._results_below(was, target) if replays else ()
+            turn = take_over_nodes(was.history, at, submitted, target, self._now, recorded)
+        self._add(Shared(was, at, turn), target)
 
-    def _results_below(self, was: Ancestor, home: ForkTarget, above: str = "") -> Iterator[ResultRecorded]:
-        """The results of the nodes that begin behind the cut, for those of the fork at the same places."""
+    def _results_below(self, was: Ancestor, target: ForkTarget, above: str = "") -> Iterator[ResultRecorded]:
+        """Yield the results of nodes that began after the cut, for the fork's nodes at the same places."""
         for run, node in self._family.items():
             link = node.submitted.parent if node.submitted is not None else None
-            if link is None or link.run != was.subject.id or link.tool_call_id or run in home.children:
+            if link is None or link.run != was.subject.id or link.tool_call_id or run in target.children:
                 continue
             name = node.path.rpartition("/")[2]
             place = f"{above}{node_place(name, link.ordinal)}"
             yield from results_behind(node.history, 0, place)
-            yield from self._results_below(node, home, f"{place}/")
+            yield from self._results_below(node, target, f"{place}/")
 
-    def copy(self, was: Ancestor, submitted: Submitted, home: ForkTarget) -> None:
-        """Share a run that is over as it is, with all below it."""
+    def copy(self, was: Ancestor, submitted: Submitted, target: ForkTarget) -> None:
+        """Share a finished run unchanged, with all runs below it."""
         _check(was, len(was.history))
-        turn = home.turn(submitted, self._now)
+        turn = target.turn(submitted, self._now)
         begun = next((n for n, event in enumerate(was.history) if isinstance(event, Status)), 0)
         turn.add(
-            *(home.rebase(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
+            *(target.rebase(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
         )
-        self._add(Shared(was, len(was.history), turn, over=True), home)
+        self._add(Shared(was, len(was.history), turn, over=True), target)
 
-    def again(self, was: Ancestor, submitted: Submitted, home: ForkTarget) -> None:
-        """Share what a run of a fork shared itself, and the runs below it that were forked with it."""
+    def again(self, was: Ancestor, submitted: Submitted, target: ForkTarget) -> None:
+        """Share what a fork's run shared itself, and the runs below it that were forked with it."""
         shared = submitted.fork.shared if submitted.fork is not None else 0
-        home = self.home(was, shared, home)
-        turn = home.turn(submitted, self._now)
-        turn.add(*map(home.rebase, was.history[len(turn.events) : shared]))
-        self.shared[home.run] = Shared(was, shared, turn)
-        for old, run in home.children.items():
+        target = self.with_children(was, shared, target)
+        turn = target.turn(submitted, self._now)
+        turn.add(*map(target.rebase, was.history[len(turn.events) : shared]))
+        self.shared[target.run] = Shared(was, shared, turn)
+        for old, run in target.children.items():
             child = self._family[old]
             before = child.submitted
             if before is None or before.fork is None or before.parent is None:
                 continue
-            link = msgspec.structs.replace(before.parent, run=home.run)
-            path = f"{home.path}/{child.path.rpartition('/')[2]}"
-            below = ForkTarget(run=run, root=home.root, path=path, path_was=child.path)
+            link = msgspec.structs.replace(before.parent, run=target.run)
+            path = f"{target.path}/{child.path.rpartition('/')[2]}"
+            below = ForkTarget(run=run, root=target.root, path=path, path_was=child.path)
             self.again(child, msgspec.structs.replace(before, parent=link), below)
 
-    def _add(self, shared: Shared, home: ForkTarget) -> None:
+    def _add(self, shared: Shared, target: ForkTarget) -> None:
         turn = shared.turn
         turn.events[0] = turn.state.submitted = _counted(turn)
-        self.shared[home.run] = shared
+        self.shared[target.run] = shared
         over = {event.child_run for event in turn.events if isinstance(event, ChildFinished)}
         for event in turn.events:
             if isinstance(event, ChildStarted) and not event.agent_path:
-                old = next((was for was, now in home.children.items() if now == event.child_run), None)
+                old = next((was for was, now in target.children.items() if now == event.child_run), None)
                 if old is not None:
-                    self._child(shared, home, self._family[old], over=event.child_run in over)
+                    self._child(shared, target, self._family[old], over=event.child_run in over)
 
     def _child(self, parent: Shared, above: ForkTarget, was: Ancestor, *, over: bool) -> None:
         at = was.revision_before(self._cut)
-        over = over or _is_completed(was, at)  # whether or not the run had heard of it
+        over = over or _is_completed(was, at)  # even if the run did not know yet
         at = len(was.history) if over else at
         name = was.path.rpartition("/")[2]
         path = f"{above.path}/{name}"
-        home = ForkTarget(run=above.children[was.subject.id], root=above.root, path=path, path_was=was.path)
-        home = self.home(was, at, home)
+        target = ForkTarget(run=above.children[was.subject.id], root=above.root, path=path, path_was=was.path)
+        target = self.with_children(was, at, target)
         submitted = _child_of(parent.turn.state.submitted, above.run, was, at, over=over)
         if over:
-            self.copy(was, submitted, home)
+            self.copy(was, submitted, target)
         else:
-            self.open(was, at, submitted, home)
+            self.open(was, at, submitted, target)
 
 
 def _is_completed(was: Ancestor, at: int) -> bool:
@@ -269,7 +269,7 @@ def _check(was: Ancestor, at: int) -> None:
 
 
 def _counted(turn: Turn) -> Submitted:
-    """How the run is submitted, with how much it shares."""
+    """Return the submission of the turn's run, with the number of events it shares."""
     submitted = turn.events[0]
     assert isinstance(submitted, Submitted)  # noqa: S101 - for the type checker
     assert submitted.fork is not None  # noqa: S101
@@ -278,7 +278,7 @@ def _counted(turn: Turn) -> Submitted:
 
 
 def _child_of(parent: Submitted | None, run: str, was: Ancestor, at: int, *, over: bool) -> Submitted:
-    """How a run below the fork is submitted; one that goes on is asked with the fork's model if it is a node."""
+    """Return the submission of a run below the fork; a node that goes on uses the fork's model."""
     before = was.submitted
     assert before is not None  # noqa: S101 - for the type checker
     assert before.parent is not None  # noqa: S101

@@ -1,7 +1,7 @@
-"""Forks: a run of its own that shares another run's history up to a revision and goes on live from there.
+"""Forks: a run that shares another run's history up to a revision, and goes on live from there.
 
-What is shared is copied into the fork's own family (`shared_family`), so that the fork is folded, checked and exported
-alone; `submitted.fork` says where it came from. The run that is left is read from a log or from an archive.
+What is shared is copied into the fork's own family (`family`), so that the fork can be folded, checked and exported on
+its own; `submitted.fork` says where it came from. The original is read from a log or from an archive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")
 
 
 class StoredRuns(Protocol):
-    """Runs as they were stored, in log order, with the large values that came along, by their digests: an archive."""
+    """An archive: runs as they were stored, in log order, with their large values by digest."""
 
     @property
     def stored(self) -> Sequence[Stored]:
@@ -45,7 +45,7 @@ class StoredRuns(Protocol):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The run that is forked behind revision `at`, and all runs below it."""
+    """The run to fork after revision `at`, and all runs below it."""
 
     family: dict[str, Ancestor]
     at: int
@@ -57,14 +57,14 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def submitted(self) -> Submitted:
-        """How it was submitted."""
+        """The event that opened it."""
         first = self.run.submitted
         assert first is not None  # noqa: S101 - checked when it was read
         return first
 
     @property
     def state(self) -> RunState:
-        """The state of the run as it is stored by now."""
+        """The run's state as stored by now."""
         state = RunState(run=self.run.subject.id, root=self.run.subject.root, path=self.run.path)
         for event in self.run.history:
             apply(state, event, 0.0)
@@ -72,7 +72,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller wants otherwise."""
+    """The differences between a fork and its original."""
 
     model: str | None = None
     input: str | None = None
@@ -81,15 +81,15 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_origin(log: Log, subject: Subject, at: int) -> Origin:
-    """The run as it is stored by now. Raises `ConfigError` for a revision that cannot be forked, `LogCorrupted`."""
+    """Return the run as stored by now. Raises `ConfigError` for a revision that cannot be forked, `LogCorrupted`."""
     selector: Selector = FamilyOf(subject.shard, subject.root)
     return await _origin(log.events.read(selector), log.artifacts, subject.id, at)
 
 
 async def read_archived(archive: StoredRuns, run: str, at: int, artifacts: Artifacts) -> Origin:
-    """The run as an archive holds it; `artifacts` may have large values that did not come along.
+    """Return the run as an archive holds it; large values that the archive lacks are read from `artifacts`.
 
-    Raises `RunNotFound`, `ConfigError` for a revision that cannot be forked or a large value that is nowhere,
+    Raises `RunNotFound`, `ConfigError` for a revision that cannot be forked or a missing large value,
     `LogCorrupted`.
     """
     roots = {stored.subject.root for stored in archive.stored if stored.subject.id == run}
@@ -105,28 +105,28 @@ async def read_archived(archive: StoredRuns, run: str, at: int, artifacts: Artif
 
 
 class _Held:
-    """What came along with an archive, and behind it what a log has (`Artifacts`)."""
+    """The large values of an archive, and those of a log for the ones that it lacks (`Artifacts`)."""
 
-    def __init__(self, held: Mapping[str, bytes], behind: Artifacts) -> None:
-        self._held, self._behind = held, behind
+    def __init__(self, held: Mapping[str, bytes], rest: Artifacts) -> None:
+        self._held, self._rest = held, rest
 
     async def put(self, data: bytes) -> str:
-        return await self._behind.put(data)
+        return await self._rest.put(data)
 
     async def get(self, digest: str) -> bytes:
         if digest in self._held:
             return self._held[digest]
         try:
-            return await self._behind.get(digest)
+            return await self._rest.get(digest)
         except KeyError:
             raise ConfigError(
-                f"the file refers to artifact {digest[:16]}…, which it does not hold; export it with --artifacts"
+                f"the file refers to artifact {digest[:16]}…, which it does not contain; export it with --artifacts"
             ) from None
 
 
 async def _origin(commits: AsyncIterator[Stored], artifacts: Artifacts, run: str, at: int) -> Origin:
     if type(at) is not int:
-        raise ConfigError(f"a run is forked at a revision, a number from 1 on, not {at!r}")
+        raise ConfigError(f"a run is forked at a revision, an integer from 1 on, not {at!r}")
     ancestors, chain = Ancestors(run), Chain()
     async for stored in commits:
         if stored.subject.id in ancestors.others:
@@ -142,14 +142,18 @@ async def _origin(commits: AsyncIterator[Stored], artifacts: Artifacts, run: str
     return Origin(ancestors.family, at)
 
 
-def submission(origin: Origin, wish: ForkOptions) -> Submitted:
-    """The event that opens the fork: the run's own, with what is wished otherwise. Raises `ConfigError`.
+def submission(origin: Origin, options: ForkOptions) -> Submitted:
+    """Return the event that opens the fork: the run's own, changed by the options. Raises `ConfigError`.
 
-    A fork stands outside of its run's session: it would tell the same turn twice there.
+    A fork is not part of its run's session: the same turn would be there twice.
     """
     before = origin.submitted
-    _check_wish(origin, wish)
-    config = dict(before.config) if wish.model is None else with_model(before.kind, before.config, wish.model)
+    _check_options(origin, options)
+    config = (
+        dict(before.config)
+        if options.model is None
+        else with_model(before.kind, before.config, options.model)
+    )
     runnable_of(before.kind, config)
     link = ForkLink(
         run=origin.run.subject.id,
@@ -157,13 +161,13 @@ def submission(origin: Origin, wish: ForkOptions) -> Submitted:
         revision=origin.at,
         digest=origin.run.digests[origin.at - 1],
         shared=0,
-        tools=wish.tools,
-        model=wish.model or given_model(before),
+        tools=options.tools,
+        model=options.model or given_model(before),
     )
-    text = wish.input if wish.input is not None and not _begun(origin) else before.input
+    text = options.input if options.input is not None and not _begun(origin) else before.input
     what = {
         "config": config,
-        "input": [text, wish.input],
+        "input": [text, options.input],
         "messages": before.messages,
         "metadata": before.metadata,
         "fork": [link.run, link.revision, link.tools],
@@ -176,53 +180,53 @@ def submission(origin: Origin, wish: ForkOptions) -> Submitted:
         input_digest=sha256_hex(canonical_json(what)),
         session=None,
         lane=None,
-        executor=wish.executor,
+        executor=options.executor,
         idempotency_key=None,
         parent=None,
         fork=link,
     )
 
 
-def _check_wish(origin: Origin, wish: ForkOptions) -> None:
-    if wish.tools not in POLICIES:
-        raise ConfigError(f"the policy for tools is {', '.join(POLICIES)}, not {wish.tools!r}")
-    if wish.input is None:
+def _check_options(origin: Origin, options: ForkOptions) -> None:
+    if options.tools not in POLICIES:
+        raise ConfigError(f"the tool policy must be one of {', '.join(POLICIES)}, not {options.tools!r}")
+    if options.input is None:
         return
-    check_text("the input of a fork", wish.input)
-    if wish.input == "":
-        raise ConfigError("the input of a fork is a text that is not empty")
+    check_text("the input of a fork", options.input)
+    if options.input == "":
+        raise ConfigError("the input of a fork must not be empty")
     kind = origin.submitted.kind
     if kind != "agent" and _begun(origin):
         history = origin.run.history
         last = next(n for n in range(origin.at, 0, -1) if not has_node(history, n))
         raise ConfigError(
-            f"a {kind} is told something before its first node only: fork it at revision {last} or before, "
+            f"a {kind} takes a new input only before its first node: fork it at revision {last} or before, "
             "or fork the run of a node"
         )
 
 
 def _begun(origin: Origin) -> bool:
-    """Return whether somebody may have seen the run's input."""
+    """Return whether anything may have read the run's input."""
     begun = has_begun if origin.submitted.kind == "agent" else has_node
     return begun(origin.run.history, origin.at)
 
 
-def replaces_input(origin: Origin, wish: ForkOptions) -> bool:
-    """Return whether what the fork is told stands in the place of the run's own input."""
-    return wish.input is not None and not _begun(origin)
+def replaces_input(origin: Origin, options: ForkOptions) -> bool:
+    """Return whether the fork's input replaces the run's own."""
+    return options.input is not None and not _begun(origin)
 
 
-def opening(origin: Origin, wish: ForkOptions, submitted: Submitted, run: str, now: float) -> Opening:
-    """The runs that the fork opens with, under the id that it gets. Raises `ConfigError`."""
-    message = None if replaces_input(origin, wish) else wish.input
+def opening(origin: Origin, options: ForkOptions, submitted: Submitted, run: str, now: float) -> Opening:
+    """Return the runs that the fork opens with, under its id. Raises `ConfigError`."""
+    message = None if replaces_input(origin, options) else options.input
     return share(origin.family, origin.at, submitted, run, now, message)
 
 
-def same_fork(existing: Submitted | None, asked: Submitted) -> bool:
-    """Return whether a run that exists was forked as this one is asked for."""
+def same_fork(existing: Submitted | None, given: Submitted) -> bool:
+    """Return whether an existing run was forked with the same options as this one."""
     if existing is None or existing.fork is None:
         return False
-    return (existing.config_digest, existing.input_digest) == (asked.config_digest, asked.input_digest)
+    return (existing.config_digest, existing.input_digest) == (given.config_digest, given.input_digest)
 
 
 __all__ = [

@@ -1,15 +1,15 @@
-"""What the fork of an agent's run shares with the run that it leaves: that run's events up to a revision, made whole.
+"""The history that the fork of an agent's run shares with its original: the events up to a revision, made consistent.
 
-A revision may stand anywhere: within a model's answer, among the calls of a round, at a pause. Taken over is what was
-finished there, in its order; what was open is not, and is done again by the fork:
+A revision may be anywhere: within a model's reply, among the calls of a round, at a pause. What was finished there is
+copied, in its order; what was open is not, and the fork does it again:
 
-    a model call without its whole answer    is asked again, from its first attempt
-    a call without a result                  is asked for again, and nothing else of it is known; the policy decides
-    a final answer without the run's end     ends the fork, unless there is a message for it
-    an approval of a finished call           stays; every other one is asked for again, under an id of the fork's own
+    a model call without a complete reply    is made again, from its first attempt
+    a call without a result                  is made again, and nothing else of it is kept; the policy decides
+    a final answer without the run's end     ends the fork, unless the fork has a message for it
+    an approval of a finished call           is kept; any other is requested again, under an id of the fork's own
 
-Never taken over are the driving (claims, parks, timers), pauses by people, cancels and the end. The children of a call
-with a result are shared with it (`shared_family`), those of an open call are not. Pure: no clock, no I/O.
+Never copied are events of driving (claims, parks, timers), manual pauses, cancels and the end. The children of a call
+with a result are shared with it (`family`), those of an open call are not. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from ..core.tool_calls import approval_needed
 from ..core.turn import Turn
 
 History = Sequence[StoredEvent | Unknown]
-"""All events of a run, as they are stored, revision 1 first."""
+"""All events of a run, as they are stored, from revision 1 on."""
 
 _DRIVING = (
     ApprovalRevoked,
@@ -89,19 +89,19 @@ _DRIVING = (
     TokenRevoked,
 )
 _REPLY = (ModelFailed, ModelRequested, Reasoning, Text, FileMade, ReplyState, Usage, ToolCall)
-_TOLD = frozenset({"succeeded", "failed"})
-"""Outcomes of unverifiable calls that people told."""
+_STATED = frozenset({"succeeded", "failed"})
+"""Outcomes of unverifiable calls that a person stated."""
 _BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, OutputMade)
-"""What the core decides again where a step has not begun."""
+"""Events that the core decides again if the step after them has not begun."""
 
 
 ChildEvent = ChildFinished | ChildReturned | ChildStarted
 
 
 class ForkTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run of a fork lives, and the agent path that its history was recorded under.
+    """The place of a run in a fork, and the agent path that its history was recorded under.
 
-    `children` are the ids that its children get, by those they had; who is not among them is not shared.
+    `children` maps the old ids of its children to the new ones; children that are missing are not shared.
     """
 
     run: str
@@ -111,16 +111,16 @@ class ForkTarget(msgspec.Struct, frozen=True, kw_only=True):
     children: Mapping[str, str] = MappingProxyType({})
 
     def turn(self, submitted: Submitted, now: float) -> Turn:
-        """The turn that opens the run here."""
+        """Return the turn that opens the run here."""
         state = RunState(run=self.run, root=self.root, path=self.path, submitted_at=now)
         turn = Turn(state, rules_of_run(submitted), now)
         turn.add(submitted, Status(status="starting"))
         return turn
 
     def rebase(self, event: StoredEvent | Unknown) -> StoredEvent:
-        """The event as it reads here: with the paths and the children of this family."""
+        """Return the event with the paths and the children of this family."""
         changes: dict[str, object] = {}
-        if event.agent_path:  # forwarded: its path begins with that of the run
+        if event.agent_path:  # a forwarded event: its path begins with the run's
             changes["agent_path"] = self.path + event.agent_path.removeprefix(self.path_was)
         elif isinstance(event, ChildEvent) and event.child_run in self.children:
             changes["child_run"] = self.children[event.child_run]
@@ -128,35 +128,39 @@ class ForkTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_over(
-    history: History, at: int, submitted: Submitted, home: ForkTarget, now: float, message: str | None = None
+    history: History,
+    at: int,
+    submitted: Submitted,
+    target: ForkTarget,
+    now: float,
+    message: str | None = None,
 ) -> Turn:
-    """The turn that opens a fork: the events it shares with `history` up to revision `at`, made whole, and folded.
+    """Return the turn that opens a fork: the events it shares with `history` up to revision `at`, folded.
 
-    `submitted` opens it; its `fork` says by which policy open calls are asked for. `message` reaches the model with the
-    next step.
+    `submitted` opens it; its `fork` has the policy for open calls. `message` reaches the model with the next step.
     """
-    turn = home.turn(submitted, now)
+    turn = target.turn(submitted, now)
     if submitted.fork is not None and submitted.fork.tools == "replay":
         turn.add(*results_behind(history, at))
-    _Copy(history, at, home).fill(turn)
+    _Copy(history, at, target).fill(turn)
     if message is not None:
         turn.add(MessageQueued(content=message))
     return turn
 
 
 def has_begun(history: History, at: int) -> bool:
-    """Return whether a step stands in the history up to the revision: a model may have seen the run's input."""
+    """Return whether a step began in the history up to the revision: a model may have read the run's input."""
     return any(isinstance(event, Step) and not event.agent_path for event in history[:at])
 
 
 def check(history: History, at: int) -> None:
-    """Raise `ConfigError` unless the run can be forked behind this revision."""
+    """Raise `ConfigError` unless the run can be forked after this revision."""
     if not 1 <= at <= len(history):
         raise ConfigError(f"the run has revisions 1 to {len(history)}, not {at}")
     newer = next((event for event in history[:at] if isinstance(event, Unknown)), None)
     if newer is not None:
         raise ConfigError(
-            f"the run holds an event {newer.original_type!r} of a newer version: fork it with that"
+            f"the run has an event {newer.original_type!r} of a newer version: fork it with that version"
         )
     first = history[0]
     if not isinstance(first, Submitted):
@@ -164,13 +168,13 @@ def check(history: History, at: int) -> None:
 
 
 def results_behind(history: History, at: int, below: str = "") -> Iterator[ResultRecorded]:
-    """The results that the run's calls came to behind the revision, in call order, but for those that people gave.
+    """Yield the results of the run's calls after the revision, in call order, without those that a person stated.
 
     `below`: the node that the run was, for a fork of a run above it.
     """
     calls: dict[str, ToolCall] = {}
     results: dict[str, ToolResult] = {}
-    told = set[str]()
+    stated = set[str]()
     for revision, event in enumerate(history, 1):
         if event.agent_path:
             continue
@@ -178,9 +182,9 @@ def results_behind(history: History, at: int, below: str = "") -> Iterator[Resul
         match event:
             case ToolCall():
                 calls[call_id] = event
-            case ApprovalResolved() if event.decision != "approved" or event.outcome in _TOLD:
-                told.add(call_id)
-            case ToolResult() if revision > at and call_id not in told:
+            case ApprovalResolved() if event.decision != "approved" or event.outcome in _STATED:
+                stated.add(call_id)
+            case ToolResult() if revision > at and call_id not in stated:
                 results[call_id] = event
             case _:
                 pass
@@ -203,12 +207,12 @@ def results_behind(history: History, at: int, below: str = "") -> Iterator[Resul
 class _Copy:
     """One history, cut at a revision."""
 
-    def __init__(self, history: History, at: int, home: ForkTarget) -> None:
-        self._home = home
+    def __init__(self, history: History, at: int, target: ForkTarget) -> None:
+        self._target = target
         own = [event for event in history[:at] if not event.agent_path]
         self._open_step = _open_step(own)
-        behind = history[at] if at < len(history) else None
-        cut = isinstance(behind, ToolCall) and not behind.agent_path
+        next_event = history[at] if at < len(history) else None
+        cut = isinstance(next_event, ToolCall) and not next_event.agent_path
         replied = any(isinstance(e, Usage) and e.step == self._open_step for e in own) and not cut
         self._finished = {event.tool_call_id for event in own if isinstance(event, ToolResult)}
         self._last_starts = {event.tool_call_id: event for event in own if isinstance(event, ToolStarted)}
@@ -236,9 +240,9 @@ class _Copy:
             return event.tool_call_id in self._finished
         if isinstance(event, (*_DRIVING, ApprovalRequested)) or _is_end_of_budget(event):
             return False
-        if isinstance(event, ChildEvent):  # what a call's children used counts, as its result does
+        if isinstance(event, ChildEvent):  # the usage of a call's children is kept with its result
             finished = self._calls_of.get(event.child_run) in self._finished
-            shared = event.child_run in self._home.children or isinstance(event, ChildReturned)
+            shared = event.child_run in self._target.children or isinstance(event, ChildReturned)
             return finished and shared
         if isinstance(event, ToolStarted) and not self._is_accounted_for(event):
             return False
@@ -257,14 +261,14 @@ class _Copy:
         return called or event.tool_call_id in self._finished
 
     def _is_accounted_for(self, start: ToolStarted) -> bool:
-        """Return whether the copy tells how this attempt ended: what people said of one is not shared."""
+        """Return whether the copy shows how this attempt ended: answers of a person are not shared."""
         is_last = start is self._last_starts[start.tool_call_id]
         return is_last or (start.tool_call_id, start.attempt) in self._failed_attempts
 
     def fill(self, turn: Turn) -> None:
-        """Take over what is kept, with the approvals and the pauses that belong to it."""
+        """Add what is kept to the turn, with the approvals and the pauses that belong to it."""
         for event in self._kept:
-            turn.add(self._at_home(event, turn))
+            turn.add(self._rebased(event, turn))
             if event.agent_path:
                 continue
             if isinstance(event, ToolCall) and self._last_calls.get(event.step) == event.tool_call_id:
@@ -274,21 +278,21 @@ class _Copy:
             ):
                 turn.add(Status(status="resumed", reason=turn.state.paused))
 
-    def _at_home(self, event: StoredEvent | Unknown, turn: Turn) -> StoredEvent:
+    def _rebased(self, event: StoredEvent | Unknown, turn: Turn) -> StoredEvent:
         if isinstance(event, Prepared) and not event.agent_path:
             return msgspec.structs.replace(event, model=turn.rules.model)
         if isinstance(event, ToolResult) and not event.agent_path and "recorded_from" in event.metadata:
-            told = {"recorded_from", "deduplicated"}
-            metadata = {k: v for k, v in event.metadata.items() if k not in told}
+            marks = {"recorded_from", "deduplicated"}
+            metadata = {k: v for k, v in event.metadata.items() if k not in marks}
             return msgspec.structs.replace(event, metadata=metadata)
-        return self._home.rebase(event)
+        return self._target.rebase(event)
 
     def _ask(self, turn: Turn) -> None:
-        """Behind the last call of a reply: the approvals of the round, and the pause."""
-        asked = len(turn.state.approvals)
+        """Add the approvals of a round after the last call of its reply, and the pause."""
+        before = len(turn.state.approvals)
         for call in list(turn.state.calls.values()):
             self._ask_about(turn, call)
-        if len(turn.state.approvals) > asked:
+        if len(turn.state.approvals) > before:
             turn.add(Status(status="paused", reason="approval"))
 
     def _ask_about(self, turn: Turn, call: CallState) -> None:
@@ -302,25 +306,25 @@ class _Copy:
 
 
 def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:
-    """A limit that was passed, and the message that stopped a run: decided again by the budgets of the fork."""
+    """Return whether it is an exceeded limit, or the message that stopped the run: the fork's budgets decide again."""
     passed = isinstance(event, Budget) and event.kind == "limit"
     return passed or (isinstance(event, Text) and event.step is None)
 
 
 def _open_step(own: Sequence[StoredEvent | Unknown]) -> int | None:
-    """The step that has begun and not ended."""
+    """Return the step that has begun and not ended."""
     step = next((event for event in reversed(own) if isinstance(event, Step)), None)
     return step.step if step is not None and step.status == "started" else None
 
 
 def _rewound(kept: list[StoredEvent | Unknown]) -> list[StoredEvent | Unknown]:
-    """Back to where the core decided how to go on between two steps; what it was told meanwhile stays."""
-    told: list[StoredEvent | Unknown] = []
+    """Return the events back to the core's last decision between two steps, plus the messages queued since then."""
+    queued: list[StoredEvent | Unknown] = []
     kept = list(kept)
     while kept and isinstance(kept[-1], (*_BOUNDARY, MessageQueued)):
         last = kept.pop()
         if isinstance(last, MessageQueued):
-            told.append(last)
+            queued.append(last)
     end = kept[-1] if kept else None
     called = (
         any(isinstance(event, ToolCall) and event.step == end.step for event in kept)
@@ -329,4 +333,4 @@ def _rewound(kept: list[StoredEvent | Unknown]) -> list[StoredEvent | Unknown]:
     )
     if isinstance(end, Step) and not end.agent_path and not called:
         kept.pop()
-    return [*kept, *reversed(told)]
+    return [*kept, *reversed(queued)]

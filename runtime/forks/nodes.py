@@ -1,12 +1,12 @@
-"""What the fork of a run that coordinates others shares with it: the nodes, values and iterations up to a revision.
+"""The history that the fork of a swarm or loop shares with it: the nodes, values and iterations up to a revision.
 
-    a node that is completed there           stays, with its output
-    one that failed or was cancelled         is open again, unless the run has gone on with it (a loop's next iteration)
-    one that is open                         goes on in the fork, where it stood when the run came to its next revision
-    a function that failed                   is asked again
+    a node that is completed there           is kept, with its output
+    one that failed or was cancelled         is open again, unless the run went on after it (a loop's next iteration)
+    one that is open                         goes on in the fork, from where it was at the run's next revision
+    a function that failed                   is called again
     the end of an iteration, and of the run  is decided again
 
-Never taken over are the driving, pauses, cancels and the end. Pure: no clock, no I/O.
+Never copied are events of driving, pauses, cancels and the end. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ def take_over_nodes(
     history: History,
     at: int,
     submitted: Submitted,
-    home: ForkTarget,
+    target: ForkTarget,
     now: float,
     recorded: Iterable[ResultRecorded] = (),
 ) -> Turn:
-    """The turn that opens the fork of a coordinating run: what it shares up to revision `at`, made whole, and folded.
+    """Return the turn that opens the fork of a swarm or loop: the events it shares up to revision `at`, folded.
 
-    A node whose run is not among `home.children` is not shared, and starts again; `recorded` has results for it.
+    A node that is not among the target's children is not shared, and starts again; `recorded` has results for it.
     """
-    turn = home.turn(submitted, now)
+    turn = target.turn(submitted, now)
     turn.add(*recorded)
-    kept = list(_kept(history[:at], home))
+    kept = list(_kept(history[:at], target))
     while kept and isinstance(kept[-1], RalphIteration) and kept[-1].status != "started":
         kept.pop()
-    turn.add(*map(home.rebase, kept))
+    turn.add(*map(target.rebase, kept))
     return turn
 
 
 def has_node(history: History, at: int) -> bool:
-    """Return whether a node or a function has begun up to the revision: something may have seen the run's input."""
+    """Return whether a node or a function began up to the revision: it may have read the run's input."""
     return any(isinstance(event, ChildStarted | Evaluated) for event in history[:at])
 
 
-def _kept(own: History, home: ForkTarget) -> Iterator[StoredEvent | Unknown]:
+def _kept(own: History, target: ForkTarget) -> Iterator[StoredEvent | Unknown]:
     over = set(_over(own))
     for event in own:
         match event:
             case Prepared() | RalphIteration() | Evaluated(error=None):
                 yield event
-            case ChildStarted(child_run=child) if child in home.children:
+            case ChildStarted(child_run=child) if child in target.children:
                 yield event
             case ChildReturned(child_run=child) | ChildFinished(child_run=child) if child in over:
                 yield event
@@ -70,7 +70,7 @@ def _kept(own: History, home: ForkTarget) -> Iterator[StoredEvent | Unknown]:
 
 
 def _over(own: History) -> Iterator[str]:
-    """The child runs that are over for the fork, too."""
+    """Yield the child runs that are over for the fork, too."""
     gone_on = False
     for event in reversed(own):
         if isinstance(event, Evaluated):

@@ -1,4 +1,4 @@
-"""What a fork would do, told before it starts: what is shared, what happens first, and what becomes of tool calls."""
+"""The plan of a fork, shown before it starts: what is shared, what happens first, and what happens to tool calls."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .family import Ancestor, Opening, Shared
 from .fork import ForkOptions, Origin, replaces_input
 
 CallPlan = Literal["kept", "recorded", "asked", "run", "answered"]
-"""What becomes of a call: its result is kept, a recorded one is given, people are asked, it runs, or the core knows."""
+"""The plan of a call: its result is kept or recorded, an approval is requested, it runs, or the core answers it."""
 First = Literal["prepare", "model", "calls", "nodes", "end"]
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that a run made, and what becomes of it in the fork, or of one like it.
+    """A call of the original run, and what happens in the fork to it or to one like it.
 
-    `agent_path` is that of the run which makes it, in the fork.
+    `agent_path` is that of the calling run in the fork.
     """
 
     agent_path: str
@@ -51,9 +51,9 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A run below the fork: shared as it ended (`kept`), going on in the fork, or beginning there at once.
+    """A run below the fork: shared as it ended (`kept`), going on in the fork, or starting there at once.
 
-    `run` is the one that it was, up to `revision`; empty and 0 for one that begins. `status` is what it had come to.
+    `run` is the original, up to `revision`; empty and 0 for one that starts. `status` is that of the original there.
     """
 
     agent_path: str
@@ -65,15 +65,14 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fork would do. `run` stands at `status` with `revisions` of them; the fork leaves it behind `revision`.
+    """The effect of a fork, before it starts. `run` has `status` and `revisions`; the fork leaves it after `revision`.
 
-    `shared` events are taken over, with `steps` completed steps and the tokens of `usage`, those of the runs below it
-    (`nodes`) among them. `input` is what the fork is told: in the place of the run's own input if nobody can have seen
-    that (`replaces_input`), else with its next step. `first` is what happens first: the preparation, a model call (of
-    step `step`), the `open` calls, the `nodes` of a swarm or loop, or the end of the run. `open` are the calls of the
-    rounds that are open there; `behind` those that were made later, in runs below, too, each with what becomes of the
-    same call in the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm or loop that keeps its
-    models.
+    `shared` events are copied, with `steps` completed steps and the tokens of `usage`, including those of the runs
+    below (`nodes`). `input` is the fork's own: it replaces the run's input if nothing can have read that
+    (`replaces_input`), else it is a message for the next step. `first` is what happens first: the preparation, a model
+    call (of step `step`), the `open` calls, the `nodes` of a swarm or loop, or the end of the run. `open` are the calls
+    of the rounds open there; `behind` those made later, also in runs below, each with what happens to the same call in
+    the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm or loop that keeps its models.
     """
 
     run: str
@@ -97,8 +96,8 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     behind: tuple[PlannedCall, ...]
 
 
-def plan_of(origin: Origin, wish: ForkOptions, opening: Opening) -> ForkPlan:
-    """What the fork that opens so would do."""
+def plan_of(origin: Origin, options: ForkOptions, opening: Opening) -> ForkPlan:
+    """Return the plan of the fork with this opening."""
     root = next(iter(opening.values()))
     state = root.turn.state
     first, step = _first(root.turn)
@@ -110,11 +109,11 @@ def plan_of(origin: Origin, wish: ForkOptions, opening: Opening) -> ForkPlan:
         revisions=len(origin.run.history),
         revision=origin.at,
         agent=state.agent,
-        model=wish.model or model,
+        model=options.model or model,
         model_was=model,
-        tools=wish.tools,
-        input=wish.input,
-        replaces_input=replaces_input(origin, wish),
+        tools=options.tools,
+        input=options.input,
+        replaces_input=replaces_input(origin, options),
         shared=sum(len(shared.turn.events) for shared in opening.values()),
         steps=sum(shared.turn.state.steps_completed for shared in opening.values()),
         usage=_usage(opening),
@@ -153,7 +152,7 @@ def _first(turn: Turn) -> tuple[First, int]:
 
 
 def _next_of(turn: Turn) -> tuple[RunNode | Evaluate, ...]:
-    """The nodes and functions that a swarm or loop goes on with, once it is claimed."""
+    """Return the nodes and functions that a swarm or loop goes on with once it is claimed."""
     claimed = Turn(copy.deepcopy(turn.state), turn.rules, turn.now)
     take(claimed, Claim("plan", 1.0))
     take(claimed, ToolsResolved(tools=(), model=""))
@@ -165,7 +164,7 @@ def _next_of(turn: Turn) -> tuple[RunNode | Evaluate, ...]:
 
 
 def _nodes(opening: Opening) -> Iterator[PlannedNode]:
-    """The runs of the flow: nodes of what goes on, each before its own."""
+    """Yield the runs of the flow: the nodes of each run that goes on, parents first."""
     for shared in _going_on(opening):
         state = shared.turn.state
         for node in state.nodes:
@@ -197,7 +196,7 @@ def _status_of(was: Ancestor, at: int) -> str:
 def _planned_open(turn: Turn) -> Iterator[PlannedCall]:
     if turn.state.kind == "agent" and _first(turn)[0] == "calls":
         for call in turn.state.calls.values():
-            yield _planned(turn.state, call, turn.state.step, _fate(turn, call))
+            yield _planned(turn.state, call, turn.state.step, _plan_of_call(turn, call))
 
 
 def _planned(state: RunState, call: CallState, step: int, becomes: CallPlan) -> PlannedCall:
@@ -213,7 +212,7 @@ def _planned(state: RunState, call: CallState, step: int, becomes: CallPlan) -> 
     )
 
 
-def _fate(turn: Turn, call: CallState) -> CallPlan:
+def _plan_of_call(turn: Turn, call: CallState) -> CallPlan:
     if call.result is not None:
         return "kept"
     if not callable_(turn, call):
@@ -224,7 +223,7 @@ def _fate(turn: Turn, call: CallState) -> CallPlan:
 
 
 def _behind(origin: Origin, opening: Opening) -> Iterator[PlannedCall]:
-    """The calls that were made behind the place where the fork leaves, if it were to make the same."""
+    """Yield the calls made after the fork's revision, as if the fork made the same."""
     shared = {each.was.subject.id: each for each in opening.values()}
     begun: dict[str, _Begun] = {}
     for run, was in origin.family.items():
@@ -238,11 +237,11 @@ def _behind(origin: Origin, opening: Opening) -> Iterator[PlannedCall]:
         parent = begun.get(above.run) if above is not None else None
         if above is not None and parent is not None and above.tool_call_id not in parent.recorded:
             begun[run] = _beginning(was, above, parent)
-            yield from _behind_new(was, _home_path(origin, was), begun[run])
+            yield from _behind_new(was, _target_path(origin, was), begun[run])
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """A run of the fork, or one that would begin there: the calls with recorded results, and those of its nodes."""
+    """A run that the fork has or would start: the calls with recorded results, and the results for its nodes."""
 
     submitted: Submitted
     recorded: set[str]
@@ -250,7 +249,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 def _beginning(was: Ancestor, above: ParentLink, parent: _Begun) -> _Begun:
-    """A run as it would begin below another one."""
+    """Return a run as it would start below another one."""
     assert was.submitted is not None  # noqa: S101 - for the type checker
     link = link_to(parent.submitted, above.run, above.tool_call_id, above.ordinal)
     submitted = msgspec.structs.replace(was.submitted, parent=link, fork=None)
@@ -261,17 +260,17 @@ def _beginning(was: Ancestor, above: ParentLink, parent: _Begun) -> _Begun:
 
 
 def _recorded(shared: Shared) -> set[str]:
-    """The calls of a run whose results the fork has, so that what they started is not run."""
+    """Return the calls of a run whose results the fork has: what they started is not run again."""
     return {recorded.source for each in shared.turn.state.recorded.values() for recorded in each}
 
 
-def _home_path(origin: Origin, was: Ancestor) -> str:
-    """The agent path of a run in the fork."""
+def _target_path(origin: Origin, was: Ancestor) -> str:
+    """Return the agent path of a run in the fork."""
     return origin.run.path.rpartition("/")[2] + was.path.removeprefix(origin.run.path)
 
 
 def _behind_shared(shared: Shared) -> Iterator[PlannedCall]:
-    """Of a run that goes on in the fork."""
+    """Yield the later calls of a run that goes on in the fork."""
     turn = shared.turn
     tools = turn.state.tools or _tools_in(shared.was)
     state = msgspec.structs.replace(turn.state, recorded={}, tools=tools)
@@ -279,19 +278,19 @@ def _behind_shared(shared: Shared) -> Iterator[PlannedCall]:
     open_calls = turn.state.calls if turn.state.step_open else {}
     for call, step in _calls_in(shared.was, shared.at):
         if call.id not in open_calls:
-            fate: CallPlan = (
-                "recorded" if call.id in known else _fate_of_new(state, turn.rules, turn.now, call)
+            plan: CallPlan = (
+                "recorded" if call.id in known else _plan_of_new(state, turn.rules, turn.now, call)
             )
-            yield _planned(state, call, step, fate)
+            yield _planned(state, call, step, plan)
 
 
 def _behind_new(was: Ancestor, path: str, begun: _Begun) -> Iterator[PlannedCall]:
-    """Of a run that would begin in the fork."""
+    """Yield the calls of a run that would start in the fork."""
     state = RunState(path=path, submitted=begun.submitted, tools=_tools_in(was))
     rules = rules_of_run(begun.submitted)
     for call, step in _calls_in(was, 0):
-        fate: CallPlan = "recorded" if call.id in begun.recorded else _fate_of_new(state, rules, 0.0, call)
-        yield _planned(state, call, step, fate)
+        plan: CallPlan = "recorded" if call.id in begun.recorded else _plan_of_new(state, rules, 0.0, call)
+        yield _planned(state, call, step, plan)
 
 
 def _tools_in(was: Ancestor) -> dict[str, Any]:
@@ -312,8 +311,8 @@ def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
             yield call, event.step or 0
 
 
-def _fate_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> CallPlan:
-    """Of a call that has no recorded result."""
+def _plan_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> CallPlan:
+    """Return the plan for a call without a recorded result."""
     turn = Turn(state, rules, now)
     if not callable_(turn, call) or denied(rules, call) is not None or unfit(state, rules, call) is not None:
         return "answered"

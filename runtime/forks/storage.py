@@ -1,6 +1,6 @@
 """Storing a fork: all its runs in one batch, with a timer that wakes a worker.
 
-So a fork is there whole or not at all, and is driven also if this process is gone before anybody drives it.
+So a fork is stored as a whole or not at all, and is driven even if this process dies before it drives the fork itself.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..journal.timers import WATCH
 from .family import Opening, in_order
 
 COMMITS_MAX = 900
-"""How many commits a fork may begin with: the server stores no more in one batch."""
+"""The most commits that a fork may begin with: the server stores no more in one batch."""
 _TOGETHER = (ApprovalRequested, Status, Text, ToolCall, Usage)
-"""Events that stand in one commit with the one before them."""
+"""Events that have to be in one commit with the one before them."""
 
 
 async def store(
     log: Log, subject: Subject, opening: Opening, lease_s: float, artifacts: Mapping[str, bytes] | None = None
 ) -> bool:
-    """Store what a fork shares whole, and a wake-up for later; False: the run exists, and nothing was done.
+    """Store the whole opening, and a wake-up for later; False: the run exists, and nothing was done.
 
     `artifacts`: large values that may not be in the log yet. Raises `PayloadTooLarge`, `ConfigError` for a family that
     is too large, `LogUnavailable`.
@@ -39,8 +39,8 @@ async def store(
     await _bring(log, opening, artifacts or {})
     events = list(in_order(opening))
     spilled = await spill([event for _, event in events], log.artifacts)
-    told = await _fitting([(run, event) for (run, _), event in zip(events, spilled, strict=True)], log)
-    writes = tuple(_commits(log, subject, opening, told))
+    fitting = await _fitting([(run, event) for (run, _), event in zip(events, spilled, strict=True)], log)
+    writes = tuple(_commits(log, subject, opening, fitting))
     if len(writes) > COMMITS_MAX:
         raise ConfigError(
             f"the fork would share {len(opening)} runs, more than one batch of the log holds; "
@@ -62,14 +62,14 @@ async def store(
             found = await _first_of(log, subject)
             if found is not None:
                 return found == writes[0].data
-            await log.clock.sleep(STALE_READ_S)  # not there, or not to be seen yet
+            await log.clock.sleep(STALE_READ_S)  # not stored, or not visible yet
         else:
             return True
-    raise LogUnavailable(f"whether the fork {subject.id} is stored is unknown; try again")
+    raise LogUnavailable(f"the fork {subject.id} may or may not be stored; try again")
 
 
 async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> None:
-    """Put what results of an archive refer to where the fork's log finds it."""
+    """Store the artifacts that results of an archive refer to in the fork's log."""
     for shared in opening.values() if artifacts else ():
         for event in shared.turn.events:
             await offloading.store(event, log.artifacts)
@@ -79,11 +79,11 @@ async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> 
                         await log.artifacts.put(artifacts[reference["id"]])
 
 
-async def _fitting(told: Sequence[tuple[str, StoredEvent]], log: Log) -> list[tuple[str, StoredEvent]]:
-    """What has to stand in one commit, made to fit into one."""
+async def _fitting(events: Sequence[tuple[str, StoredEvent]], log: Log) -> list[tuple[str, StoredEvent]]:
+    """Return the events with values offloaded where one commit could not hold what has to be in it."""
     return [
         (run, event)
-        for run, group in groupby(told, key=lambda each: each[0])
+        for run, group in groupby(events, key=lambda each: each[0])
         for piece in _pieces([event for _, event in group])
         for event in await put_aside(piece, EVENTS_BYTES_MAX, log.artifacts)
     ]
@@ -99,8 +99,8 @@ def _commits(
     log: Log, subject: Subject, opening: Opening, events: Sequence[tuple[str, StoredEvent]]
 ) -> Iterator[CommitWrite]:
     heads: dict[str, Head] = {}
-    for run, told in groupby(events, key=lambda each: each[0]):
-        for group in _groups([event for _, event in told]):
+    for run, own in groupby(events, key=lambda each: each[0]):
+        for group in _groups([event for _, event in own]):
             head = heads.get(run, ORIGIN)
             commit = Commit(
                 run=run,
@@ -119,7 +119,7 @@ def _commits(
 
 
 def _groups(events: Sequence[StoredEvent]) -> Iterator[Sequence[StoredEvent]]:
-    """Cut events into commits that fit; a model's reply stays in one. Raises `PayloadTooLarge`."""
+    """Split events into commits that fit; a model's reply stays in one. Raises `PayloadTooLarge`."""
     group: list[StoredEvent] = []
     size = 0
     for piece in _pieces(events):

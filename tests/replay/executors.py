@@ -36,7 +36,7 @@ class OwnExecutor:
     driver: type[Driver] = Driver
 
     def __init__(self, host: Host) -> None:
-        self._host, self._heart = host, LeaseKeeper(host)
+        self._host, self._keeper = host, LeaseKeeper(host)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Agent[Any]) -> bool:
@@ -61,7 +61,7 @@ class OwnExecutor:
                 continue
             driver = self.driver(self._host, journal)
             if await driver.claim():
-                async with self._heart.beat_for(driver):
+                async with self._keeper.beat_for(driver):
                     await driver.drive()
         await self.ended(journal)
 
@@ -77,7 +77,7 @@ class OwnExecutor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._heart.aclose()
+        await self._keeper.aclose()
 
 
 Tamper = Callable[[RunState, StoredEvent], StoredEvent | None]

@@ -186,7 +186,7 @@ class Place:
     def _leave(self, worker: Worker) -> None:
         """Stop it, and do not wait for what its runs do at the moment."""
         worker.stop()
-        for driver in worker._heart.drivers:
+        for driver in worker._keeper.drivers:
             driver.release_soon("its worker is shutting down")
 
     async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:

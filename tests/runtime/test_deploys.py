@@ -46,7 +46,7 @@ class Fleet:
 
         async def stop() -> None:
             worker.stop()
-            for driver in worker._heart.drivers:
+            for driver in worker._keeper.drivers:
                 driver.release_soon("its worker is shutting down")
             await asyncio.wait_for(task, 30)
 

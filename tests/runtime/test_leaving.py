@@ -130,7 +130,7 @@ async def test_a_worker_that_leaves_stores_the_result_of_an_unsafe_call_before_i
         worker = Worker(Host(log=log, registry=registry, worker="leaving"), grace_s=10.0)
         serving = asyncio.create_task(worker.serve())
         await work.entered.wait()
-        for driver in worker._heart.drivers:  # the end of its grace time, without waiting for it
+        for driver in worker._keeper.drivers:  # the end of its grace time, without waiting for it
             driver.release_soon("its worker is shutting down")
         for _ in range(20):  # it comes to where it waits
             await asyncio.sleep(0)

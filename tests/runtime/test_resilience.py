@@ -184,7 +184,7 @@ async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(scr
         serving = asyncio.create_task(first.serve())
         await begun.wait()
         first.stop()
-        for driver in first._heart.drivers:
+        for driver in first._keeper.drivers:
             driver.release_soon("its worker is shutting down")
         await serving
         assert (await run.state()).owner is None
@@ -355,22 +355,22 @@ def test_a_server_that_says_that_it_is_at_work_may_read_on_and_then_has_to_go_on
     rules = rules_of({"model_idle_timeout_s": 10.0, "model_timeout_s": 100.0})
     patience = Patience(rules, 15.0, lambda: at[0])
     assert patience.over_at() == 15.0
-    assert "model_first_token_timeout_s" in patience.told("m")
+    assert "model_first_token_timeout_s" in patience.message("m")
     at[0] = 1.0
     patience.hears(answer=False)  # the time to the first token is not cut short by a sign of life
     assert patience.over_at() == 15.0
     at[0] = 14.0
     patience.hears(answer=False)
     assert patience.over_at() == 24.0
-    assert "at work before its answer for 10 s (model_idle_timeout_s" in patience.told("m")
+    assert "at work before its answer for 10 s (model_idle_timeout_s" in patience.message("m")
     at[0] = 20.0
     patience.hears(answer=True)
     assert patience.over_at() == 30.0
-    assert "model_idle_timeout_s" in patience.told("m")
+    assert "model_idle_timeout_s" in patience.message("m")
     for at[0] in range(25, 96, 5):
         patience.hears(answer=False)
     assert patience.over_at() == 100.0
-    assert "model_timeout_s" in patience.told("m")
+    assert "model_timeout_s" in patience.message("m")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ async def test_a_run_is_driven_if_its_owner_vouches_for_the_claim_in_force() -> 
     log = MemoryLog()
     lease = Lease(shard=0, agent="a", root="run", run="run", epoch=2, worker="w", revision=1)
     await log.leases.vouch(lease, 10.0)
-    worker: Any = SimpleNamespace(_log=log, _heart=SimpleNamespace(drives=lambda _run, epoch: epoch == 7))
+    worker: Any = SimpleNamespace(_log=log, _keeper=SimpleNamespace(drives=lambda _run, epoch: epoch == 7))
     driven = [
         await Worker._is_driven(worker, SimpleNamespace(run="run", owner=owner, epoch=epoch))  # type: ignore[arg-type] # as much of a state as it needs
         for owner, epoch in (("w", 1), ("w", 2), ("w", 3), ("v", 2), (None, 2), ("w", 7))
