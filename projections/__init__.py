@@ -1,3 +1,3 @@
-"""What it means: pure folds over the log and the projector that keeps their results."""
+"""Projections: pure folds over the log, and the projector that stores their results."""
 
 __all__: list[str] = []

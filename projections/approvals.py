@@ -1,4 +1,4 @@
-"""The approvals of a namespace, pending and decided: one row for each run that asked for any."""
+"""The approvals of a namespace, pending and decided: one row for each run that has requested any."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .projection import Value
 
 
 class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One approval. `decision` is null while somebody still has to decide; times are Unix seconds.
+    """One approval. `decision` is None while it is pending; times are Unix seconds.
 
-    `revoked`: the run ended before anybody decided. `edited_arguments` are those of the decision, if it changed them.
-    `tokens` counts the resume tokens that were issued for it and not revoked; expired ones count. `postcondition` is
-    the report about a call that could not be verified, `evidence` what was seen of it. `aside`: the arguments are too
-    large for the list, which has none; the state of the run has them.
+    `revoked`: the run ended before a decision. `edited_arguments` are those of the decision, if it changed them.
+    `tokens` counts the resume tokens that were issued for it and not revoked, including expired ones. `postcondition`
+    is the report on a call that could not be verified, `evidence` the artifacts it refers to. `aside`: the arguments
+    are too large for the list and are omitted; the state of the run has them.
     """
 
     approval_id: str
@@ -56,13 +56,13 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunApprovals(msgspec.Struct, frozen=True):
-    """The approvals of one run, in the order in which they were asked for."""
+    """The approvals of one run, in the order in which they were requested."""
 
     approvals: tuple[ApprovalRow, ...] = ()
 
 
 class Approvals:
-    """The fold behind the list of approvals."""
+    """The projection for the list of approvals."""
 
     name = "approvals"
     version = 6
@@ -79,15 +79,15 @@ class Approvals:
         return row if after == before else RunApprovals(after)
 
     def index(self, row: RunApprovals) -> tuple[Value, ...]:
-        """How many are pending, and the ids of all in one text."""
+        """Return the number of pending approvals, and the ids of all in one text."""
         pending = sum(approval.decision is None for approval in row.approvals)
         return pending, " ".join(approval.approval_id for approval in row.approvals)
 
 
 def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded) -> tuple[ApprovalRow, ...]:
-    told = outline_of(event)
-    if isinstance(told, ApprovalRequested):
-        return *approvals, _requested(told, recorded, aside=told is not event)
+    outline = outline_of(event)
+    if isinstance(outline, ApprovalRequested):
+        return *approvals, _requested(outline, recorded, aside=outline is not event)
     if isinstance(event, ApprovalResolved):
         changes = {
             "decision": event.decision,
@@ -138,7 +138,7 @@ def _requested(event: ApprovalRequested, recorded: Recorded, *, aside: bool) -> 
 def _decided(
     approvals: tuple[ApprovalRow, ...], approval_id: str | None, changes: dict[str, Any]
 ) -> tuple[ApprovalRow, ...]:
-    """The approvals with a decision on one of them (all, without an id); the first decision stands."""
+    """Record a decision on one approval, or on all without an id; the first decision is final."""
     return tuple(
         msgspec.structs.replace(approval, **changes)
         if approval.decision is None and approval_id in {None, approval.approval_id}

@@ -1,4 +1,4 @@
-"""How tool calls and their outcomes read in the conversation with the model."""
+"""Tool calls and their results as messages of the conversation with the model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .run_state import CallState, ModelCallState, RunState
 
 
 def conversation(state: RunState) -> list[Message]:
-    """What was said in a run: its complete steps.
+    """Return the messages of a run's complete steps.
 
-    Once it is over also the step that was left open, or the output of a swarm or a loop.
+    Once the run is over, also those of a step that was left open, or the output of a swarm or a loop.
     """
     if state.terminal is None or state.submitted is None:
         return list(state.messages)
@@ -31,7 +31,7 @@ def conversation(state: RunState) -> list[Message]:
 
 
 def asking(reply: ModelCallState, calls: Iterable[CallState]) -> Message:
-    """What the model said, with the files that it made and the calls it wants."""
+    """Return the model's reply as a message, with its files and tool calls."""
     requests = [CallRequest(id=c.id, name=c.name, arguments=written_arguments(c)) for c in calls]
     return said(reply.text, reply.files, tuple(requests), reply.reply_state)
 
@@ -42,14 +42,14 @@ def said(
     calls: tuple[CallRequest, ...] = (),
     reply_state: ReplyItems | None = None,
 ) -> Message:
-    """The model's reply as a message."""
+    """Return a reply as a message."""
     made = tuple(files)
     parts = ((TextPart(text=text),) if text else ()) + made if made else ()
     return Message(role="assistant", content=text, parts=parts, tool_calls=calls, reply_state=reply_state)
 
 
 def made_file(event: FileMade) -> FilePart:
-    """A file that a model made, as part of a message."""
+    """Return a file that a model made as part of a message."""
     return FilePart(
         media_type=event.media_type,
         name=event.name,
@@ -60,22 +60,22 @@ def made_file(event: FileMade) -> FilePart:
 
 
 def answers(calls: Iterable[CallState]) -> list[Message]:
-    """What it is told of them."""
+    """Return the results of calls as messages."""
     return [answer(c.id, c.result) for c in calls]
 
 
 def answer(call_id: str, result: ToolResult | None) -> Message:
-    """What the model is told of a call's outcome."""
+    """Return the result of a call as a message."""
     text, parts = answer_text(result), result_parts(result)
     if (
         parts and result is not None and OFFLOADED in result.metadata
-    ):  # the text is told in part, the files are whole
+    ):  # the text is shortened, the files are complete
         parts = (TextPart(text=text), *files_of(parts))
     return Message(role="tool", tool_call_id=call_id, content=text, parts=parts)
 
 
 def written_arguments(call: CallState | ToolCall) -> str:
-    """The arguments as the conversation has them: as the model wrote them, injected ones among them."""
+    """Return the arguments as the model wrote them, including injected ones; this is the form in the conversation."""
     if call.raw_arguments is not None:
         return call.raw_arguments
     arguments = {**call.arguments, **call.injected_args} if call.injected_args else call.arguments
@@ -83,12 +83,12 @@ def written_arguments(call: CallState | ToolCall) -> str:
 
 
 def executable_arguments(call: CallState) -> str:
-    """The arguments that reach the tool: two calls with the same ones are the same call."""
+    """Return the arguments that the tool receives; loop detection compares calls by them."""
     return canonical_json(call.arguments).decode()
 
 
 def answer_text(result: ToolResult | None) -> str:
-    """What the model reads of a call's outcome; `aborted` for one that has none (R4)."""
+    """Return the text of a call's result for the model; `aborted` if there is none (R4)."""
     if result is None:
         return "aborted"
     if not result.success:
@@ -99,7 +99,7 @@ def answer_text(result: ToolResult | None) -> str:
 
 
 def result_text(result: object, *, in_parts: bool = False) -> str:
-    """A result as text: JSON, unless it is text already, or a list of parts, whose text it is."""
+    """Return a result as text: text as it is, the text of a list of parts, anything else as JSON."""
     parts = parts_in(result) if in_parts else ()
     if parts:
         return text_of(parts)
@@ -107,14 +107,14 @@ def result_text(result: object, *, in_parts: bool = False) -> str:
 
 
 def result_parts(result: ToolResult | None) -> tuple[Part, ...]:
-    """The parts of a successful result; none of one that is just a text, or JSON."""
+    """Return the parts of a successful result; none if it is only text or JSON."""
     if result is None or not (result.success and result.in_parts):
         return ()
     return content_of(parts_in(result.result))[1]
 
 
 def parts_in(value: object) -> tuple[Part, ...]:
-    """The content parts in JSON; none where it is not a list of them."""
+    """Parse content parts from JSON; return none if the value is not a list of parts."""
     try:
         return msgspec.convert(value, tuple[Part, ...])
     except msgspec.ValidationError:  # not written by this code
@@ -122,15 +122,15 @@ def parts_in(value: object) -> tuple[Part, ...]:
 
 
 def memo_mark(name: str) -> str:
-    """The key of a named part in a call's `marks`."""
+    """Return the key of a memoized part in a call's `marks`."""
     return f"memo {name}"
 
 
 def question_mark(name: str) -> str:
-    """The key of a question in a call's `marks`."""
+    """Return the key of a question in a call's `marks`."""
     return f"question {name}"
 
 
 def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
-    """What a call must have in common with a recorded one to get its result."""
+    """Return the key under which a fork looks up a recorded result for a call."""
     return f"{tool_name} {canonical_json(arguments).decode()}"

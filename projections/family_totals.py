@@ -1,4 +1,4 @@
-"""What a run took with all below it: sums over the rows of its family."""
+"""The totals of a run and its descendants: sums over the rows of its family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .run_list import RunRow
 
 
 class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and all runs below it: how many, their completed steps, tokens and cost (a decimal; null if unknown)."""
+    """The totals of a run and its descendants: runs, completed steps, tokens and cost (a decimal; None if unknown)."""
 
     runs: int = 0
     steps: int = 0
@@ -20,7 +20,7 @@ class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: str | None = "0"
 
     def plus(self, row: RunRow) -> FamilyTotals:
-        """The same with one more run."""
+        """Return the totals with one more run."""
         return FamilyTotals(
             runs=self.runs + 1,
             steps=self.steps + row.steps,
@@ -30,7 +30,7 @@ class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def family_totals(rows: Iterable[RunRow]) -> dict[str, FamilyTotals]:
-    """The totals of each run, by its id. `rows`: whole families, each run once, in any order."""
+    """Return the totals of each run by its id. `rows` are complete families, each run once, in any order."""
     known = {row.run_id: row for row in rows}
     totals = dict.fromkeys(known, FamilyTotals())
     for row in known.values():

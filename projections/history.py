@@ -1,7 +1,7 @@
-"""The history of a conversation: what was said in each of its runs, oldest first, and the cuts that are allowed.
+"""The history of a conversation: the messages of its runs, oldest first, and the permitted cuts.
 
-A turn is a run: its input, what the model said and called, what the tools answered. An assistant message with tool
-calls and their results are never separated; a call without a result reads `aborted`.
+A turn is one run: its input, the model's replies and tool calls, and the results. An assistant message with tool calls
+and the results are never separated; a call without a result reads `aborted`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .tokens import messages_tokens
 
 
 class PastTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is over. `messages` begin with its input; `output` is empty unless it completed. Unix seconds."""
+    """A run that is over. `messages` begin with its input; `output` is empty unless it completed. Times in Unix s."""
 
     run: str
     agent: str
@@ -49,32 +49,32 @@ class PastTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exchange(self) -> tuple[Message, ...]:
-        """The turn in short: what was asked, and what was answered."""
+        """The turn in short: its input and its output."""
         return self.messages[0], Message(role="assistant", content=self.output)
 
 
 class History(msgspec.Struct, frozen=True):
-    """The turns of a conversation, oldest first. `purged`: runs that belong to it and are not in the log any more."""
+    """The turns of a conversation, oldest first. `purged`: ids of turns that are no longer in the log."""
 
     turns: tuple[PastTurn, ...] = ()
     purged: tuple[str, ...] = ()
 
     def raw_items(self) -> tuple[Message, ...]:
-        """Every message as it was."""
+        """Return every message unchanged."""
         return tuple(message for turn in self.turns for message in turn.messages)
 
     def for_prompt(self, messages_max: int | None = None) -> tuple[Message, ...]:
-        """What a model is given of it: at most so many of the last messages, all pairs whole, no id twice."""
+        """Return at most `messages_max` of the last messages for a model; calls keep their results, ids are unique."""
         turns = distinct_calls([(turn.run, turn.messages) for turn in self.turns])
         messages = [message for turn in turns for message in turn]
         return newest(messages, messages_max)
 
     def turn_count(self) -> int:
-        """How many turns there are."""
+        """Return the number of turns."""
         return len(self.turns)
 
     def estimate_tokens(self) -> int:
-        """About how many tokens `for_prompt()` takes: four bytes are a token."""
+        """Estimate the tokens of `for_prompt()`, at four bytes per token."""
         return messages_tokens(self.for_prompt())
 
 
@@ -82,7 +82,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 def newest(messages: Sequence[Message], messages_max: int | None) -> tuple[Message, ...]:
-    """At most so many of the last messages (null: all). The cut falls before a message that is not a tool's result."""
+    """Return at most `messages_max` of the last messages (None: all). It never begins with a tool's result."""
     if messages_max is None or len(messages) <= messages_max:
         return tuple(messages)
     first = len(messages) - messages_max
@@ -92,9 +92,9 @@ def newest(messages: Sequence[Message], messages_max: int | None) -> tuple[Messa
 
 
 def distinct_calls(turns: Iterable[tuple[str, Sequence[Message]]]) -> list[tuple[Message, ...]]:
-    """The messages of each (run, messages), with another id for each call whose id a turn before has used.
+    """Return the messages of each (run, messages), with a new id for each call whose id an earlier turn has used.
 
-    The new id depends on the run and the place of the call in it alone.
+    The new id depends only on the run and the place of the call in it.
     """
     seen: set[str] = set()
     result = []
@@ -125,7 +125,7 @@ def _renamed(message: Message, names: dict[str, str]) -> Message:
 
 
 class TurnState(msgspec.Struct):
-    """A run as a turn of a conversation, folded from the few events that were said; `over` once it has ended."""
+    """A run as a turn of a conversation, folded from the few events that matter; `over` once it has ended."""
 
     run: str = ""
     agent: str = ""
@@ -139,21 +139,21 @@ class TurnState(msgspec.Struct):
     files: list[FilePart] = []
     reply_state: ReplyItems | None = None
     output: str = ""
-    """The output, where the log says it apart from what was said: that of a coordinator, or an answer in two parts."""
+    """The output, if the log has it separately from the replies: that of a coordinator, or an answer in two parts."""
     calls: dict[str, tuple[CallRequest, ToolResult | None]] = {}
 
     @property
     def exists(self) -> bool:
-        """Return whether anything of the run was read."""
+        """True if any commit of the run was read."""
         return bool(self.run)
 
     @property
     def over(self) -> bool:
-        """Return whether the run has its terminal status."""
+        """True if the run has its terminal status."""
         return self.terminal is not None
 
     def turn(self) -> PastTurn | None:
-        """The turn; null while the run is not over, and for one that ended before anything was asked or said."""
+        """Return the turn; None while the run is not over, and if it ended before its first model call."""
         if self.terminal is None or self.submitted is None or not (self.steps or len(self.messages) > 1):
             return None
         completed = self.terminal.status == "completed"
@@ -171,7 +171,7 @@ class TurnState(msgspec.Struct):
 
 
 def fold_turn(state: TurnState, recorded: Recorded) -> None:
-    """Fold a run's next commit, artifacts restored, in place. What follows the end changes nothing."""
+    """Fold a run's next commit, with artifacts restored, in place. Events after the end are ignored."""
     commit = recorded.commit
     if not state.run:
         state.run, state.agent, state.submitted_at = commit.run, commit.path.rpartition("/")[2], commit.at
@@ -185,8 +185,8 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
         case Submitted():
             state.submitted = event
             state.messages.append(Message(role="user", content=event.input, parts=tuple(event.parts)))
-        case MessageInjected(content=told) | OutputRejected(message=told):
-            state.messages.append(Message(role="user", content=told))
+        case MessageInjected(content=content) | OutputRejected(message=content):
+            state.messages.append(Message(role="user", content=content))
         case Step(status="started"):
             state.steps += 1
         case Step():
@@ -199,7 +199,7 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
             state.reply_state = reply_items(event)
         case OutputMade(output=output):
             state.output = output
-            if state.submitted is not None and state.submitted.kind != "agent":  # it has said nothing else
+            if state.submitted is not None and state.submitted.kind != "agent":  # it has no other text
                 state.text = output
         case ToolCall():
             call = CallRequest(
@@ -213,7 +213,7 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
                 _close_round(state)
             state.terminal, state.ended_at = event, at
         case _:
-            return  # nobody said it
+            return  # not part of the conversation
 
 
 def _close_round(state: TurnState) -> None:

@@ -1,4 +1,4 @@
-"""A set of ids in eight bytes each, for a run of thousands of calls that nobody speaks of any more."""
+"""A set of ids in eight bytes each, for a run with thousands of calls that its messages no longer mention."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _BYTES = 8
 
 
 class IdSet(msgspec.Struct):
-    """Ids that were added, known by eight bytes of their SHA-256, which stand in order.
+    """A set of ids, stored as the first eight bytes of their SHA-256, sorted.
 
-    With a million in it, an unknown one is taken for one of them once in some 10^13 times; never the other way round.
+    With a million ids, an unknown one is reported as present about once in 10^13 times; there are no false negatives.
     """
 
     data: bytearray = msgspec.field(default_factory=bytearray)
 
     def add(self, text: str) -> None:
-        """Add an id; once more changes nothing."""
+        """Add an id. Idempotent."""
         key = _key(text)
         at = self._at(key)
         if self.data[at : at + _BYTES] != key:
@@ -33,7 +33,7 @@ class IdSet(msgspec.Struct):
         return len(self.data) // _BYTES
 
     def _at(self, key: bytes) -> int:
-        """Where the key stands, or would."""
+        """Return the offset of the key, or where it would be inserted."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2

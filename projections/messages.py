@@ -1,9 +1,8 @@
 """The messages of a conversation, neutral of any provider, and the hash chain over them (R12).
 
-The chain is h(0) = "" and h(n) = SHA-256(h(n-1) + canonical JSON of message n), in hex, so that its cost does
-not grow with
-the history. In the canonical JSON a call id is replaced by its place: `[step, index]`, because ids are the
-model's whim.
+The chain is h(0) = "" and h(n) = SHA-256(h(n-1) + canonical JSON of message n), in hex, so that a new message costs the
+same however long the history is. In the canonical JSON a call id is replaced by its place, `[step, index]`, because the
+model chooses ids arbitrarily.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..eventlog.events import ReplyState
 from ..eventlog.parts import FilePart, Part, TextPart, text_of
 
 Place = tuple[int, int]
-"""Where a call was made: step (0 for messages from before the run) and index within its round."""
+"""The place of a call: its step (0 for messages from before the run) and its index within the round."""
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -31,10 +30,10 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReplyItems(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the provider of a reply wants back with it, as the event `reply_state` has it.
+    """The provider's state of a reply, to be sent back with it; from the event `reply_state`.
 
-    `items` are the provider's own, opaque to all others and never changed. They name calls by their index in the
-    message, because a call may get another id when its message becomes history.
+    `items` have the provider's own form, are opaque to all others and never changed. They refer to calls by their index
+    in the message, because a call may get another id when its message becomes history.
     """
 
     provider: str
@@ -43,17 +42,17 @@ class ReplyItems(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def reply_items(event: ReplyState) -> ReplyItems | None:
-    """What the event says; null where its items are beside the log."""
+    """Return the content of the event; None if its items are stored as an artifact and were not restored."""
     if not isinstance(event.items, list):
         return None
     return ReplyItems(provider=event.provider, model=event.model, items=event.items)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One message of the conversation. `tool_call_id` names the call that a message of role tool answers.
+    """One message of the conversation. `tool_call_id` is the call to which a message of role tool belongs.
 
-    `parts` is the content as a whole where that is more than one text; `content` is its text then. `reply_state` of an
-    assistant message is for the provider that gave the reply, and for no other.
+    `parts` is the whole content if it is more than one text; `content` is then the text of its parts. `reply_state` of
+    an assistant message is only for the provider that gave the reply.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -65,7 +64,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A tool call as the chain has it; the fields in the order of canonical JSON, here and below."""
+    """A tool call in the chain. Here and below, fields are in the order of canonical JSON."""
 
     arguments: str
     call: Place
@@ -73,7 +72,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a message as the chain has it: of a file its digest, and what else the model is told of it."""
+    """A part of a message in the chain: a file is its digest and the attributes that the model sees."""
 
     artifact: str | None = None
     detail: str = ""
@@ -97,17 +96,17 @@ _LINK_ENCODER = msgspec.json.Encoder()
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and no white space; the same bytes for the same value."""
+    """Encode as JSON with sorted keys and no white space; equal values have equal bytes."""
     return _ENCODER.encode(value)
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return the SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
-    """The chain's next link. Raises `KeyError` for a call id without a place."""
+    """Return the next value of the chain. Raises `KeyError` for a call id without a place."""
     calls = message.tool_calls
     link = _Link(
         role=message.role,
@@ -133,7 +132,7 @@ def _as_link(part: Part) -> _Part:
 
 
 def content_of(parts: Sequence[Part]) -> tuple[str, tuple[Part, ...]]:
-    """The content of a message as its text and its parts: one text, or none, needs no parts."""
+    """Return the content of a message as its text and its parts; a single text, or none, needs no parts."""
     match parts:
         case [] | [TextPart()]:
             return text_of(parts), ()
@@ -142,7 +141,7 @@ def content_of(parts: Sequence[Part]) -> tuple[str, tuple[Part, ...]]:
 
 
 def file_part_problem(part: FilePart) -> str | None:
-    """What is wrong with a file part that a caller gives; null for nothing."""
+    """Return what is wrong with a caller's file part; None if it is valid."""
     if (part.artifact is None) is (part.url is None):
         return "a file part has an artifact or a url"
     if part.artifact is not None and not _DIGEST.fullmatch(part.artifact):
@@ -157,7 +156,7 @@ _NO_SYSTEM = "the role is user, assistant or tool; what the system prompt says a
 
 
 def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """Messages as a caller gives them: `{role, content}`, with `parts`, `tool_calls`, `tool_call_id` where they belong.
+    """Parse messages from a caller: `{role, content}`, with `parts`, `tool_calls` or `tool_call_id` where they apply.
 
     Raises `ValueError` that names the first message with an unknown role or field, or a call without its result.
     """
@@ -181,7 +180,7 @@ def parse_messages(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
 
 
 def _whole(number: int, message: Message) -> Message:
-    """The message with its text beside its parts."""
+    """Return the message with the text of its parts as its content."""
     if not message.parts:
         return message
     for part in message.parts:
@@ -190,7 +189,7 @@ def _whole(number: int, message: Message) -> Message:
             raise ValueError(f"message {number}: {problem}")
     text, parts = content_of(message.parts)
     if message.content not in ("", text):
-        raise ValueError(f"message {number}: content says something else than the text of its parts")
+        raise ValueError(f"message {number}: content differs from the text of its parts")
     return msgspec.structs.replace(message, content=text, parts=parts)
 
 

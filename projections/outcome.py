@@ -1,7 +1,7 @@
-"""How a run ended: the part of its state that whoever waits for the result needs, folded from a few events alone.
+"""The outcome of a run: the part of its state that a caller of `result()` needs, folded from a few events.
 
-Waiting costs little beside the run itself: a commit's chain is verified, and only the events that matter are decoded.
-`RunState` is the reference; a test holds the two equal.
+Waiting for a result must cost little compared with the run: the commits' chain is verified, but only the events that
+matter are decoded. `RunState` is the reference; a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..eventlog.ports import Stored
 from ..eventlog.upcasters import VERSION
 from .money import plus_cost
 
-Telling = (
+Relevant = (
     Status
     | Step
     | Text
@@ -46,8 +46,8 @@ Telling = (
     | Offloaded
     | Error
 )
-_DECODER = msgspec.json.Decoder(Telling)
-_TYPES = frozenset(str(cls.__struct_config__.tag) for cls in Telling.__args__)
+_DECODER = msgspec.json.Decoder(Relevant)
+_TYPES = frozenset(str(cls.__struct_config__.tag) for cls in Relevant.__args__)
 
 
 class _Kind(msgspec.Struct):
@@ -58,9 +58,9 @@ _KIND = msgspec.json.Decoder(_Kind)
 
 
 class Outcome(msgspec.Struct):
-    """The end of a run, once `terminal` is there. `head` says up to where the log was read.
+    """The outcome of a run, complete once `terminal` is set. `head` is the last commit that was read.
 
-    `text` and `called` are the current step's: what the model said, and whether it asked for tools.
+    `text` and `called` belong to the current step: the text of the reply, and whether it has tool calls.
     """
 
     head: Head = ORIGIN
@@ -76,14 +76,16 @@ class Outcome(msgspec.Struct):
     text: str = ""
     called: bool = False
     aside: bool = False
-    """Whether something that was said lies beside the log: the output may lack it."""
+    """True if an event is stored as an artifact, so that the output may be incomplete."""
 
 
 def fold_stored(outcome: Outcome, stored: Stored) -> None:
     """Fold the next commit in place. Raises `LogCorrupted`."""
     envelope, head = verify_envelope(stored, outcome.head)
     if envelope.v != VERSION:
-        events = [event for event in verify(stored, outcome.head).commit.events if isinstance(event, Telling)]
+        events = [
+            event for event in verify(stored, outcome.head).commit.events if isinstance(event, Relevant)
+        ]
     else:
         events = [_DECODER.decode(raw) for raw in envelope.events if _KIND.decode(raw).type in _TYPES]
     outcome.head, outcome.agent_path = head, envelope.path
@@ -91,15 +93,15 @@ def fold_stored(outcome: Outcome, stored: Stored) -> None:
         _apply(outcome, event)
 
 
-def _apply(outcome: Outcome, event: Telling) -> None:  # noqa: C901, PLR0912 - one case each
+def _apply(outcome: Outcome, event: Relevant) -> None:  # noqa: C901, PLR0912 - one case each
     if event.agent_path:  # forwarded from an inner agent
         return
     match event:
         case Offloaded():
             outcome.aside = True
-            told = outline_of(event)
-            if isinstance(told, Telling):
-                _apply(outcome, told)
+            stored = outline_of(event)
+            if isinstance(stored, Relevant):
+                _apply(outcome, stored)
         case Text(step=None):
             outcome.output = event.text
         case Text():

@@ -1,4 +1,4 @@
-"""What a run waits for and what is going on in it, as its log tells: for people who look at a live run."""
+"""What is pending in a live run, according to its log: for consoles and operators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .run_state import RunState
 
 
 class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call without a result. `attempt` counts from 1; `retry_at` is set while it waits for the next one.
+    """A tool call without a result. `attempt` counts from 1; `retry_at` is set while it waits for a retry.
 
-    `slot` is what its tool needs alone, while it waits for that.
+    `slot` is the slot that the call waits for, if it does.
     """
 
     tool_call_id: str
@@ -23,7 +23,7 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model call without an answer. `phase` is empty for the call of a step."""
+    """A model call without a reply. `phase` is empty for the call of a step."""
 
     model: str
     attempt: int
@@ -32,7 +32,7 @@ class PendingModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that the run waits for: `place` in line is 1 for the next one, `holders` are the runs that are driven."""
+    """A slot that the run waits for: `place` 1 in the queue is the next one, `holders` are the runs that have slots."""
 
     agent: str
     place: int
@@ -41,7 +41,7 @@ class PendingSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is open in a run, at `revision`. Empty for a run that is over."""
+    """Everything that is pending in a run, at `revision`. Empty for a run that is over."""
 
     revision: int
     status: str
@@ -54,22 +54,22 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     approvals: tuple[ApprovalRequested, ...] = ()
     children: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
-    """Queued messages, in the order in which they will be told."""
+    """Queued messages, in the order in which they will be injected."""
     refresh: ToolsRefreshRequested | None = None
     slot: PendingSlot | None = None
-    """Why nobody drives it, where so many runs of its agent are driven as may be."""
+    """The slot that it waits for, if the limit of its agent's driven runs is reached."""
     behind: tuple[str, ...] = ()
-    """The runs of its session that come before it, the one whose turn it is first."""
+    """The runs of its session that come before it, the current one first."""
     unclaimed: bool = False
-    """Nothing keeps it from being driven, and nobody drives it: a worker that serves its agent is wanted."""
+    """True if it could be driven, but no worker has claimed it."""
     unserved: bool = False
-    """It is unclaimed, and no worker that is there now serves its agent."""
+    """True if it is unclaimed, and no running worker serves its agent."""
     left: tuple[str, ...] = ()
-    """What workers lack that were offered the run: which agent or tool, and how it has changed; the latest first."""
+    """Reasons why workers could not drive the run (a missing or changed agent or tool), the latest first."""
 
 
 def pending_of(state: RunState) -> Pending:
-    """What is open in a run."""
+    """Return everything that is pending in a run."""
     if state.over:
         return Pending(revision=state.head.rev, status=state.status, step=state.step)
     model = state.model

@@ -1,6 +1,6 @@
 """A projection: a pure fold from the commits of a run to one row, with a name and a version.
 
-A changed fold, or a changed row, takes a higher version; stores of rows then build them again.
+A changed fold or row type needs a higher version; stores of rows then rebuild them.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ import msgspec
 from ..eventlog.commits import Recorded
 
 Value = str | int | float | None
-"""What an indexed column may hold."""
+"""A value of an indexed column."""
 
 RowT = TypeVar("RowT", bound=msgspec.Struct)
 
 
 class Projection(Protocol[RowT]):
-    """What rows of one kind mean. The key of a row is the run's id."""
+    """A fold to rows of one type. The key of a row is the run's id."""
 
     @property
     def name(self) -> str:
-        """A name of letters and `_`, the same for ever."""
+        """The name: letters and `_`. It never changes."""
         ...
 
     @property
     def version(self) -> int:
-        """Of the fold and of the row."""
+        """The version of the fold and the row type."""
         ...
 
     @property
     def row(self) -> type[RowT]:
-        """The rows' type; msgspec encodes and decodes it."""
+        """The type of the rows; msgspec encodes and decodes it."""
         ...
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the values that rows can be found and ordered by."""
+        """The names of the values by which rows can be found and sorted."""
         ...
 
     def evolve(self, row: RowT | None, recorded: Recorded) -> RowT | None:
-        """Fold a run's next commit; None stands for no row. Total: never raises for a verified commit."""
+        """Fold a run's next commit; None means no row. Never raises for a verified commit."""
         ...
 
     def index(self, row: RowT) -> tuple[Value, ...]:
-        """The values of `columns`, in their order."""
+        """Return the values of `columns`, in their order."""
         ...
 
 
 def fold(projection: Projection[RowT], commits: Iterable[Recorded]) -> dict[str, RowT]:
-    """The rows of these commits, by run: what every way of keeping them must come to."""
+    """Fold all commits to rows by run; this is the reference for every store of rows."""
     rows: dict[str, RowT] = {}
     for recorded in commits:
         row = projection.evolve(rows.get(recorded.commit.run), recorded)

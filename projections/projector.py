@@ -1,8 +1,9 @@
-"""The projector keeps rows up to date with the log: each piece of it is folded once for all who share the rows.
+"""The projector: keeps rows up to date with the log. Processes that share the rows fold each commit only once.
 
-Commits are read behind the checkpoint, verified against the stored head of their run, folded, and stored as rows, heads
-and checkpoint in one transaction. A process that finds the checkpoint moved meanwhile folds only what follows it.
-A damaged log is never folded over: a hole, an altered commit or a lost tail raises `LogCorrupted`.
+Commits after the checkpoint are read, verified against the stored head of their run, folded, and stored as rows, heads
+and checkpoint in one transaction. If another process has moved the checkpoint meanwhile, only the commits after it are
+folded. Damage is never skipped: a missing or altered commit, or a lost tail, raises `LogCorrupted`. To detect a lost
+tail, the last folded commit is read again each time.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .run_list import BACKWARDS, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore
 
 CHUNK_COMMITS = 256
-"""How many commits are folded in one transaction: some ten milliseconds of work."""
+"""The number of commits that are folded in one transaction, which takes some ten milliseconds."""
 
 STALE_READS_MAX = 5
 STALE_READ_WAIT_S = 0.05
-"""A read may be stale, so that a lost tail is believed after this many looks only, each wait twice the one before."""
+"""A read may be stale: a missing tail counts as lost only after `STALE_READS_MAX` reads, with doubled waits."""
 
 REBUILDS_MAX = 3
 
@@ -47,7 +48,7 @@ class Projector:
         self.rows = RowStore(path, log.namespace, self.projections)
 
     async def catch_up(self) -> None:
-        """Fold everything that is stored now.
+        """Fold everything that is stored by now.
 
         Raises `LogCorrupted`, `LogUnavailable`; `ConfigError` for a file that cannot be used.
         """
@@ -55,7 +56,7 @@ class Projector:
             await self._catch_up_shard(shard)
 
     async def follow(self) -> None:
-        """Keep the rows up to date until cancelled. Raises as `catch_up`."""
+        """Keep the rows up to date until cancelled. Raises the errors of `catch_up`."""
         tasks = [asyncio.ensure_future(self._follow_shard(shard)) for shard in range(self.log.events.shards)]
         try:
             await asyncio.gather(*tasks)
@@ -65,12 +66,12 @@ class Projector:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def rebuild(self) -> None:
-        """Forget all rows and fold the log from its beginning."""
+        """Delete all rows, and fold the log from its beginning."""
         self.rows.clear()
         await self.catch_up()
 
     async def lag(self) -> int:
-        """How many commits are stored and not folded yet."""
+        """Return the number of commits that are stored but not folded yet."""
         behind = 0
         for shard in range(self.log.events.shards):
             position = self.rows.checkpoint(shard).head.position
@@ -78,17 +79,17 @@ class Projector:
         return behind
 
     async def ask(self, query: Callable[[], T]) -> T:
-        """The answer of a query to the rows, brought up to date first. Raises as `catch_up`."""
+        """Bring the rows up to date, then run the query on them. Raises the errors of `catch_up`."""
         for _ in range(REBUILDS_MAX):
             try:
                 await self.catch_up()
                 return query()
             except CacheDamaged:
                 continue
-        raise ConfigError("the projections' file is damaged again and again: give it a place on a sound disk")
+        raise ConfigError("the projections' file is damaged repeatedly: move it to another disk")
 
     async def aclose(self) -> None:
-        """Close the file; nothing may be asked any more."""
+        """Close the file; no query is possible after it."""
         self.rows.close()
 
     # --- reading the log ----------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Projector:
         raise LogCorrupted(at.run, at.head.rev, ends + reset)
 
     async def _read_behind(self, shard: int, at: Checkpoint) -> bool:
-        """Fold what is behind the checkpoint; False if its own commit, which is read with it, is not there."""
+        """Fold the commits after the checkpoint; False if the checkpoint's own commit, also read, is missing."""
         chunk: list[Stored] = []
         found, position = at.head.position == 0, at.head.position
         async for stored in self.log.events.read(Shard(shard), after=max(0, at.head.position - 1)):
@@ -129,7 +130,7 @@ class Projector:
                 await self._follow_behind(shard, self.rows.checkpoint(shard).head.position)
 
     async def _follow_behind(self, shard: int, position: int) -> None:
-        """Fold what comes until the rows are rebuilt by somebody."""
+        """Fold new commits until another process rebuilds the rows."""
         async for stored in self.log.events.follow(Shard(shard), after=position):
             if not self._fold(shard, position, [stored]):
                 return
@@ -138,7 +139,7 @@ class Projector:
     # --- folding ------------------------------------------------------------------------------------------------------
 
     def _fold(self, shard: int, after: int, commits: Sequence[Stored]) -> bool:
-        """Fold commits that were read behind `after`; False if the rows do not reach up to there any more."""
+        """Fold commits that were read after position `after`; False if the rows no longer reach up to there."""
         with self.rows.transaction():
             reached = self.rows.checkpoint(shard).head.position
             fresh = [stored for stored in commits if stored.position > reached]
@@ -165,18 +166,18 @@ class Projector:
 
 
 def _is_last(stored: Stored, at: Checkpoint) -> bool:
-    """Return whether this is the commit that was folded last. Raises `LogCorrupted` if it was, and has changed."""
+    """Return whether this is the commit that was folded last. Raises `LogCorrupted` if it has changed since."""
     if stored.position != at.head.position:
         return False
     if digest_of_bytes(stored.data) != at.head.digest:
         raise LogCorrupted(
-            at.run, at.head.rev, "the stored commit is not the one that the projections have folded"
+            at.run, at.head.rev, "the stored commit differs from the one that the projections have folded"
         )
     return True
 
 
 def _has(metadata: Mapping[str, Any], name: str, wanted: str) -> bool:
-    """Return whether a value of the metadata is the wanted text, or one that is written so in JSON."""
+    """Return whether a value of the metadata is this text, or has this text as its JSON."""
     found: Any = metadata
     for key in [name] if name in metadata else name.split("."):
         if not isinstance(found, Mapping) or key not in found:
@@ -186,12 +187,12 @@ def _has(metadata: Mapping[str, Any], name: str, wanted: str) -> bool:
 
 
 def _shared(a: str, b: str) -> int:
-    """How many characters two texts begin with alike."""
+    """Return the length of the common prefix."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 class RunIndex(Projector):
-    """The runs and approvals of a namespace. A question brings the rows up to date first, and raises as `catch_up`."""
+    """The runs and approvals of a namespace. Each query updates the rows first; it raises the errors of `catch_up`."""
 
     def __init__(self, log: Log, path: Path | None = None) -> None:
         self._runs, self._approvals = RunList(), Approvals()
@@ -199,7 +200,7 @@ class RunIndex(Projector):
 
     @classmethod
     async def open(cls, log: Log, path: Path | None = None) -> Self:
-        """The index of the log's namespace, in a file or in memory. Raises `ConfigError` for an unusable file."""
+        """Open the index of the log's namespace, in a file or in memory. Raises `ConfigError` for an unusable file."""
         return cls(log, path)
 
     async def runs(  # noqa: PLR0913 - the filters
@@ -216,15 +217,13 @@ class RunIndex(Projector):
         until: float | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> list[RunRow]:
-        """Runs by their columns, at most `limit`, the newest first. Raises `ConfigError` for what is not a status.
+        """Return runs by their columns, at most `limit`, newest first. Raises `ConfigError` for an unknown status.
 
-        `since` and `until` are Unix seconds, of the submission (`until` not included). `metadata` names values of the
-        runs' metadata, inner ones with dots (`memory.scope.user_id`); a value that is not text is given as JSON.
+        `since` and `until` are Unix seconds of the submission; `until` is exclusive. `metadata` maps names of metadata,
+        nested ones with dots (`memory.scope.user_id`), to values; a value that is not text is given as JSON.
         """
         if status is not None and status not in get_args(RunListStatus):
-            raise ConfigError(
-                f"no run has the status {status!r}; it is one of {', '.join(get_args(RunListStatus))}"
-            )
+            raise ConfigError(f"unknown status {status!r}; known: {', '.join(get_args(RunListStatus))}")
         asked = {"status": status, "session": session, "agent": agent, "user": user, "error_type": error_type}
         where = {name: value for name, value in {**asked, "root_id": root_id}.items() if value is not None}
         found = await self.ask(
@@ -241,7 +240,7 @@ class RunIndex(Projector):
         return list(itertools.islice(kept, limit if limit >= 0 else None))
 
     async def runs_named(self, text: str, limit: int = 10) -> list[RunRow]:
-        """The run whose id is this text, else those whose ids begin or end with it, at most `limit`."""
+        """Return the run with this id, otherwise those whose ids begin or end with the text, at most `limit`."""
         return await self.ask(lambda: self._runs_named(text, limit))
 
     def _runs_named(self, text: str, limit: int) -> list[RunRow]:
@@ -259,7 +258,7 @@ class RunIndex(Projector):
         return self.rows.select(self._runs, {}, at_least={column: start}, below={column: above}, limit=limit)
 
     async def ends_of_ids(self, ids: Iterable[str], least: int = 6) -> dict[str, str]:
-        """The shortest end of each run id, of at least so many characters, that means no other run."""
+        """Return the shortest unique end of each run id, of at least `least` characters."""
         return await self.ask(lambda: {run_id: self._end_of_id(run_id, least) for run_id in ids})
 
     def _end_of_id(self, run_id: str, least: int) -> str:
@@ -273,7 +272,7 @@ class RunIndex(Projector):
         return run_id
 
     async def totals(self, rows: Sequence[RunRow]) -> dict[str, FamilyTotals]:
-        """What each of these runs took with all below it, by its id."""
+        """Return the totals of each of these runs and its descendants, by run id."""
         roots = {row.root_id for row in rows}
         found = await self.ask(
             lambda: [row for root in roots for row in self.rows.select(self._runs, {"root_id": root})]
@@ -282,21 +281,23 @@ class RunIndex(Projector):
         return {row.run_id: totals[row.run_id] for row in rows}
 
     async def run(self, run_id: str) -> RunRow:
-        """One run. Raises `RunNotFound`."""
+        """Return one run. Raises `RunNotFound`."""
         row = await self.ask(lambda: self.rows.get(self._runs, run_id))
         if row is None:
             raise RunNotFound(f"there is no run {run_id!r} in the namespace {self.log.namespace!r}")
         return row
 
     async def approvals(self, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
-        """Approvals, the oldest first: pending ones, decided ones (False) or both (None), of all runs or of one."""
+        """Return approvals, oldest first: pending ones, decided ones (False) or both (None), of all runs or of one."""
         found = await self.ask(lambda: self._runs_with_approvals(pending, run_id))
         approvals = [approval for row in found for approval in row.approvals]
         wanted = [a for a in approvals if pending is None or (a.decision is None) == pending]
-        return sorted(wanted, key=lambda a: (a.requested_at, a.run_id))  # and as they were asked for
+        return sorted(
+            wanted, key=lambda a: (a.requested_at, a.run_id)
+        )  # stable: then in the order of their requests
 
     async def approvals_named(self, text: str) -> list[ApprovalRow]:
-        """The approval whose id is this text, else those whose ids begin or end with it."""
+        """Return the approval with this id, otherwise those whose ids begin or end with the text."""
         found = await self.ask(lambda: self.rows.select(self._approvals, {}, holding={"ids": text}))
         approvals = [approval for row in found for approval in row.approvals]
         exact = [approval for approval in approvals if approval.approval_id == text]

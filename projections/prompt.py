@@ -1,7 +1,7 @@
-"""What a model is told of a run beside what was said: the system message, lines about the window, summaries; and cuts.
+"""The parts of a prompt besides the conversation: the system message, budget lines, summaries; and cuts.
 
-A cut keeps ranges of the messages behind the system message. An assistant message with tool calls is never separated
-from their results. Whoever decides on a cut stores its ranges (`context` event): the fold only carries it out.
+A cut keeps ranges of the messages after the system message. An assistant message with tool calls is never separated
+from their results. The decision on a cut stores its ranges (`context` event); the fold only carries it out.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from .messages import Message
 from .tokens import message_tokens
 
 SUMMARY_PREFIX = "Summary of what was said before:\n\n"
-"""How the message begins that stands for what was cut."""
+"""The beginning of a message that replaces cut messages."""
 
 HEAD_CHARACTERS, TAIL_CHARACTERS = 2000, 1000
-"""What a model sees of a tool result that is offloaded."""
+"""The parts of an offloaded tool result that a model sees, in characters."""
 
 Range = tuple[int, int]
-"""First index and the index behind the last."""
+"""The first index, and the index after the last."""
 
 
 def system_message(instructions: str, *blocks: str) -> Message | None:
-    """The message, with each part that there is as a paragraph of its own; None for no parts."""
+    """Return the system message, with each non-empty part as a paragraph; None without any."""
     text = "\n\n".join(part for part in (instructions, *blocks) if part)
     return Message(role="system", content=text) if text else None
 
 
 def plan_block(plan: str) -> str:
-    """What the system message says of a plan; empty for none."""
+    """Return the part of the system message with the plan; empty for none."""
     return f"<plan>\n{plan}\n</plan>" if plan else ""
 
 
 def knowledge_block(items: Any) -> str:
-    """What the system message says of pieces of knowledge (`text`, `source`), best first; empty for none."""
+    """Return the part of the system message with knowledge items (`text`, `source`), best first; empty for none."""
     known = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list | tuple) else []
     pieces = [
         f"[{item['source']}]\n{item.get('text', '')}" if item.get("source") else str(item.get("text", ""))
@@ -45,9 +45,9 @@ def knowledge_block(items: Any) -> str:
 
 
 def shortened(text: str, artifact_id: str) -> str:
-    """The head and the tail of a text that is stored as an artifact, with how to read the rest.
+    """Return the head and the tail of a text that is stored as an artifact, with instructions to read the rest.
 
-    Of one that is no longer than both, a third and a sixth; the whole where that would take no less.
+    Of a text that is not longer than both, a third and a sixth are shown; the whole text if that is not longer.
     """
     head, tail = HEAD_CHARACTERS, TAIL_CHARACTERS
     if len(text) <= head + tail:
@@ -61,17 +61,17 @@ def shortened(text: str, artifact_id: str) -> str:
 
 
 def budget_line(used: int, window: int) -> str:
-    """How full the window is, for the model to read."""
+    """Return a line that shows the model how full its context window is."""
     return f"[context: {used}/{window} tokens, {percent(used, window)}% used]"
 
 
 def percent(used: int, window: int) -> int:
-    """How much of the window is used, rounded down."""
+    """Return the used share of the window in percent, rounded down."""
     return used * 100 // max(1, window)
 
 
 def with_line(message: Message, line: str) -> Message:
-    """The message with one line more."""
+    """Return the message with an additional line."""
     content = f"{message.content}\n{line}" if message.content else line
     return Message(
         role=message.role,
@@ -84,12 +84,12 @@ def with_line(message: Message, line: str) -> Message:
 
 
 def summary_message(text: str) -> Message:
-    """What stands for messages that were cut."""
+    """Return the message that replaces cut messages."""
     return Message(role="user", content=SUMMARY_PREFIX + text)
 
 
 def is_summary(message: Message) -> bool:
-    """Return whether the message stands for others that were cut before."""
+    """Return whether the message replaces others that were cut before."""
     return message.role == "user" and message.content.startswith(SUMMARY_PREFIX)
 
 
@@ -97,7 +97,7 @@ def is_summary(message: Message) -> bool:
 
 
 def rounds(messages: Sequence[Message]) -> list[Range]:
-    """The pieces that no cut divides: a message, with the results behind it."""
+    """Return the ranges that no cut divides: a message with the tool results after it."""
     if not messages:
         return []
     starts = [index for index, message in enumerate(messages) if message.role != "tool" or index == 0]
@@ -107,7 +107,7 @@ def rounds(messages: Sequence[Message]) -> list[Range]:
 def tail_start(
     messages: Sequence[Message], messages_max: int | None = None, tokens_max: int | None = None
 ) -> int:
-    """Where the newest messages begin that are at most so many and so long, whole rounds; the last one at least."""
+    """Return the index of the first of the newest messages within the limits; whole rounds, at least the last one."""
     start, count, tokens = len(messages), 0, 0
     for first, last in reversed(rounds(messages)):
         count += last - first
@@ -120,9 +120,9 @@ def tail_start(
 
 
 def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: float = 0) -> list[int]:
-    """The indices of the newest messages of users that take at most so many tokens, oldest first.
+    """Return the indices of the newest user messages that take at most `tokens_max` tokens, oldest first.
 
-    The newest itself may take `newest_max`, if that is more.
+    The newest one may take up to `newest_max`, if that is more.
     """
     kept: list[int] = []
     tokens = 0
@@ -138,7 +138,7 @@ def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: fl
 
 
 def as_ranges(indices: Iterable[int]) -> list[Range]:
-    """Rising indices as ranges."""
+    """Return ascending indices as ranges."""
     found: list[Range] = []
     for index in indices:
         if found and found[-1][1] == index:
@@ -149,7 +149,7 @@ def as_ranges(indices: Iterable[int]) -> list[Range]:
 
 
 def kept_indices(kept: Any, count: int) -> Iterator[int]:
-    """The indices below `count` that stored ranges keep; nothing that is not a range keeps any."""
+    """Yield the indices below `count` that stored ranges keep; values that are not ranges are ignored."""
     for pair in kept if isinstance(kept, list | tuple) else ():
         match pair:
             case [int(first), int(last)]:

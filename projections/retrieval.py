@@ -1,6 +1,7 @@
-"""The tool by which a model reads on in a result that it was shown in part: a run has it from its first such result on.
+"""The tool with which a model reads the rest of a shortened result. A run gets it with the first such result.
 
-An agent with a `context` table has it from the beginning. What is said here is part of the digests of stored requests.
+An agent with a `context` table has it from the beginning. Its texts are part of the digests of stored requests, so a
+change of them makes old runs diverge.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from ..eventlog.events import ToolSpec
 RETRIEVE = "retrieve_artifact"
 SOURCE = "context"
 OFFLOADED = "offloaded_artifact_id"
-"""What the metadata of a result that is shown in part calls its text."""
+"""The key in a shortened result's metadata under which the artifact of the whole text is."""
 LIMIT_MAX = 16_000
-"""How many characters are read at most at once."""
+"""The most characters that one call reads."""
 
 _PROPERTIES: dict[str, Any] = {
     "id": {"type": "string", "description": "the artifact's id, as the shortened result names it"},
@@ -25,7 +26,7 @@ _PROPERTIES: dict[str, Any] = {
 
 
 def retrieval_spec(injected: Mapping[str, str]) -> ToolSpec:
-    """It only reads. An injected argument that has the name of one of its own is not added to it."""
+    """Return the tool's specification. Injected arguments with the name of one of its own are not added."""
     added = {
         name: {"type": "string", "description": text}
         for name, text in of_others(RETRIEVE, SOURCE, injected).items()
@@ -42,12 +43,12 @@ def retrieval_spec(injected: Mapping[str, str]) -> ToolSpec:
 
 
 def of_others(tool_name: str, source: str, injected: Mapping[str, str]) -> Mapping[str, str]:
-    """The injected arguments of a tool: this one, which nobody chose, keeps its own names to itself."""
+    """Return the injected arguments of a tool; for this tool, which is added automatically, without its own names."""
     if (tool_name, source) != (RETRIEVE, SOURCE):
         return injected
     return {name: text for name, text in injected.items() if name not in _PROPERTIES}
 
 
 def is_offloaded(metadata: Mapping[str, Any]) -> bool:
-    """Return whether a tool result with this metadata is shown in part."""
+    """Return whether a tool result with this metadata is shortened."""
     return isinstance(metadata.get(OFFLOADED), str)

@@ -1,4 +1,4 @@
-"""The run list: one row for each run of a namespace, with all that a list or a head line of it shows."""
+"""The run list: one row for each run of a namespace, with everything that a list shows."""
 
 from __future__ import annotations
 
@@ -78,28 +78,31 @@ from .money import plus_cost
 from .projection import Value
 
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
-"""`queued` until the first claim, then `running`; the others as `status` events say them."""
+"""`queued` until the first claim, then `running`; the others as in `status` events."""
 
 WORKER = "worker"
-"""What a run waits for that no worker which was offered it can drive."""
+"""The value of `waiting_for` if no worker so far was able to drive the run."""
 
 
 BACKWARDS = "backwards"
-"""The column that holds a run's id from its last character to its first, so that runs are found by the end of it."""
+"""The column with the reversed run id, so that runs can be found by the end of their ids."""
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A run at a glance. Times are Unix seconds.
+    """A run in the run list. Times are Unix seconds.
 
-    `metadata` is what the run was submitted with; `user` is that of a root run, or the `user_id` that its
-    `metadata["memory"]["scope"]` names. `reason` is that of the pause, the completion or the cancel, or what the
-    workers lack that left the run to others; `waiting_for` what the run waits for (approval, unverifiable, timer,
-    manual, budget, child; worker: one that has what it was prepared for; cancel: the end of the runs below it; else
-    null); `error` and `error_type` are
-    those of a failed run. `steps` are completed ones; `usage` and `cost_usd` (a decimal; null once the price of a
-    model round is unknown) cover the run without its children. `worker` and `epoch` are those of the last claim.
-    `revision`, `digest` and `position` say up to where the log was folded. `forked_from` and `forked_at` are the run
-    that a fork left, and the revision there; what it shares with that one counts as its own.
+    - `metadata` is that of the submission; `user` that of a root run, or the `user_id` in its
+      `metadata["memory"]["scope"]`.
+    - `reason` is that of the pause, the completion or the cancel, or why the last worker left the run to others.
+    - `waiting_for` is approval, unverifiable, timer, manual, budget, child, worker (one with the agent and tools that
+      the run was prepared with), cancel (the end of its descendants), or None.
+    - `error` and `error_type` are those of a failed run.
+    - `steps` counts completed ones; `usage` and `cost_usd` (a decimal; None once the price of a model call is unknown)
+      cover the run without its children.
+    - `worker` and `epoch` are those of the last claim.
+    - `revision`, `digest` and `position` are those of the last folded commit.
+    - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
+      its own.
     """
 
     run_id: str
@@ -133,12 +136,12 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Return whether the run has its terminal status."""
+        """True if the run has its terminal status."""
         return self.status in TERMINAL_STATUSES
 
 
 class RunList:
-    """The fold behind the run list."""
+    """The projection for the run list."""
 
     name = "runs"
     version = 6
@@ -178,7 +181,7 @@ class RunList:
         )
 
     def index(self, row: RunRow) -> tuple[Value, ...]:
-        """The values of `columns`."""
+        """Return the values of `columns`."""
         columns = row.root_id, row.status, row.session, row.user, row.agent, row.submitted_at, row.error_type
         return *columns, row.run_id[::-1]
 
@@ -284,9 +287,9 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
 
 
 def _user(event: Submitted) -> str | None:
-    """Whose run it is: its `user`, else its `metadata["memory"]["scope"]["user_id"]`; only of a root run.
+    """Return the user of a root run: its `user`, otherwise its `metadata["memory"]["scope"]["user_id"]`.
 
-    A fork is not a run of the user's: it would tell the same turn twice.
+    A fork has none: memories would have the same turn twice.
     """
     if event.parent is not None or event.fork is not None:
         return None

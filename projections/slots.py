@@ -1,6 +1,7 @@
-"""Slots: which runs of an agent may be driven at once, or which calls may run, and who waits, first submitted first.
+"""Slots, a distributed semaphore: the runs of an agent, or the calls, that may run at once, and those that wait.
 
-Every function takes all that the last commit of the slots holds, and gives all that the next one is to hold.
+The holders and waiters are the content of one event on a log subject of its own. Every function takes the last event
+and returns the next one. Waiters are served in the order in which their runs were submitted.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import msgspec
 
 from ..eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
 
-Who = SlotHolder | SlotWaiter
+SlotEntry = SlotHolder | SlotWaiter
 WAITING_MAX = 64
-"""How many stand in line. Who comes later comes again and again, until there is room."""
+"""The most waiters that are stored. Later ones retry until there is room."""
 
 
 def with_taken(slots: SlotsUpdated, who: SlotWaiter, *, out_of_turn: bool = False) -> SlotsUpdated | None:
-    """The run holds a slot; null if none is free, or (unless `out_of_turn`) they are for those before it.
+    """Give the run a slot; None if none is free, or (unless `out_of_turn`) earlier waiters need the free ones.
 
-    One that it holds already is its own again, at the newer revision: who asks may not have seen all of the run.
+    A slot that the run already holds is kept, at the newer revision: the caller may not have read all of the run.
     """
     others, waiting = _others(slots, who)
     held = [each.revision for each in slots.holders if _same(each, who)]
@@ -32,20 +33,20 @@ def with_taken(slots: SlotsUpdated, who: SlotWaiter, *, out_of_turn: bool = Fals
 
 
 def with_waiting(slots: SlotsUpdated, who: SlotWaiter) -> SlotsUpdated | None:
-    """The run stands in line; null if the line is as long as it may be."""
+    """Add the run to the waiters; None if there are too many."""
     others, waiting = _others(slots, who)
     if len(waiting) >= WAITING_MAX:
         return None
     return _with(slots, others, sorted([*waiting, who], key=_order))
 
 
-def stands_in_line(slots: SlotsUpdated, who: Who) -> bool:
-    """Return whether it waits already: since what is known of it here, or since something newer that others know."""
+def is_waiting(slots: SlotsUpdated, who: SlotEntry) -> bool:
+    """Return whether the run already waits, at the revision that the caller knows or a newer one."""
     return any(_same(each, who) and each.revision >= who.revision for each in slots.waiting)
 
 
-def without(slots: SlotsUpdated, who: Who, revision: int) -> SlotsUpdated:
-    """Who it is neither holds a slot nor waits for one, unless it began to at this revision of its run or behind."""
+def without(slots: SlotsUpdated, who: SlotEntry, revision: int) -> SlotsUpdated:
+    """Remove the run from holders and waiters, unless it was added at this revision of its run or a later one."""
     return _with(
         slots,
         [each for each in slots.holders if not _same(each, who) or each.revision >= revision],
@@ -54,7 +55,7 @@ def without(slots: SlotsUpdated, who: Who, revision: int) -> SlotsUpdated:
 
 
 def next_in_line(slots: SlotsUpdated) -> list[SlotWaiter]:
-    """Those for whom a slot is free now."""
+    """Return the waiters for whom a slot is free now."""
     held = len(slots.holders)
     return [each for place, each in enumerate(slots.waiting) if place < each.runs_max - held]
 
@@ -63,11 +64,11 @@ def _order(waiter: SlotWaiter) -> tuple[float, str, str]:
     return waiter.submitted_at, waiter.run, waiter.call
 
 
-def _same(one: Who, other: Who) -> bool:
+def _same(one: SlotEntry, other: SlotEntry) -> bool:
     return (one.run, one.call) == (other.run, other.call)
 
 
-def _others(slots: SlotsUpdated, who: Who) -> tuple[list[SlotHolder], list[SlotWaiter]]:
+def _others(slots: SlotsUpdated, who: SlotEntry) -> tuple[list[SlotHolder], list[SlotWaiter]]:
     return [h for h in slots.holders if not _same(h, who)], [w for w in slots.waiting if not _same(w, who)]
 
 

@@ -1,8 +1,9 @@
-"""A run's state as bytes and back: a cache of the fold, of no worth to any other fold.
+"""Snapshots: a run's state as bytes and back, a cache that is valid only for the same code.
 
 A snapshot is the JSON object `fold`, `sum`, `state`: the version of the fold that made it, the SHA-256 (hex) of the
-state's bytes, and the state. The version is the hash of the source of this package and of the log's, so that what other
-code has folded is folded again, whatever was changed.
+state's bytes, and the state. The version is a hash of the source of this package and of the event log's. So every
+change of the code makes old snapshots invalid, and no developer has to remember a version number; a snapshot that is
+invalid, damaged or of another run is ignored, and the run is folded from its beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .run_state import RunState
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What is stored."""
+    """A snapshot as stored."""
 
     fold: str
     sum: str
@@ -31,20 +32,20 @@ _STATES = msgspec.json.Decoder(RunState)
 
 
 def encode_state(state: RunState) -> bytes:
-    """The snapshot of a state."""
+    """Encode a state as a snapshot."""
     state.link_messages()  # equal states have equal bytes
     data = msgspec.json.encode(state)
     return msgspec.json.encode(Snapshot(fold=FOLD, sum=digest_of_bytes(data), state=msgspec.Raw(data)))
 
 
 def decode_state(data: bytes, subject: Subject) -> RunState | None:
-    """The state of this run; None for what is damaged, of another run, or made by other code."""
+    """Decode the state of this run; None if the data is damaged, of another run, or made by other code."""
     state = state_in(data)
     return state if state is not None and (state.run, state.root) == (subject.id, subject.root) else None
 
 
 def state_in(data: bytes) -> RunState | None:
-    """The state, whosever it is; None for what is damaged, or made by other code."""
+    """Decode a state of any run; None if the data is damaged or made by other code."""
     try:
         snapshot = _SNAPSHOTS.decode(data)
         if not FOLD or snapshot.fold != FOLD or snapshot.sum != digest_of_bytes(bytes(snapshot.state)):
@@ -55,7 +56,7 @@ def state_in(data: bytes) -> RunState | None:
 
 
 def _version() -> str:
-    """A hash of the code that the fold is made of; empty where its files are not to be found."""
+    """Return a hash of the code of the fold; empty if its files cannot be found."""
     here = Path(__file__).parent
     folders = here, here / "fold", Path(commits.__file__).parent
     files = [file for folder in folders for file in sorted(folder.glob("*.py*"))]
@@ -66,4 +67,4 @@ def _version() -> str:
 
 
 FOLD = _version()
-"""The version of this process' fold: read together with the code, since files may be exchanged below a process."""
+"""The version of this process's fold, computed when the code is loaded, because files may be replaced later."""

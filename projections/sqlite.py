@@ -1,8 +1,7 @@
-"""Rows, heads and checkpoints of projections in one SQLite file: what is folded together is stored together.
+"""Rows, heads and checkpoints of projections in one SQLite file, stored in the same transactions.
 
-The file is a cache: one that is damaged, or was written by other versions of the projections, is emptied and filled
-again from the log. Several processes may share it; whoever writes holds the write lock, and looks at the
-checkpoint first.
+The file is a cache: if it is damaged, or was written by other versions of the projections, it is emptied and rebuilt
+from the log. Several processes may share it; a writer takes the write lock and then reads the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from ..eventlog.ports import Subject
 from .projection import Projection, Value
 
 LAYOUT = 1
-"""Version of the tables below; those of the projections are added to it."""
+"""The version of the tables below; the versions of the projections are appended to it."""
 
 LOCK_WAIT_S = 5.0
-"""How long to wait for another process' write, each of which takes milliseconds."""
+"""The longest wait for another process's write, in seconds; a write takes milliseconds."""
 
 RowT = TypeVar("RowT", bound=msgspec.Struct)
 _log = logging.getLogger("foldlog.projections")
@@ -34,11 +33,11 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class CacheDamaged(Exception):
-    """The file cannot be read; it was emptied, and what was to be done has to be done again."""
+    """The file was damaged and has been emptied; the operation must be repeated."""
 
 
 class Checkpoint(NamedTuple):
-    """The last commit of a shard that was folded: where it stands, and the run that it belongs to."""
+    """The last folded commit of a shard: its head and its run."""
 
     head: Head = ORIGIN
     run: str = ""
@@ -47,8 +46,8 @@ class Checkpoint(NamedTuple):
 class RowStore:
     """The tables of some projections over one namespace. All calls are synchronous and take milliseconds.
 
-    `path` None keeps everything in memory. Raises `ConfigError` for a file that is not ours to use, `LogUnavailable`
-    when another process holds the write lock for too long, and `CacheDamaged` once the file turned out to be damaged.
+    `path` None keeps everything in memory. Raises `ConfigError` for a file that cannot be used, `LogUnavailable` if
+    another process holds the write lock for too long, and `CacheDamaged` if the file was found to be damaged.
     """
 
     def __init__(self, path: Path | None, namespace: str, projections: Sequence[Projection[Any]]) -> None:
@@ -103,7 +102,7 @@ class RowStore:
     # --- layout -------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Make the tables, or make them again when another layout or version wrote them."""
+        """Create the tables; drop those of another layout or version first."""
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         with self._written():
@@ -117,7 +116,7 @@ class RowStore:
         if found not in {None, self._namespace}:
             raise ConfigError(
                 f"the projections' file {self._path} belongs to the namespace {found!r}, not to "
-                f"{self._namespace!r}: give each namespace a file of its own"
+                f"{self._namespace!r}: use a different file for each namespace"
             )
 
     @property
@@ -152,7 +151,7 @@ class RowStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything within is stored, or nothing; nobody else writes meanwhile."""
+        """Store everything within, or nothing; other writers wait meanwhile."""
         with self._guarded(), self._written():
             yield
 
@@ -168,7 +167,7 @@ class RowStore:
         self._db.execute("COMMIT")
 
     def clear(self) -> None:
-        """Forget everything; the next read of the log begins at its beginning."""
+        """Delete everything; the next read of the log starts at its beginning."""
         with self._guarded(), self._written():
             self._make_tables()
 
@@ -179,33 +178,33 @@ class RowStore:
         self._db.execute(f"INSERT OR REPLACE INTO {_table(projection)} VALUES ({marks})", values)  # noqa: S608
 
     def put_head(self, subject: Subject, head: Head) -> None:
-        """Store up to where a subject was folded; within a transaction."""
+        """Store the last folded commit of a subject; within a transaction."""
         values = (subject.shard, subject_token(subject), head.position, head.rev, head.digest)
         self._db.execute("INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?, ?)", values)
 
     def put_checkpoint(self, subject: Subject, head: Head) -> None:
-        """Store up to where the subject's shard was folded: that commit; within a transaction."""
+        """Store the last folded commit of the subject's shard; within a transaction."""
         values = (subject.shard, head.position, head.rev, head.digest, subject.id)
         self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)", values)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def checkpoint(self, shard: int) -> Checkpoint:
-        """Up to where a shard was folded."""
+        """Return the last folded commit of a shard."""
         with self._guarded():
             query = "SELECT position, rev, digest, run FROM checkpoints WHERE shard = ?"
             found = self._db.execute(query, (shard,)).fetchone()
             return Checkpoint(Head(*found[:3]), found[3]) if found is not None else Checkpoint()
 
     def head(self, subject: Subject) -> Head:
-        """Up to where a subject was folded."""
+        """Return the last folded commit of a subject."""
         with self._guarded():
             query = "SELECT position, rev, digest FROM heads WHERE shard = ? AND subject = ?"
             found = self._db.execute(query, (subject.shard, subject_token(subject))).fetchone()
             return Head(*found) if found is not None else ORIGIN
 
     def get(self, projection: Projection[RowT], key: str) -> RowT | None:
-        """One row, None if there is none."""
+        """Return one row, None if there is none."""
         with self._guarded():
             query = f"SELECT row FROM {_table(projection)} WHERE key = ?"  # noqa: S608
             found = self._db.execute(query, (key,)).fetchone()
@@ -222,10 +221,10 @@ class RowStore:
         newest_by: str | None = None,
         limit: int = -1,
     ) -> list[RowT]:
-        """Rows by their columns (or `key`), in order of key, or from the highest down.
+        """Return rows by their columns (or `key`), in order of key, or with `newest_by` in descending order of it.
 
-        A column is equal to the value in `where`, not below that in `at_least`, below that in `below`, and a text that
-        holds the one in `holding`.
+        A column must equal its value in `where`, be at least that in `at_least`, be less than that in `below`, and
+        contain the text in `holding`.
         """
         asked = [
             *((f'"{name}" = ?', value) for name, value in where.items()),
@@ -242,7 +241,7 @@ class RowStore:
             return [self._decode(projection, row) for (row,) in found]
 
     def beside(self, projection: Projection[Any], column: str, value: Value) -> list[Value]:
-        """The values of a column that are nearest below and above one, as far as there are any."""
+        """Return the nearest smaller and greater values of a column, as far as there are any."""
         found: list[Value] = []
         with self._guarded():
             for nearest, sign in (("max", "<"), ("min", ">")):
@@ -256,5 +255,5 @@ class RowStore:
 
 
 def _table(projection: Projection[Any]) -> str:
-    """The table's name, quoted. All names in queries are those of projections and their columns, never a caller's."""
+    """Return the table's name, quoted. Names in queries are those of projections and columns, never a caller's."""
     return f'"rows_{projection.name}"'

@@ -1,7 +1,7 @@
-"""How many tokens messages take: what the provider reported as far as it goes, and a count of what came since.
+"""The number of tokens of messages: the provider's report as far as it goes, plus a count of the messages after it.
 
-A count by a tokenizer depends on what is installed where. Whoever decides by one stores it; the estimate is the same
-everywhere, and may be computed again.
+A tokenizer's count depends on what is installed in the process, so a decision that uses one stores it. The estimate is
+the same everywhere and may be computed again.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from .messages import Message, canonical_json
 BYTES_PER_TOKEN = 4
 TokenSource = Literal["provider", "tiktoken", "estimate"]
 UsageSource = Literal["provider", "estimate"]
-"""Who counted the tokens of a `usage` event."""
+"""The source of the token counts in a `usage` event."""
 
 
 class TokenCount(msgspec.Struct, frozen=True):
-    """A number of tokens, and how the least certain part of it is known."""
+    """A number of tokens, with the source of its least certain part."""
 
     tokens: int
     source: TokenSource
 
 
 def estimate_tokens(text: str) -> int:
-    """One token for every four bytes of UTF-8, rounded up."""
+    """Estimate the tokens of a text: one for every four bytes of UTF-8, rounded up."""
     size = len(text) if text.isascii() else len(text.encode(errors="replace"))
     return -(-size // BYTES_PER_TOKEN)
 
 
 def message_tokens(message: Message, count: Callable[[str], int] = estimate_tokens) -> int:
-    """The tokens of one message: its text, its calls and files, and what its provider wants back."""
+    """Count the tokens of one message: its text, its calls and files, and the provider's state."""
     tokens = count(message.content) + sum(map(file_tokens, files_of(message.parts)))
     if message.reply_state is not None:
         tokens += count(canonical_json(message.reply_state.items).decode())
@@ -44,12 +44,12 @@ def message_tokens(message: Message, count: Callable[[str], int] = estimate_toke
 
 
 def file_tokens(file: FilePart) -> int:
-    """The tokens of a file: by the rule of the provider, where there is one, else one for every four bytes."""
+    """Count the tokens of a file: by the provider's rule if there is one, otherwise one for every four bytes."""
     return file.tokens if file.tokens is not None else -(-file.bytes // BYTES_PER_TOKEN)
 
 
 def messages_tokens(messages: Iterable[Message], count: Callable[[str], int] = estimate_tokens) -> int:
-    """The tokens of all messages together."""
+    """Count the tokens of all messages."""
     return sum(message_tokens(message, count) for message in messages)
 
 
@@ -61,9 +61,9 @@ def context_tokens(
     count: Callable[[str], int] = estimate_tokens,
     source: TokenSource = "estimate",
 ) -> TokenCount:
-    """The tokens of a prompt. `reported`: what a provider said that the first `covered` messages take, null if never.
+    """Count the tokens of a prompt. `reported`: the provider's count of the first `covered` messages, None if unknown.
 
-    `count` counts the text of the others; `source` says what it is.
+    `count` counts the text of the others; `source` is its kind.
     """
     if reported is None:
         return TokenCount(messages_tokens(messages, count), source)

@@ -1,8 +1,8 @@
-"""The fold of a run: one function for each type of event, and how whole commits are folded by them.
+"""The fold of a run: one function for each type of event, and the folding of whole commits.
 
-`evolve(state, event)` is the reference: it leaves its argument alone. The executor that owns a run folds in place with
-`apply`, which is the same code without the copy. Total: neither ever raises for a known event or decides anything.
-`fold_commit` adds what concerns whole commits: revisions, and the fencing of executors (W4).
+`evolve(state, event)` is the reference: it does not change its argument. The executor that owns a run folds in place
+with `apply`, which is the same code without the copy. The fold is total: it never raises for a known event, and never
+decides anything. `fold_commit` adds the checks of whole commits: revisions, and the fencing of executors (W4).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FOLDS", "apply", "check_epoch", "evolve", "fold_commit"]
 
 
 def _no_change(_state: RunState, _event: Any) -> None:
-    """For people who read the log, or of another subject."""
+    """Change nothing: the event is only for readers of the log, or is of another subject."""
 
 
 def _fold_outline(state: RunState, event: Offloaded) -> None:
@@ -70,8 +70,8 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.ToolAttemptFailed: calls.fail_attempt,
     events.ToolResult: calls.return_result,
     events.Memoized: calls.keep_part,
-    events.McpProgress: calls.tell_progress,
-    events.Custom: calls.tell_progress,
+    events.McpProgress: calls.count_event,
+    events.Custom: calls.count_event,
     events.ResultRecorded: calls.keep_recorded,
     events.ApprovalRequested: calls.request_approval,
     events.ApprovalResolved: calls.resolve_approval,
@@ -95,7 +95,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.BreakerUpdated: _no_change,
     events.SlotsUpdated: _no_change,
 }
-"""What each event changes. The time of its commit is the state's `updated_at`."""
+"""The fold of each event type. The time of the event's commit is the state's `updated_at`."""
 
 
 def evolve(state: RunState, event: StoredEvent | Unknown, at: float = 0.0) -> RunState:
@@ -126,7 +126,7 @@ def fold_commit(state: RunState, recorded: Recorded) -> None:
 
 
 def check_epoch(state: RunState, commit: Commit) -> None:
-    """W4: an executor commits under its own epoch in force; a claim raises it by one."""
+    """Check W4: an executor commits under the current epoch, and a claim raises it by one."""
     if commit.epoch:
         _check_epoch(state, commit, claims=claim_in(commit) is not None)
 
@@ -142,7 +142,7 @@ def _check_epoch(state: RunState, commit: Commit, *, claims: bool) -> None:
 
 
 def claim_in(commit: Commit) -> int | None:
-    """The place of the claim among the commit's events, if it is one."""
+    """Return the index of the claim among the commit's events, if there is one."""
     for index, event in enumerate(commit.events):
         if type(event) is Claimed:
             return index
@@ -150,7 +150,7 @@ def claim_in(commit: Commit) -> int | None:
 
 
 def apply(state: RunState, event: StoredEvent | Unknown, at: float) -> None:
-    """Fold one fact in place; `at` is the time of its commit. Of one that lies beside the log, what is in the log."""
+    """Fold one event in place; `at` is the time of its commit. Of an offloaded event, only its outline is folded."""
     state.updated_at = at
     _fold(state, (event,))
 

@@ -1,4 +1,4 @@
-"""Tool calls of the open step, and the approvals that they wait for."""
+"""The tool calls of the open step, and the approvals that they wait for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .counting import count_retry
 
 
 def call_tool(state: RunState, event: ToolCall) -> None:
-    """The model wants a tool called."""
+    """Add a tool call that the model requested."""
     call_id = event.tool_call_id or ""
     state.place_call(call_id, (state.step, len(state.calls)))
     state.calls[call_id] = CallState(
@@ -44,12 +44,12 @@ def call_tool(state: RunState, event: ToolCall) -> None:
 
 
 def start_call(state: RunState, event: ToolStarted) -> None:
-    """An attempt that must not be repeated unasked is under way."""
+    """Note the start of an unsafe attempt, which must not be repeated without a decision."""
     in_call(state, event.tool_call_id).started = event.attempt
 
 
 def fail_attempt(state: RunState, event: ToolAttemptFailed) -> None:
-    """An attempt has failed, and is followed by another."""
+    """Note a failed attempt that will be retried."""
     call = in_call(state, event.tool_call_id)
     call.started, call.retry_at = 0, event.retry_at
     call.failures += 1
@@ -57,7 +57,7 @@ def fail_attempt(state: RunState, event: ToolAttemptFailed) -> None:
 
 
 def return_result(state: RunState, event: ToolResult) -> None:
-    """The call has its result."""
+    """Store the result of a call."""
     call = in_call(state, event.tool_call_id)
     call.result, call.started, call.orphaned = event, 0, False
     _keep_todos(state, call, event)
@@ -67,7 +67,7 @@ def return_result(state: RunState, event: ToolResult) -> None:
 
 
 def keep_part(state: RunState, event: Memoized) -> None:
-    """A named part of the call has its value."""
+    """Store the value of a memoized part of the call."""
     call = in_call(state, event.tool_call_id)
     call.memos[event.name] = event.value
     if event.evidence:
@@ -75,13 +75,13 @@ def keep_part(state: RunState, event: Memoized) -> None:
     call.marks[memo_mark(event.name)] = call.emitted, len(call.children)
 
 
-def tell_progress(state: RunState, event: McpProgress | Custom) -> None:
-    """The call has told an event."""
+def count_event(state: RunState, event: McpProgress | Custom) -> None:
+    """Count an event that the call has emitted."""
     count_emitted(state, event.tool_call_id)
 
 
 def keep_recorded(state: RunState, event: ResultRecorded) -> None:
-    """A fork has a result that a call of it, or of a node below it, may take."""
+    """Store a recorded result, which a call of the fork or of a node below it may use."""
     if event.below:
         state.recorded_below.append(event)
         return
@@ -89,30 +89,30 @@ def keep_recorded(state: RunState, event: ResultRecorded) -> None:
 
 
 def count_emitted(state: RunState, call_id: str | None) -> None:
-    """One event of the call more is stored; a re-run skips as many."""
+    """Count one more stored event of the call; a repeated attempt skips as many."""
     in_call(state, call_id).emitted += 1
 
 
 def in_call(state: RunState, call_id: str | None) -> CallState:
-    """The call, or a throw-away one for an id that the step does not have: the fold is total."""
+    """Return the call; for an unknown id a throw-away one, because the fold is total."""
     return state.calls.get(call_id or "") or CallState(id="", index=0, name="", arguments={})
 
 
 def request_approval(state: RunState, event: ApprovalRequested) -> None:
-    """Somebody has to decide, about a call or about the run."""
+    """Add an approval, about a call or about the run."""
     state.approvals[event.approval_id] = ApprovalState(request=event)
     call = in_call(state, event.tool_call_id)
     call.approval_id = event.approval_id
-    if event.kind == QUESTION:  # which ended an attempt
+    if event.kind == QUESTION:  # a question ends the attempt
         call.asks += 1
         call.started, call.retry_at = 0, None
         call.marks[question_mark(str(event.arguments.get("name")))] = call.emitted, len(call.children)
-    elif event.kind == "unverifiable":  # it has ended, and people say how
+    elif event.kind == "unverifiable":  # the attempt has ended, an operator decides how
         call.started, call.retry_at = 0, None
 
 
 def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
-    """Somebody has decided: the first who did counts."""
+    """Store the decision on an approval; the first one counts."""
     approval = state.approvals.get(event.approval_id)
     if approval is None or not approval.pending:
         return
@@ -122,7 +122,7 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
     call = state.calls.get(event.tool_call_id or "")
-    if call is not None:  # behind those that may run already
+    if call is not None:  # after the calls that were released earlier
         call.turn = max(each.turn for each in state.calls.values()) + 1
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
         call.started, call.orphaned = 0, False
@@ -130,19 +130,19 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
 
 
 def revoke_approval(state: RunState, event: ApprovalRevoked) -> None:
-    """Nobody has to decide any more."""
+    """Revoke an approval; it needs no decision any more."""
     if event.approval_id in state.approvals:
         state.approvals[event.approval_id].revoked = True
 
 
 def issue_token(state: RunState, event: TokenIssued) -> None:
-    """Who has the token may decide."""
+    """Add a resume token, which permits its holder to decide."""
     if event.approval_id in state.approvals:
         state.approvals[event.approval_id].tokens.append(event)
 
 
 def revoke_token(state: RunState, event: TokenRevoked) -> None:
-    """And may not any more."""
+    """Remove a revoked resume token."""
     if event.approval_id in state.approvals:
         tokens = state.approvals[event.approval_id].tokens
         tokens[:] = [token for token in tokens if token.sha256 != event.sha256]
@@ -155,7 +155,7 @@ def _raise_ceiling(spent: SpentState, ceiling: object, answer: dict[str, Any] | 
 
 
 def offer_retrieval(state: RunState, event: ToolResult) -> None:
-    """A model that sees a part of a result can read on, whether or not it could from the beginning."""
+    """Add the retrieval tool when the model is shown a shortened result, unless the run has it already."""
     if not is_offloaded(event.metadata) or RETRIEVE in state.tools:
         return
     config = state.submitted.config if state.submitted is not None else {}
@@ -169,9 +169,9 @@ def _keep_todos(state: RunState, call: CallState, event: ToolResult) -> None:
     if not event.success or tool is None or tool.source != TODO_SOURCE:
         return
     arguments = event.metadata.get("edited_arguments", call.arguments)
-    told = arguments if isinstance(arguments, dict) else {}
+    given = arguments if isinstance(arguments, dict) else {}
     if call.name == "add_todo":
-        state.todos.append(Todo(id=f"{state.step}.{call.index}", text=str(told.get("text", ""))))
+        state.todos.append(Todo(id=f"{state.step}.{call.index}", text=str(given.get("text", ""))))
     elif call.name == "complete_todo":
         for todo in state.todos:
-            todo.done = todo.done or todo.id == told.get("id")
+            todo.done = todo.done or todo.id == given.get("id")

@@ -16,7 +16,7 @@ from ..run_state import SPAWN_SELF, NodeState, RunState
 
 
 def start_child(state: RunState, event: ChildStarted) -> None:
-    """A child is open: one of a call, or a node."""
+    """Add an open child: one of a call, or a node."""
     state.open_children[event.child_run] = event.tool_call_id
     state.child_count += 1
     if event.tool_call_id is None:
@@ -33,7 +33,7 @@ def start_child(state: RunState, event: ChildStarted) -> None:
 
 
 def finish_child(state: RunState, event: ChildFinished) -> None:
-    """A child is over."""
+    """Close a child."""
     state.open_children.pop(event.child_run, None)
     for node in state.nodes:
         if node.child_run == event.child_run:
@@ -41,7 +41,7 @@ def finish_child(state: RunState, event: ChildFinished) -> None:
 
 
 def return_child(state: RunState, event: ChildReturned) -> None:
-    """What it used counts, and a node has its output."""
+    """Add the usage of a child, and store the output of a node."""
     state.inner_usage = state.inner_usage + event.usage
     state.inner_cost_usd = plus_cost(state.inner_cost_usd, event.cost_usd)
     for node in state.nodes:
@@ -50,21 +50,21 @@ def return_child(state: RunState, event: ChildReturned) -> None:
 
 
 def wake_for_child(state: RunState, _event: ChildReady) -> None:
-    """Something below the run needs its driver."""
+    """Wake the run, because a descendant needs its driver."""
     state.parked = None
     state.child_wakes += 1
 
 
 def evaluate(state: RunState, event: Evaluated) -> None:
-    """A function that coordinates has a value."""
+    """Store the value of a predicate, scorer or reflection."""
     state.evaluations.setdefault(event.name, []).append(event)
 
 
 def iterate(state: RunState, event: RalphIteration) -> None:
-    """The latest word on an iteration of a loop."""
+    """Store the latest event of an iteration of a loop."""
     state.iterations[event.iteration - 1 :] = [event]
 
 
 def make_output(state: RunState, event: OutputMade) -> None:
-    """What the coordination as a whole has come to."""
+    """Store the output of a coordinator, or of an answer in several parts."""
     state.output = event.output

@@ -1,4 +1,4 @@
-"""What the model reads: messages join the conversation, and cuts take them out again."""
+"""The messages that the model reads: they are added to the conversation, and cuts remove them again."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from .counting import count_usage
 
 
 def queue_message(state: RunState, event: MessageQueued) -> None:
-    """Somebody has told the run something, which its next request will carry."""
+    """Queue a message for the next request."""
     state.queue.append(event.content)
 
 
 def inject_message(state: RunState, event: MessageInjected) -> None:
-    """The oldest of these is part of the conversation now."""
+    """Move the oldest queued message into the conversation."""
     state.queue[:1] = []
     state.continued = ""
     add_message(state, Message(role="user", content=event.content))
 
 
 def reject_output(state: RunState, event: OutputRejected) -> None:
-    """The model is told what is wrong with its output, or to go on with it."""
+    """Add a message that tells the model what is wrong with its output, or to continue it."""
     if event.reason == "length":
         state.continued = state.output
     elif event.reason == "call":
@@ -58,19 +58,19 @@ def reject_output(state: RunState, event: OutputRejected) -> None:
 
 
 def find_knowledge(state: RunState, event: KnowledgeFound) -> None:
-    """The system message says what is known, if anything is."""
+    """Put the knowledge that was found into the system message."""
     state.looked_up = True
     state.knowledge = knowledge_block(event.items)
-    tell_system(state)
+    update_system_message(state)
 
 
 def begin_cut(state: RunState, event: CutBegun) -> None:
-    """Messages are about to leave, and what leaves is summarised first."""
+    """Begin a cut whose removed messages are summarised first."""
     state.context.cut = CutState(phase=event.phase, cause=event.cause, kept=event.kept)
 
 
 def make_summary(state: RunState, event: SummaryMade) -> None:
-    """Keep a summary until the cut that puts it in its place."""
+    """Keep a summary until the cut inserts it."""
     count_usage(state, event)
     state.context.summaries += 1
     cut = state.context.cut
@@ -86,13 +86,13 @@ def make_summary(state: RunState, event: SummaryMade) -> None:
 
 
 def hydrate(state: RunState, event: MemoryHydrated) -> None:
-    """Put what is remembered between the system message and the run's own history."""
+    """Insert memories between the system message and the run's own history."""
     state.hydrated = True
     remembered: list[Message] = []
     for item in event.messages if isinstance(event.messages, list | tuple) else ():
         try:
             message = msgspec.convert(item, Message)
-        except msgspec.ValidationError:  # of nobody's writing
+        except msgspec.ValidationError:  # foldlog does not write such items
             continue
         for call in message.tool_calls:
             state.place_call(call.id, (0, len(state.call_places)))
@@ -104,7 +104,7 @@ def hydrate(state: RunState, event: MemoryHydrated) -> None:
 
 
 def cut(state: RunState, event: Context) -> None:
-    """Keep what a cut keeps, with the summary in the place of the rest; the call that it made room for goes on."""
+    """Keep the messages that a cut keeps, replace the rest by the summary, and resume the interrupted call."""
     if "kept" not in event.details:
         return
     had = bool(state.messages) and state.messages[0].role == "system"
@@ -133,18 +133,18 @@ def cut(state: RunState, event: Context) -> None:
 
 
 def learn_window(state: RunState, event: Prepared) -> None:
-    """How large the model's window is, and what of it the tools take."""
+    """Store the size of the model's window and the tokens of the tools."""
     context = state.context
-    context.window_tokens = _least(event.window_tokens, context.taught_tokens)
+    context.window_tokens = _least(event.window_tokens, context.learned_tokens)
     if context.window_tokens is not None:
         count_tools(context, event.tools)
 
 
 def learn_from_overflow(state: RunState, event: ModelFailed) -> None:
-    """A server that refuses a request as too long proves a bound, and may state the numbers.
+    """Learn the window from a request that was refused as too long, which proves a bound and may state the numbers.
 
-    A call besides the steps reads something else than the prompt: it teaches what is stated alone, and a planner, which
-    may be another model, nothing.
+    A call outside of steps has another prompt, so only stated numbers count; a planner may have another model, so
+    nothing is learned from it.
     """
     context, stated = state.context, event.window_tokens
     if event.phase == "planner" or (event.phase and stated is None):
@@ -152,11 +152,11 @@ def learn_from_overflow(state: RunState, event: ModelFailed) -> None:
     if not event.phase:
         proven = context.tokens if stated is None else max(context.tokens, stated + 1)
         context.tokens = event.request_tokens or proven
-    taught = stated or _least(context.taught_tokens, context.tokens - 1) or 1
-    context.taught_tokens = max(1, taught)
-    if context.window_tokens is None:  # the tools were not counted, and are part of what is counted now
+    taught = stated or _least(context.learned_tokens, context.tokens - 1) or 1
+    context.learned_tokens = max(1, taught)
+    if context.window_tokens is None:  # the tools were not counted so far
         context.tool_tokens = tools_tokens(state.tools.values())
-    context.window_tokens = _least(context.window_tokens, context.taught_tokens)
+    context.window_tokens = _least(context.window_tokens, context.learned_tokens)
 
 
 def _least(one: int | None, other: int | None) -> int | None:
@@ -164,32 +164,32 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def count_tools(context: ContextState, tools: Iterable[ToolSpec]) -> None:
-    """What these tools take of the window, in the place of those before."""
+    """Replace the tokens of the tools in the size of the prompt."""
     before, context.tool_tokens = context.tool_tokens, tools_tokens(tools)
     context.tokens += context.tool_tokens - before
 
 
 def tools_tokens(tools: Iterable[ToolSpec]) -> int:
-    """What the descriptions of these tools take."""
+    """Estimate the tokens of the descriptions of these tools."""
     return sum(
         estimate_tokens(f"{tool.name}{tool.description}{canonical_json(tool.parameters).decode()}")
         for tool in tools
     )
 
 
-def tell_system(state: RunState) -> None:
-    """Put what the system message says now in its place."""
+def update_system_message(state: RunState) -> None:
+    """Replace the system message by the current one."""
     config = state.submitted.config if state.submitted is not None else {}
     instructions = str(config.get("instructions") or "")
     message = system_message(instructions, state.knowledge, plan_block(state.planning.plan))
     had = bool(state.messages) and state.messages[0].role == "system"
-    told = [message] if message is not None else []
-    state.history_count += len(told) - had
-    set_messages(state, [*told, *state.messages[had:]])
+    first = [message] if message is not None else []
+    state.history_count += len(first) - had
+    set_messages(state, [*first, *state.messages[had:]])
 
 
 def add_message(state: RunState, message: Message) -> None:
-    """The next message."""
+    """Add a message."""
     _append(state, message)
     state.context.tokens += message_tokens(message)
 
@@ -200,7 +200,7 @@ def _append(state: RunState, message: Message) -> None:
 
 
 def set_messages(state: RunState, messages: list[Message]) -> None:
-    """Another history: the chain begins again."""
+    """Replace all messages; the chain starts again."""
     count = state.context.messages + max(0, len(messages) - len(state.messages))
     state.messages, state.linked_messages, state.linked_digest = [], 0, ""
     state.context.tokens = state.context.tool_tokens
@@ -209,12 +209,12 @@ def set_messages(state: RunState, messages: list[Message]) -> None:
     state.context.messages = count
 
 
-def give_back(state: RunState, message: Message, reported: int = 0) -> None:
-    """A message for the model to read again. `reported`: what the provider says that the prompt takes with it."""
+def append_for_model(state: RunState, message: Message, reported: int = 0) -> None:
+    """Add a message of the step, perhaps with a budget line. `reported`: the provider's size of the prompt with it."""
     context = state.context
     context.tokens = reported or context.tokens + message_tokens(message)
-    if context.told and context.window_tokens is not None:
-        told = with_line(message, budget_line(context.tokens, context.window_tokens))
-        context.tokens += message_tokens(told) - message_tokens(message)
-        message = told
+    if context.shows_budget and context.window_tokens is not None:
+        extended = with_line(message, budget_line(context.tokens, context.window_tokens))
+        context.tokens += message_tokens(extended) - message_tokens(message)
+        message = extended
     _append(state, message)

@@ -1,4 +1,4 @@
-"""What the run has used, and how often it has tried again."""
+"""The counts of a run: tokens, costs and retries."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from ..run_state import RunState
 
 
 def count_usage(state: RunState, event: Usage | PlannerReplied | SummaryMade) -> None:
-    """The tokens and the price of one model call."""
+    """Add the tokens and the price of one model call."""
     state.usage = state.usage + event.usage
     state.cost_usd = plus_cost(state.cost_usd, event.cost_usd)
 
 
 def count_broken(state: RunState, event: ModelFailed | LateOutcome) -> None:
-    """The same of an answer that broke off. Of one that nothing had arrived of, nobody knows that it took anything."""
+    """Add those of a reply that broke off, if any part of it arrived; otherwise they are unknown."""
     if event.usage is not None:
         state.usage = state.usage + event.usage
         state.cost_usd = plus_cost(state.cost_usd, event.cost_usd)
 
 
 def count_retry(state: RunState, error_type: str) -> None:
-    """One retry because of this type of error."""
+    """Count one retry after an error of this type."""
     state.retries[error_type] = state.retries.get(error_type, 0) + 1

@@ -1,4 +1,4 @@
-"""The run as a whole: submitted, prepared, claimed, parked, paused, over."""
+"""The life of a run: submitted, prepared, claimed, parked, paused, over."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ...eventlog.events import (
 )
 from ..messages import Message
 from ..run_state import ElapsedState, RunState
-from .conversation import add_message, learn_window, tell_system
-from .steps import ask_anew
+from .conversation import add_message, learn_window, update_system_message
+from .steps import restart_model_call
 
 
 def submit(state: RunState, event: Submitted) -> None:
-    """There is a run: its input, and the conversation it follows."""
+    """Create the run with its input and the messages before it."""
     state.submitted = event
     state.mcp_servers = dict(event.config.get("mcp_servers") or {})
-    state.context.told = event.config.get("budget_awareness") == "per-message"
-    tell_system(state)
+    state.context.shows_budget = event.config.get("budget_awareness") == "per-message"
+    update_system_message(state)
     for item in event.messages:
         message = msgspec.convert(item, Message)
         for call in message.tool_calls:
@@ -43,18 +43,18 @@ def submit(state: RunState, event: Submitted) -> None:
 
 
 def request_refresh(state: RunState, event: ToolsRefreshRequested) -> None:
-    """The tools are to be listed again before the next step."""
+    """Note that the tools must be listed again before the next step."""
     state.refresh = event
     state.refreshes += 1
 
 
 def fail_refresh(state: RunState, _event: ToolsRefreshFailed) -> None:
-    """They stay as they are."""
+    """End a refresh that failed; the tools stay the same."""
     state.refresh = None
 
 
 def prepare(state: RunState, event: Prepared) -> None:
-    """The run has its tools."""
+    """Store the tools of the run."""
     state.prepared = True
     if state.refresh is not None:
         state.mcp_servers, state.refresh = state.mcp_servers | state.refresh.mcp_servers, None
@@ -63,7 +63,7 @@ def prepare(state: RunState, event: Prepared) -> None:
 
 
 def claim(state: RunState, event: Claimed) -> None:
-    """A worker owns the run under a new epoch; what the one before had under way is in doubt."""
+    """Make a worker the owner under a new epoch; unsafe calls that the former owner had started are in doubt."""
     state.epoch, state.owner, state.owner_lease_s = event.epoch, event.worker, event.lease_s
     state.left = {}
     state.elapsed.claimed_at = state.elapsed.claimed_at or state.updated_at
@@ -73,37 +73,37 @@ def claim(state: RunState, event: Claimed) -> None:
 
 
 def leave(state: RunState, event: LeftToOthers) -> None:
-    """A worker said why it cannot drive the run."""
+    """Store why a worker cannot drive the run."""
     state.left = {event.reason: event.worker, **state.left}
 
 
 def release(state: RunState, _event: Released) -> None:
-    """Nobody owns the run."""
+    """Remove the owner."""
     state.owner = None
 
 
 def park(state: RunState, event: Parked) -> None:
-    """Nobody owns it, and it waits."""
+    """Remove the owner, and park the run."""
     state.owner, state.parked = None, event
 
 
 def fire_timer(state: RunState, _event: TimerFired) -> None:
-    """What it waited for has come; the timer's word counts, not a clock that may be behind it."""
+    """End the wait for a timer. The event decides, not a clock, which may be behind it."""
     state.parked = None
     if state.model.retry_at is not None:
         state.model.retry_at = 0.0
 
 
 def set_status(state: RunState, event: Status) -> None:
-    """What callers see of all this."""
+    """Set the status that callers see."""
     _stop_the_clock(state.elapsed, event, state.updated_at)
     if event.status == "paused":
         state.paused = event.reason
-        if event.reason == "manual":  # one that was asked for waits behind an approval, and is not forgotten
+        if event.reason == "manual":  # a pause request during an approval stays open until its own pause
             state.pause_requested = False
     elif event.status == "resumed":
-        if state.paused == "policy":  # all models have failed, and are asked again
-            ask_anew(state)
+        if state.paused == "policy":  # all models had failed, and are called again
+            restart_model_call(state)
         state.paused = state.parked = None
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None
@@ -120,21 +120,21 @@ def _stop_the_clock(elapsed: ElapsedState, event: Status, at: float) -> None:
 
 
 def request_pause(state: RunState, event: PauseRequested) -> None:
-    """Somebody wants the run to pause, or does not any more."""
+    """Note the request of a pause, or its withdrawal."""
     state.pause_requested = not event.withdrawn
 
 
 def request_cancel(state: RunState, event: CancelRequested) -> None:
-    """Nobody owns the run any more, and it waits for nothing but its end."""
+    """Remove the owner; the run now waits only for its end."""
     state.cancel_reason, state.cancel_by = event.reason, event.by
     state.owner = state.parked = state.paused = None
 
 
 def fail(state: RunState, event: Error) -> None:
-    """Why it will end."""
+    """Store the error with which the run will end."""
     state.error = event
 
 
 def meet_unknown(state: RunState, event: Unknown) -> None:
-    """This code must not drive the run."""
+    """Note an event of an unknown type; this code must not drive the run."""
     state.unknown_type = state.unknown_type or event.original_type

@@ -1,4 +1,4 @@
-"""What the planner says and does before the first step."""
+"""The planner, which runs before the first step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ..call_texts import answers, asking
 from ..retrieval import OFFLOADED
 from ..run_state import CallState, ModelCallState, PlanningState, RunState
 from .calls import offer_retrieval
-from .conversation import tell_system
+from .conversation import update_system_message
 from .counting import count_usage
 
 
 def planner_replied(state: RunState, event: PlannerReplied) -> None:
-    """The planner has said something, and perhaps wants tools called."""
+    """Store a reply of the planner, with its tool calls."""
     count_usage(state, event)
     planning, known = state.planning, len(state.planning.places)
     state.model = ModelCallState(
@@ -41,7 +41,7 @@ def planner_replied(state: RunState, event: PlannerReplied) -> None:
 
 
 def planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
-    """One of these has its result; with the last, the planner reads them all."""
+    """Store the result of one of these calls; after the last one, all become messages."""
     planning = state.planning
     call = planning.calls.get(event.tool_call_id or "")
     if call is None:
@@ -62,6 +62,6 @@ def planner_tool_returned(state: RunState, event: PlannerToolReturned) -> None:
 
 
 def make_plan(state: RunState, event: PlanMade) -> None:
-    """The system message says the plan, and nothing is left of how it was made."""
+    """Put the plan into the system message, and drop the planner's conversation."""
     state.planning, state.model = PlanningState(made=True, plan=event.plan), ModelCallState()
-    tell_system(state)
+    update_system_message(state)

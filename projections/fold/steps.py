@@ -1,4 +1,4 @@
-"""Steps, and the model call within each."""
+"""Steps, and their model calls."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..call_texts import answers, asking, executable_arguments, made_file
 from ..messages import reply_items
 from ..money import plus_cost
 from ..run_state import ModelCallState, RunState
-from .conversation import give_back, learn_from_overflow
+from .conversation import append_for_model, learn_from_overflow
 from .counting import count_broken, count_retry, count_usage
 
 
 def change_step(state: RunState, event: Step) -> None:
-    """A step starts or is completed."""
+    """Start or complete a step."""
     if event.status == "started":
         _start_step(state, event, state.updated_at)
     else:
@@ -39,7 +39,7 @@ def _start_step(state: RunState, event: Step, at: float) -> None:
 
 
 def use_tokens(state: RunState, event: Usage) -> None:
-    """The model has replied."""
+    """Store the usage of a reply, which completes the model call."""
     state.model.replied, state.model.requested, state.model.usage = True, False, event.usage
     state.model.finish_reason = event.finish_reason
     count_usage(state, event)
@@ -47,7 +47,7 @@ def use_tokens(state: RunState, event: Usage) -> None:
 
 
 def say(state: RunState, event: Text) -> None:
-    """The text of a reply; one outside of steps is of no model, and says why the run stops."""
+    """Store the text of a reply; a text outside of steps is not from a model, but explains why the run stops."""
     if event.step is None:
         state.output = event.text
     else:
@@ -55,17 +55,17 @@ def say(state: RunState, event: Text) -> None:
 
 
 def make_file(state: RunState, event: FileMade) -> None:
-    """A file of a reply."""
+    """Add a file of a reply."""
     state.model.files = [*state.model.files, made_file(event)]
 
 
 def keep_reply_state(state: RunState, event: ReplyState) -> None:
-    """What the provider wants back with the reply that follows."""
+    """Store the provider's state, to be sent back with the reply that follows."""
     state.model.reply_state = reply_items(event)
 
 
 def request_model(state: RunState, event: ModelRequested) -> None:
-    """An attempt of a model call is under way: of the step, or of a phase besides."""
+    """Begin an attempt of a model call, of the step or of another phase."""
     if event.phase != state.model.phase:
         in_planner = state.model.phase == "planner"
         state.interrupted = state.model if event.phase and (state.step_open or in_planner) else None
@@ -77,11 +77,11 @@ def request_model(state: RunState, event: ModelRequested) -> None:
         model.failures, model.next_model = 0, ""
     model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
     model.replied, model.reply_state = False, None
-    model.error_type = model.error = ""  # not final: a takeover must not take it so
+    model.error_type = model.error = ""  # a takeover must not mistake the last failure for a final one
 
 
 def fail_model(state: RunState, event: ModelFailed) -> None:
-    """It has failed: another follows at `retry_at`, another model, or none."""
+    """Note a failed attempt: a retry follows at `retry_at`, another model, or neither."""
     model = state.model
     model.requested, model.retry_at, model.next_model = False, event.retry_at, event.next_model
     model.failures += 1
@@ -105,9 +105,9 @@ def _complete_step(state: RunState) -> None:
     calls = list(state.calls.values())
     usage = state.model.usage
     asked = asking(state.model, calls)
-    give_back(state, asked, usage.input_tokens and usage.input_tokens + usage.output_tokens)
+    append_for_model(state, asked, usage.input_tokens and usage.input_tokens + usage.output_tokens)
     for message in answers(calls):
-        give_back(state, message)
+        append_for_model(state, message)
     this_round = "\n".join(
         [
             f"{call.name} {executable_arguments(call) if call.injected_args else written.arguments}"
@@ -128,8 +128,8 @@ def _spend_time(state: RunState, completed_at: float) -> None:
     spent.seconds += spent.step_seconds
 
 
-def ask_anew(state: RunState) -> None:
-    """All models have been given up, and are asked again."""
+def restart_model_call(state: RunState) -> None:
+    """Call the models again from the first on, after all were given up."""
     before = state.model
     failures = before.given_up_failures + before.failures
     state.model = ModelCallState(phase=before.phase, attempt=before.attempt, given_up_failures=failures)

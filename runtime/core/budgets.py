@@ -32,7 +32,7 @@ KIND = "budget"
 def advise(turn: Turn) -> None:
     """Add the advisory that says how full the window is, right before a step."""
     context = turn.state.context
-    if context.told and context.window_tokens is not None:
+    if context.shows_budget and context.window_tokens is not None:
         turn.add(
             Budget(
                 kind="advisory",

@@ -30,7 +30,7 @@ from ...eventlog.names import run_subject, slots_subject
 from ...eventlog.ports import Log, Timer, Wakeup
 from ...projections.pending import PendingSlot
 from ...projections.run_state import RunState
-from ...projections.slots import Who, next_in_line, stands_in_line, with_taken, with_waiting, without
+from ...projections.slots import SlotEntry, is_waiting, next_in_line, with_taken, with_waiting, without
 from ..core.commands import Claim, PreparationFailed, Release
 from ..core.decide import take
 from ..core.turn import Turn
@@ -173,7 +173,7 @@ class Slots:
                     if await self._store(head, after):
                         return "taken"
                     continue
-                if stands_in_line(now, who):
+                if is_waiting(now, who):
                     return "waits"
                 after = with_waiting(now, who)
                 if after is None:
@@ -316,7 +316,7 @@ class Slots:
             submitted_at=state.submitted_at,
         )
 
-    async def _without(self, who: Who, revision: int) -> None:
+    async def _without(self, who: SlotEntry, revision: int) -> None:
         async with self._lock:
             for conflicts in range(CONFLICTS_MAX):
                 head, now = await self._read(conflicts)

@@ -398,7 +398,7 @@ async def test_a_last_commit_that_is_another_one_now_is_found():
         async with index_of(writer.log, path) as index:
             await index.catch_up()
         async with index_of(other.log, path) as index:
-            with pytest.raises(LogCorrupted, match="is not the one that the projections have folded"):
+            with pytest.raises(LogCorrupted, match="differs from the one that the projections have folded"):
                 await index.runs()
 
 
