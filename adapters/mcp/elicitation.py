@@ -1,12 +1,12 @@
-"""A server's questions during a call, and the answers of people (MCP elicitation).
+"""A server's questions to the user during a call, and the answers (MCP elicitation).
 
-A server of 2026-07-28 ends the call with what it wants to know and a sealed state; the answers go with a new call,
-which carries that state, also after a restart of either side. So each round is stored before anybody is asked. A
-server that no longer knows its state is called again, unless the tool is unsafe: its questions find their answers
-again, by what they ask.
+In protocol version 2026-07-28 a server ends the call with its questions and a sealed state; the answers go with a new
+call, which carries that state, also after a restart of either side. So each round is stored before the questions are
+asked. A server that no longer knows its state is called again, unless the tool is unsafe; its repeated questions are
+matched to their answers by content.
 
-A server of before asks within the call, which would have to wait. For a tool that may run again the call is cancelled
-and made again when the answer is there; for an unsafe one the server is told that nobody answers.
+In earlier versions a server asks within the call, which would have to wait. If the tool may run again, the call is
+cancelled and repeated when the answer is there; for an unsafe tool the server gets `cancel` as the answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROUNDS_MAX = 16
 STATE_ONLY_DELAY_S = 0.25
 
 Send = Callable[[Given], Awaitable[CallToolResult | InputRequiredResult]]
-"""Makes the call, with the answers to what it asked before and the state that came with the questions."""
+"""Makes the call, with the answers to its earlier questions and the state that came with them."""
 
 
 class _Settled(Exception):
@@ -57,18 +57,18 @@ class _Settled(Exception):
 
 
 class Conversation:
-    """One attempt at one call: its rounds, and what people answered."""
+    """One attempt of one call: its rounds of questions, and the answers."""
 
     def __init__(self, context: ToolContextPort, send: Send, *, again: bool) -> None:
         self._context, self._send, self._again = context, send, again
         self._names: Counter[str] = Counter()
 
     async def hold(self) -> CallToolResult:
-        """The call's result, when all that the server asks is answered. Raises `ToolFailed`, and what `send` raises."""
+        """Return the call's result once all questions are answered. Raises `ToolFailed`, and the errors of `send`."""
         try:
             return await self._hold("first")
         except MCPError:
-            if not self._again or not self._names:  # nothing was asked: it is no matter of a lost state
+            if not self._again or not self._names:  # without questions, a lost state is not the cause
                 raise
         self._names.clear()
         return await self._hold("second")
@@ -83,10 +83,10 @@ class Conversation:
                 return settled.result
             wanted = InputRequiredResult.model_validate(stored)
             given = Given(await self._answers(wanted.input_requests or {}), wanted.request_state)
-        raise ToolFailed(f"the server asked {ROUNDS_MAX} times for input, and no end")
+        raise ToolFailed(f"the server asked for input more than {ROUNDS_MAX} times")
 
     async def _round(self, given: Given) -> dict[str, Any]:
-        """What the server wants to know; raises `_Settled` with the result if it has one."""
+        """Return the server's questions; raises `_Settled` with the result if it has one."""
         while True:
             answer = await self._send(given)
             if isinstance(answer, CallToolResult):
@@ -100,7 +100,7 @@ class Conversation:
         found: InputResponses = {}
         for key, request in requests.items():
             if not isinstance(request, ElicitRequest):
-                raise ToolFailed(f"the server asks for {request.method}, which is not offered")
+                raise ToolFailed(f"the server requests {request.method}, which is not supported")
             name = name_of(request.params)
             self._names[name] += 1
             found[key] = elicited(
@@ -110,7 +110,7 @@ class Conversation:
 
 
 class Interruption:
-    """How a server of before 2026 asks within a call: with the answer if it is there, else by ending the call."""
+    """Questions of servers before 2026, within a call: they get a stored answer, or the call is ended."""
 
     def __init__(self, context: ToolContextPort, server: Server, *, again: bool) -> None:
         self._context, self._server, self._again = context, server, again
@@ -122,7 +122,7 @@ class Interruption:
     async def over(
         self, calling: Awaitable[CallToolResult | InputRequiredResult]
     ) -> CallToolResult | InputRequiredResult:
-        """The call; one that was interrupted by a question ends in `ask`, which ends the attempt."""
+        """Make the call; if a question interrupted it, ask the question, which ends the attempt."""
         try:
             with self._scope:
                 return await calling
@@ -134,9 +134,11 @@ class Interruption:
         raise ToolFailed("the call was interrupted by a question of the server")
 
     async def elicit(self, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        """What the server is told."""
+        """Return the answer for the server."""
         if not self._again:
-            logger.warning("an MCP server asked something in a call that cannot be made again: told `cancel`")
+            logger.warning(
+                "an MCP server asked a question in a call that must not be repeated; it got `cancel`"
+            )
             return ElicitResult(action="cancel")
         name = name_of(params)
         self._names[name] += 1
@@ -145,23 +147,23 @@ class Interruption:
             return elicited(params, answer)
         self._open = params, self._names[name]
         self._scope.cancel()
-        await self._ended.wait()  # the server hears first that the call is cancelled
-        return ErrorData(code=INVALID_REQUEST, message="the call is made anew when there is an answer")
+        await self._ended.wait()  # the server gets the cancellation first
+        return ErrorData(code=INVALID_REQUEST, message="the call is repeated when there is an answer")
 
 
 def name_of(params: ElicitRequestParams) -> str:
-    """The name of a question: the same for the same question."""
+    """Return the name of a question, a digest of its content."""
     form = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
     return f"mcp-{digest_of(params.message, msgspec.json.encode(form, order='sorted').decode())[:16]}"
 
 
 def asked_as(name: str, time: int) -> str:
-    """The name of a question that is asked for the n-th time (1, 2, ...)."""
+    """Return the name of a question that is asked for the n-th time (1, 2, ...)."""
     return f"{name}-{time}"
 
 
 async def asked(context: ToolContextPort, params: ElicitRequestParams, time: int) -> Answer:
-    """What people answer; ends the attempt while nobody has."""
+    """Return the user's answer; without one yet, end the attempt."""
     name = asked_as(name_of(params), time)
     if isinstance(params, ElicitRequestFormParams):
         return await context.ask(params.message, params.requested_schema, name=name)
@@ -169,7 +171,7 @@ async def asked(context: ToolContextPort, params: ElicitRequestParams, time: int
 
 
 def elicited(params: ElicitRequestParams, answer: Answer) -> ElicitResult:
-    """The answer as the server reads it."""
+    """Return the answer in the form of the protocol."""
     form = isinstance(params, ElicitRequestFormParams) and answer.accepted
     content: Mapping[str, Any] | None = (answer.content or {}) if form else None
     return ElicitResult(action=answer.action, content=dict(content) if content is not None else None)

@@ -1,4 +1,4 @@
-"""The login of a person at a server: once, for all processes of this user on this machine."""
+"""Log a user in to a server, once for all processes of this user on this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .streamable_http import http_transport
 
 
 class LoginFailed(FoldlogError):
-    """The server, or the authorization server behind it, did not let the user in."""
+    """The server, or its authorization server, refused the login."""
 
 
 async def log_in(config: HttpServer, show: Callable[[str], Awaitable[None]], port: int = 0) -> bool:
-    """Log in, with the address to open given to `show`; false if the server asks for no login.
+    """Log in; `show` gets the address to open. Return false if the server does not require a login.
 
     Raises `LoginFailed`, `OSError` for a port that is taken.
     """

@@ -1,4 +1,4 @@
-"""What the tools of MCP servers are called by a model: `mcp__<server>__<tool>`, within what providers accept.
+"""The names of MCP tools for models: `mcp__<server>__<tool>`, within the limits of providers.
 
 Characters outside `[A-Za-z0-9_-]` become `_`. A name that is too long, or that two tools would share after that, ends
 in a hash of the server's and the tool's own names instead. The names depend on the set of tools, not on its order.
@@ -20,7 +20,7 @@ ToolKey = tuple[str, str]
 
 
 def tool_names(tools: Collection[ToolKey]) -> dict[ToolKey, str]:
-    """A distinct name of at most 64 characters for each tool."""
+    """Return a distinct name of at most 64 characters for each tool."""
     plain = {key: _FORBIDDEN.sub("_", "mcp__{}__{}".format(*key)) for key in tools}
     shared = Counter(plain.values())
     return {

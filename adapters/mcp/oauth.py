@@ -1,9 +1,9 @@
-"""OAuth of MCP servers over HTTP, by the SDK: what goes with requests, and the login of a person.
+"""OAuth of MCP servers over HTTP, by the SDK: the authorization of requests, and the login of a user.
 
-Requests never wait for a person: a token that has expired is refreshed, and where only a login helps, `LoginNeeded`
-says so. What a login brings is in a `TokenFile`, with the metadata of the authorization server, without which a later
-process could not refresh. Of several processes one refreshes a token at a time, and the others take what it got. A
-client with credentials of its own gets a token whenever it needs one.
+Requests never wait for a user: an expired token is refreshed, and if only a login helps, `LoginNeeded` is raised. A
+login's tokens are in a `TokenFile`, with the metadata of the authorization server, which a later process needs to
+refresh them. One process at a time refreshes a token, and the others use the result. A client with credentials of its
+own gets a token whenever it needs one.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _REDIRECT = "http://127.0.0.1:{}/callback"
 
 
 class LoginNeeded(OAuthFlowError):
-    """Only a login helps."""
+    """The server requires a login."""
 
     def __init__(self, scope: str | None) -> None:
         more = f" --scope {scope!r}" if scope else ""
         super().__init__(
-            f"the server asks for a login: run `foldlog mcp login` for it{more}, as the user of this process"
+            f"the server requires a login: run `foldlog mcp login` for it{more}, as the user of this process"
         )
 
 
 class _Stored:
-    """What a login brought, as the SDK reads and writes it. `context` is that of the flow, which has the metadata."""
+    """The SDK's storage of a login's tokens. `context` is that of the flow, which has the metadata."""
 
     context: OAuthContext
 
@@ -83,7 +83,7 @@ class _Stored:
         await self.file.update(client=_plain(client_info))
 
     async def restore(self) -> None:
-        """Give the flow what the SDK does not ask for."""
+        """Restore the fields of the flow that the SDK does not load."""
         stored = await self._read()
         if stored:
             self.context.token_expiry_time = stored.get("expires_at")
@@ -98,7 +98,7 @@ class _Stored:
 
 
 class _Nowhere:
-    """Keeps nothing: a client with credentials of its own gets a new token at any time."""
+    """Stores nothing: a client with credentials of its own can get a new token at any time."""
 
     async def get_tokens(self) -> OAuthToken | None:
         return None
@@ -114,7 +114,7 @@ class _Nowhere:
 
 
 class _Provider(OAuthClientProvider):
-    """The flow of a server at which a person logs in, or has logged in."""
+    """The OAuth flow of a server to which a user logs in or has logged in."""
 
     def __init__(self, stored: _Stored, url: str, metadata: OAuthClientMetadata, **options: Any) -> None:
         super().__init__(url, metadata, stored, **options)
@@ -142,7 +142,7 @@ class _Provider(OAuthClientProvider):
             outgoing = await anext(flow)
             while True:
                 tried.add(self._access_token)
-                if outgoing is request:  # what others wait for is stored, or was refused
+                if outgoing is request:  # the refreshed token is stored, or the refresh was refused
                     self._stored.file.release()
                 response = yield outgoing
                 if outgoing is request and await self._renewed(response, tried):
@@ -161,7 +161,7 @@ class _Provider(OAuthClientProvider):
         return "" if tokens is None else tokens.access_token
 
     async def _renewed(self, response: httpx2.Response, tried: set[str]) -> bool:
-        """Whether there is another token now than those that were refused. If not, nobody else refreshes meanwhile."""
+        """Return whether there is a newer token than the refused ones; if not, keep the lock while we refresh."""
         refused = response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
         if not refused or self.context.redirect_handler is not None:
             return False
@@ -191,12 +191,12 @@ class _Provider(OAuthClientProvider):
             raise LoginNeeded(self.context.client_metadata.scope) from None
         tokens = self.context.current_tokens
         if tokens is not None and tokens.refresh_token is None and prior is not None:
-            tokens.refresh_token = prior.refresh_token  # which still holds, if there is no other
+            tokens.refresh_token = prior.refresh_token  # still valid if the server sent no other
             await self._stored.set_tokens(tokens)
 
 
 def auth_of(config: HttpServer) -> httpx2.Auth | None:
-    """What authenticates the requests to a server, without a person. Null for a server without `oauth`."""
+    """Return the authentication of requests to a server, which needs no user. Null for a server without `oauth`."""
     oauth = config.oauth
     if oauth is None:
         return None
@@ -253,16 +253,16 @@ def _provider(url: str, oauth: OAuth, redirect: str, *, fresh: bool, **handlers:
 async def login_flow(
     config: HttpServer, show: Callable[[str], Awaitable[None]], port: int = 0
 ) -> AsyncIterator[httpx2.Auth]:
-    """The flow of a login: `show` gets the address that a person has to open; the answer comes to a port of loopback.
+    """Open the flow of a login: `show` gets the address for the user to open; the answer comes to a loopback port.
 
-    What an earlier login brought is not used, and replaced.
+    Tokens of an earlier login are not used, and are replaced.
     """
     answered: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, _, rest = (await reader.readline()).decode("latin-1").partition(" ")
         found = _result_of(rest.partition(" ")[0])
-        status, told = "404 Not Found", "There is nothing here."
+        status, told = "404 Not Found", "Not found."
         if isinstance(found, AuthorizationCodeResult):
             status, told = "200 OK", "You are logged in. You can close this page."
         elif found is not None:
@@ -298,7 +298,7 @@ async def login_flow(
 
 
 def _result_of(target: str) -> AuthorizationCodeResult | OAuthFlowError | None:
-    """What the authorization server tells by a request to the redirect's address."""
+    """Parse the authorization server's answer from the target of a request to the redirect address."""
     parts = urllib.parse.urlsplit(target)
     told = {key: values[0] for key, values in urllib.parse.parse_qs(parts.query).items()}
     if parts.path != "/callback" or not ({"code", "error"} & told.keys()):

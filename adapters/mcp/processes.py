@@ -1,4 +1,4 @@
-"""A process with all it started, to be ended as one: its process group, or on Windows its descendants."""
+"""End a process together with all processes that it started: its group, or on Windows its descendants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 
 
 class ProcessFamily:
-    """The processes that end with `pid`, which leads a process group where there are such groups."""
+    """The processes that are ended with `pid`, which leads a process group on POSIX systems."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -19,14 +19,14 @@ class ProcessFamily:
         self.refresh()
 
     def refresh(self) -> None:
-        """Learn of the descendants while their ancestors live; a group knows its members by itself."""
+        """On Windows, record the descendants while their ancestors live; a process group knows its members."""
         if sys.platform == "win32":
             with suppress(psutil.Error):
                 leader = psutil.Process(self.pid)
                 self._descendants |= {each.pid: each for each in (leader, *leader.children(recursive=True))}
 
     def is_gone(self) -> bool:
-        """Whether none of them runs. Zombies do not run; whose business it is to reap them, we cannot wait for."""
+        """Return whether none of them runs. Zombies do not count: reaping them is up to their parents."""
         if sys.platform == "win32":
             return not any(each.is_running() for each in self._descendants.values())
         try:
@@ -38,7 +38,7 @@ class ProcessFamily:
         return not any(_group_of(pid) == self.pid and is_alive(pid) for pid in psutil.pids())
 
     def end(self, *, kill: bool) -> None:
-        """Ask all of them to end, or kill them."""
+        """Terminate or kill all of them."""
         if sys.platform == "win32":
             for each in self._descendants.values():
                 with suppress(psutil.Error):
@@ -49,7 +49,7 @@ class ProcessFamily:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether the process runs, which a zombie does not."""
+    """Return whether the process runs; a zombie does not."""
     with suppress(psutil.Error):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False

@@ -1,11 +1,11 @@
-"""One configured server: a connection when one is needed, and what a lost one means.
+"""One configured server: connects when needed, and handles lost connections.
 
 A call that the server cannot have seen is sent again on a new connection, a few times. A call that it may have seen is
-not: `ConnectionLost` goes to the caller, who knows the tool's effect.
+not: `ConnectionLost` goes to the caller, which knows the tool's effect.
 
-An HTTP server that was restarted does not know the session any more. The protocol has 404 for that, servers answer with
-400 and others too, so a status says nothing: after any refusal the session is asked for the tools. If it answers, the
-call itself was refused; if it does not, there is a new session, and the call is sent on that.
+An HTTP server that was restarted no longer knows the session. The protocol has status 404 for that, but servers also
+answer with 400 and others, so the status is not conclusive: after any refusal, the tools are listed on the session. If
+that works, the call itself was refused; if not, the call is sent on a new session.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .session import NOTHING_GIVEN, ConnectFailed, ConnectionLost, Elicit, Era, 
 from .wire import Report
 
 RECONNECT_DELAYS_S = (0.0, 0.2, 1.0)
-"""How long to wait before each further attempt to deliver a call."""
+"""Delays before each further attempt to deliver a call."""
 
 
 class Server:
-    """A server by its resolved configuration. `address` names it in messages, without the values of variables."""
+    """A server with its resolved configuration. `address` names it in messages, without the values of variables."""
 
     def __init__(self, name: str, config: ServerConfig, address: str) -> None:
         self.name = name
@@ -40,15 +40,15 @@ class Server:
         self._progress_dropped = 0
         self._closed = False
         self.interrupted = False
-        """Whether a call was cancelled: the server, or a child of it, may still be at work on it."""
+        """A call was cancelled: the server, or a child process of it, may still be working on it."""
 
     @property
     def progress_dropped(self) -> int:
-        """How many progress notifications came too late or for no call, on all its connections."""
+        """Number of progress notifications that came too late or without a call, on all its connections."""
         return self._progress_dropped + sum(session.progress_dropped for session in self._sessions)
 
     async def list_tools(self) -> list[Tool]:
-        """The tools that the server offers now. Raises `ToolSourceUnavailable`."""
+        """Return the tools that the server offers now. Raises `ToolSourceUnavailable`."""
         before = self._session
         session = await self._connected()
         if session is before and not await self._answers(session):
@@ -64,9 +64,9 @@ class Server:
         given: Given = NOTHING_GIVEN,
         elicit: Elicit | None = None,
     ) -> CallToolResult | InputRequiredResult:
-        """Call a tool by the server's name for it, reconnecting if need be.
+        """Call a tool by the server's name for it, reconnecting if necessary.
 
-        Raises `ConnectionLost`, `ToolSourceUnavailable`, and what `Session.call` raises.
+        Raises `ConnectionLost`, `ToolSourceUnavailable`, and the errors of `Session.call`.
         """
         once = functools.partial(self._call_once, tool, arguments, report, given, elicit)
         for delay_s in RECONNECT_DELAYS_S:
@@ -111,7 +111,7 @@ class Server:
             raise ConnectionLost(refused.message, sent=False) from None
 
     async def _connected(self) -> Session:
-        """The open connection, or a new one. Raises `ToolSourceUnavailable`."""
+        """Return the open connection, or a new one. Raises `ToolSourceUnavailable`."""
         async with self._lock:
             if self._session is not None and not self._session.is_open:
                 self._retire(self._session)
@@ -126,11 +126,11 @@ class Server:
             return self._session
 
     async def _answers(self, session: Session) -> bool:
-        """Ask for the tools. A connection that does not answer is retired, whatever ails it."""
+        """List the tools, and return whether that worked. A connection that does not answer is retired."""
         try:
             async with asyncio.timeout(self.config.connect_timeout_s):
                 await session.list_tools()
-        except Exception:  # noqa: BLE001 - Told by the connection that replaces it, if that fails too.
+        except Exception:  # noqa: BLE001 - if its replacement fails too, that is reported
             self._retire(session)
             return False
         session.in_doubt = False
@@ -142,7 +142,7 @@ class Server:
         except ConnectFailed as failed:
             if not failed.hung_up or self._era == "legacy":
                 raise self._unavailable(str(failed)) from None
-        # Some servers of before 2026 hang up on a first message that is not `initialize`.
+        # Some servers before 2026 hang up if the first message is not `initialize`.
         try:
             session = await Session.open(self.config, "legacy")
         except ConnectFailed as failed:
@@ -157,7 +157,7 @@ class Server:
             self._retired.append(session)
 
     async def _sweep(self) -> None:
-        """Wait until retired connections have ended, but for those with calls in flight."""
+        """Wait until retired connections have ended, except those with calls in flight."""
         for session in [each for each in self._retired if not each.is_busy]:
             await session.aclose()
             self._retired.remove(session)

@@ -1,7 +1,7 @@
 """One connection to a server, from its handshake to its end.
 
 The SDK's client opens cancel scopes that belong to the task that enters it. So a session has a task of its own, which
-enters the client, waits, and leaves it; calls may come from any task. A session that has ended stays ended.
+enters the client, waits, and leaves it; calls may come from any task. A closed session is not reopened.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Elicit = Callable[[ElicitRequestParams], Awaitable[ElicitResult | ErrorData]]
-"""Says what to answer to a question that a server asks during a call."""
+"""Returns the answer to a question that a server asks during a call."""
 
 
 class Given(NamedTuple):
-    """What a call carries besides its arguments: the answers to what the server asked, and the state it asked with."""
+    """Input of a call besides its arguments: the answers to the server's questions, and the state of these."""
 
     responses: InputResponses | None = None
     state: str | None = None
@@ -53,16 +53,16 @@ class Given(NamedTuple):
 
 NOTHING_GIVEN = Given()
 Era = Literal["auto", "legacy"]
-"""How the handshake begins: by asking what the server speaks, or as servers before 2026 expect it."""
+"""How the handshake begins: with version discovery, or as servers before 2026 expect it."""
 
 LEAVE_TIMEOUT_S = 10.0
-"""More than a server process that has to be killed takes to end."""
+"""Longer than a server process takes to end, even if it has to be killed."""
 _FORCE_TIMEOUT_S = 5.0
 _PAGES_MAX = 1000
 
 
 class ConnectFailed(Exception):
-    """There is no connection. `hung_up`: the server took the first message and then ended the connection."""
+    """Connecting failed. `hung_up`: the server took the first message and then ended the connection."""
 
     def __init__(self, reason: str, *, hung_up: bool = False) -> None:
         super().__init__(reason)
@@ -78,13 +78,13 @@ class ConnectionLost(Exception):
 
 
 class Refused(MCPError):
-    """The server answered a call with an HTTP error of the client (4xx): it did not do what was asked."""
+    """The server refused a call with an HTTP client error (4xx), and did not execute it."""
 
 
 class Session:
     """A connection and the tools the server listed on it.
 
-    `in_doubt`: a call was refused or lost on it, so the server may not know it any more.
+    `in_doubt`: a call was refused or lost on it, so the server may no longer know the session.
     """
 
     def __init__(self, config: ServerConfig, era: Era) -> None:
@@ -115,7 +115,7 @@ class Session:
             raise ConnectFailed(
                 session._told(f"it did not answer within {config.connect_timeout_s:g} s")
             ) from None
-        except Exception as error:  # noqa: BLE001 - Whatever the SDK raises, there is no connection.
+        except Exception as error:  # noqa: BLE001 - any error of the SDK means no connection
             cause = cause_of(session._failure or error)
             await session.aclose()
             raise ConnectFailed(session._told(cause), hung_up=session._wire.hung_up) from None
@@ -127,7 +127,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a call can be sent, as far as can be known."""
+        """Return whether a call can be sent, as far as is known."""
         if self._client is None or self._retired or self._leave.is_set():
             return False
         return self._process is None or self._process.is_running
@@ -139,11 +139,11 @@ class Session:
 
     @property
     def progress_dropped(self) -> int:
-        """How many progress notifications came after their call's response, or for no call."""
+        """Number of progress notifications that came after their call's response, or without a call."""
         return self._wire.progress_dropped
 
     async def list_tools(self) -> list[Tool]:
-        """Ask for all tools, page by page, and keep them. Raises `ConnectionLost`, and what the SDK raises."""
+        """List all tools, page by page, and keep them. Raises `ConnectionLost`, and the errors of the SDK."""
         tools: list[Tool] = []
         cursor: str | None = None
         for _ in range(_PAGES_MAX):
@@ -166,11 +166,11 @@ class Session:
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool; all progress that precedes the result on the wire is reported before this returns.
 
-        The answer may be that input is required, which is `given` with the next call; `elicit` says what to answer to a
-        server of before 2026 that asks within the call.
+        The answer may be that input is required, which is `given` with the next call; `elicit` answers questions of
+        servers before 2026, which ask within the call.
 
-        Raises `ConnectionLost`, `MCPError` for an error that the server answered (`Refused`: as an HTTP error), and
-        what else the SDK raises for an answer that breaks the protocol. Cancelling tells the server.
+        Raises `ConnectionLost`, `MCPError` for an error that the server returned (`Refused`: as an HTTP error), and
+        other errors of the SDK for an answer that violates the protocol. Cancelling notifies the server.
         """
         with self._in_use(), self._asked_by(elicit), self._wire.call(report) as call:
             try:
@@ -196,13 +196,13 @@ class Session:
         raise ConnectionLost(self._told(cause_of(self._failure)), sent=call.sent)
 
     def retire(self) -> None:
-        """Take no more calls, and end the connection when those in flight are done."""
+        """Take no more calls, and end the connection when the calls in flight are done."""
         self._retired = True
         if not self._calls:
             self._leave.set()
 
     async def aclose(self) -> None:
-        """End the connection, and the server process if it is one. Bounded; safe to repeat and to cancel."""
+        """End the connection, and the server process of a stdio server. Bounded; safe to repeat and to cancel."""
         self._leave.set()
         if not self._entered.is_set() and not self._task.cancelling():
             self._task.cancel()
@@ -211,11 +211,11 @@ class Session:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_FORCE_TIMEOUT_S)
         if not self._task.done():
-            logger.warning("a connection to an MCP server does not end; it is left alone")
+            logger.warning("a connection to an MCP server does not end; it is abandoned")
 
     @contextmanager
     def _asked_by(self, elicit: Elicit | None) -> Iterator[None]:
-        """Whom a question during a call is for."""
+        """Register the call that answers questions of the server."""
         if elicit is None:
             yield
             return
@@ -228,10 +228,12 @@ class Session:
     async def _elicit(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData:
-        """A server of before 2026 asks; it does not say in which call."""
+        """Answer a question of a server before 2026, which does not say to which call it belongs."""
         del context
         if len(self._elicits) != 1:
-            logger.warning("an MCP server asks during %d calls: told `cancel`", len(self._elicits))
+            logger.warning(
+                "an MCP server asked a question during %d calls; it got `cancel`", len(self._elicits)
+            )
             return ElicitResult(action="cancel")
         return await self._elicits[0](params)
 
@@ -252,7 +254,7 @@ class Session:
         return self._client
 
     async def _hold(self, era: Era) -> None:
-        """Be the task that the client belongs to."""
+        """Enter the client, and leave it when the session ends: the task that owns the client."""
         info = Implementation(name="foldlog", version=version("foldlog"))
         try:
             transport = self._wire.over(await self._transport())
@@ -263,7 +265,7 @@ class Session:
                 self._client = client
                 self._entered.set()
                 await self._leave.wait()
-        except (Exception, BaseExceptionGroup) as failure:  # noqa: BLE001 - Reported to the caller that opens or calls.
+        except (Exception, BaseExceptionGroup) as failure:  # noqa: BLE001 - reported to the caller that opens or calls
             self._failure = failure
         finally:
             self._client = None
@@ -277,13 +279,13 @@ class Session:
         return stdio_transport(self._process)
 
     def _told(self, reason: str) -> str:
-        """The reason with what the server process left behind."""
+        """Return the reason with the exit code and the last output of the server process."""
         left = "" if self._process is None else self._process.obituary(ended=self._wire.hung_up)
         return f"{reason}; {left}" if left else reason
 
 
 def _output_validator(tool: str, schema: dict[str, Any]) -> Validator:
-    """What the SDK holds a structured answer against; its own searches for patterns in exponential time."""
+    """Return the SDK's validator of structured answers; its own one matches patterns in exponential time."""
     from jsonschema import SchemaError
 
     try:
@@ -294,7 +296,7 @@ def _output_validator(tool: str, schema: dict[str, Any]) -> Validator:
 
 @lru_cache(maxsize=64)
 def _checked_validator(schema: bytes) -> Validator:
-    """Raises `SchemaError`."""
+    """Return a validator with linear-time patterns. Raises `SchemaError`."""
     from referencing import Registry
 
     from ...runtime.ports.json_schema import linear_validator
@@ -306,7 +308,7 @@ def _checked_validator(schema: bytes) -> Validator:
 
 
 def cause_of(error: BaseException | None) -> str:
-    """The first cause of an error in words."""
+    """Return the message of the first cause of an error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if error is None:

@@ -1,8 +1,8 @@
-"""Servers shared by whoever configures them equally, and kept for a while after their last use.
+"""Share servers between runs with the same configuration, and keep them for a while after their last use.
 
-Starting a server takes up to a second; a run that follows another should not pay for it again. Servers are shared
-within one event loop, where name, entry and the values of its variables are equal. Which of its tools an entry offers,
-and what must hold after their calls, is no matter of the server.
+Starting a server takes up to a second, which consecutive runs should not pay each time. Servers are shared within one
+event loop if name, entry and the values of its variables are equal; the selection of tools and the postconditions of an
+entry do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Lease:
 
 
 class _Shared:
-    """A server, its uses, and the timer that ends it when it has none."""
+    """A server, the number of its uses, and the timer that closes it when it has none."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -57,7 +57,7 @@ class ServerPool:
         self._closing: set[asyncio.Task[None]] = set()
 
     def lease(self, name: str, config: ServerConfig, address: str) -> Lease:
-        """Use the server of this resolved entry; it connects when it is asked for something."""
+        """Return a lease of the server of this resolved entry; it connects on first use."""
         loop = asyncio.get_running_loop()
         self._shared = {key: shared for key, shared in self._shared.items() if not key[0].is_closed()}
         config = msgspec.structs.replace(config, tools=None, exclude=[], postconditions={})

@@ -1,4 +1,4 @@
-"""Opens the servers of an agent's configuration and gives their tools under the names that a model sees."""
+"""Open the servers of an agent's configuration, and provide their tools under the names that a model sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...runtime.ports.tools import Tool, ToolSourceUnavailable
 from .names import tool_names
 
 if TYPE_CHECKING:
-    # The SDK takes most of a second to import: what needs it is imported when servers are opened.
+    # The SDK takes most of a second to import, so modules that need it are imported when servers are opened.
     import mcp_types
 
     from .sharing import Lease, ServerPool
@@ -31,22 +31,22 @@ class McpTools:
 
     @property
     def progress_dropped(self) -> int:
-        """How many progress notifications of these servers came after their call's result, or for no call."""
+        """Number of progress notifications of these servers that came after their call's result, or without a call."""
         return sum(lease.server.progress_dropped for lease in self._leases)
 
     async def aclose(self) -> None:
-        """End the use of the servers. Safe to repeat; one that nobody else uses ends a while later.
+        """Release the servers. Safe to repeat; an unused server is closed after a while.
 
-        One of which a call was interrupted ends at once, with all it started.
+        A server with an interrupted call is closed at once, with all processes that it started.
         """
         for lease in self._leases:
             await lease.release(at_once=lease.server.interrupted)
 
 
 class McpToolSource:
-    """The factory of tool sources for `mcp_servers`. A server outlives its last use by `idle_s` seconds.
+    """The factory of tool sources for `mcp_servers`. A server is closed `idle_s` seconds after its last use.
 
-    Close the factory with the event loop that it was used in: it ends the servers that are left.
+    Close the factory in the event loop that it was used in: it closes the remaining servers.
     """
 
     def __init__(self, *, idle_s: float = IDLE_S) -> None:
@@ -54,14 +54,14 @@ class McpToolSource:
         self._pool: ServerPool | None = None
 
     def check(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raise `ConfigError` for a wrong entry, naming the key. Does not connect and reads no variables."""
+        """Raise `ConfigError` for a wrong entry, naming the key. Does not connect or read variables."""
         parse_servers(servers)
 
     async def open(self, servers: Mapping[str, Mapping[str, Any]]) -> McpTools:
         """Connect to all servers at once and list their tools.
 
         Raises `ConfigError` for a wrong entry, an unset variable or the name of a tool that the server does not offer,
-        and `ToolSourceUnavailable` that names the server; then nothing stays open that this call alone needed.
+        and `ToolSourceUnavailable`, which names the server; then servers that only this call needed are closed.
         """
         from .sharing import ServerPool
 
@@ -79,13 +79,13 @@ class McpToolSource:
             raise
 
     async def aclose(self) -> None:
-        """End all servers of the running event loop. Safe to repeat; the factory can be used again."""
+        """Close all servers of the running event loop. Safe to repeat; the factory can be used again."""
         if self._pool is not None:
             await self._pool.aclose()
 
 
 async def _list_all(leases: Mapping[str, Lease]) -> dict[str, list[mcp_types.Tool]]:
-    """The tools that each server offers. The first failure ends the waiting for the others."""
+    """Return the tools that each server offers. The first failure cancels the other listings."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = {name: group.create_task(lease.server.list_tools()) for name, lease in leases.items()}
@@ -99,7 +99,7 @@ async def _list_all(leases: Mapping[str, Lease]) -> dict[str, list[mcp_types.Too
 def _selected(
     configs: Mapping[str, ServerConfig], offered: Mapping[str, list[mcp_types.Tool]]
 ) -> dict[tuple[str, str], mcp_types.Tool]:
-    """The tools to offer, by server and tool. Raises as `McpToolSource.open`."""
+    """Return the tools to offer, by server and tool. Raises like `McpToolSource.open`."""
     selected: dict[tuple[str, str], mcp_types.Tool] = {}
     names = tool_names([(server, tool.name) for server, tools in offered.items() for tool in tools])
     for server, config in configs.items():
@@ -125,7 +125,7 @@ def _tools(
     offered: Mapping[str, list[mcp_types.Tool]],
     leases: Mapping[str, Lease],
 ) -> dict[str, Tool]:
-    """The tools to offer by full name, those with a postcondition with it. Raises as `McpToolSource.open`."""
+    """Return the tools to offer by full name, with their postconditions. Raises like `McpToolSource.open`."""
     from .tool import McpTool
     from .verified import verified
 

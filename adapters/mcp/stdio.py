@@ -1,8 +1,8 @@
-"""A server process as a transport: JSON-RPC lines over its pipes, and an end that leaves nothing behind.
+"""A server process as a transport: JSON-RPC lines over its pipes, and a shutdown that leaves no process behind.
 
-The SDK's own transport kills the process group only if the server itself outlives the closing of its input; a child
-that the server started would stay. It also keeps the process to itself, and with it the exit code, what was written to
-stderr, and whether it still runs. So the process is held here; the messages are the SDK's.
+The SDK's own transport kills the process group only if the server itself is still running after its input was closed; a
+child process of the server would stay. It also hides the process, and with it the exit code, the output on stderr, and
+whether it still runs. So this module manages the process; the messages are the SDK's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MESSAGE_SIZE_BYTES_MAX = 64 * 1024 * 1024
 STDERR_KEPT_BYTES = 2048
 GRACE_S = 2.0
-"""How long a server has to end by itself after its input is closed, and again after SIGTERM."""
+"""How long a server may take to end after its input is closed, and again after SIGTERM."""
 _LAST_WORDS_S = 0.5
 _CHUNK_BYTES = 256 * 1024
 _POLL_S = 0.01
@@ -50,7 +50,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(cls, config: StdioServer) -> ServerProcess:
-        """Start the server. Raises `OSError` or `ValueError` if that cannot be done."""
+        """Start the server. Raises `OSError` or `ValueError` if that fails."""
         _, process = await asyncio.get_running_loop().subprocess_exec(
             cls,
             config.command,
@@ -65,39 +65,39 @@ class ServerProcess(asyncio.SubprocessProtocol):
         return process
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the pipes; reading pauses while nobody takes the messages."""
+        """Store the pipes; reading pauses while the messages are not consumed."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._stdout.set_transport(cast("asyncio.BaseTransport", self._transport.get_pipe_transport(_STDOUT)))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Pass stdout on, keep the end of stderr."""
+        """Forward stdout, and keep the end of stderr."""
         if fd == _STDERR:
             self._stderr = (self._stderr + data)[-STDERR_KEPT_BYTES:]
         elif not self._silent:
             self._stdout.feed_data(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """The end of stdout is the end of the connection."""
+        """End the connection when stdout is closed."""
         if fd == _STDOUT:
             self._silence()
 
     def process_exited(self) -> None:
-        """The process is reaped. What it wrote last is in the pipe, which a child of it may hold open for ever."""
+        """End the connection soon after the process: its last output is in the pipe, which a child may hold open."""
         self._exited.set()
         asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._silence)
 
     @property
     def pid(self) -> int:
-        """The process id, which is also that of its group."""
+        """Return the process id, which is also that of its group."""
         return self._pipes.get_pid()
 
     @property
     def is_running(self) -> bool:
-        """Return whether the process lives, asked from the system: the loop may not have heard yet that it died."""
+        """Return whether the process lives, according to the system: the event loop may not know of its death yet."""
         return not self._exited.is_set() and is_alive(self.pid)
 
     def obituary(self, *, ended: bool) -> str:
-        """What went wrong with it, how it ended if it did by itself, and the end of its stderr; for messages."""
+        """Return, for messages, its fault, its exit code if it ended by itself, and the end of its stderr."""
         code = self._pipes.get_returncode() if ended else None
         stderr = self._stderr.decode(errors="replace").strip()
         told = (
@@ -108,18 +108,18 @@ class ServerProcess(asyncio.SubprocessProtocol):
         return "; ".join(filter(None, told))
 
     async def read(self) -> bytes:
-        """The next piece of its stdout, empty at the end."""
+        """Return the next piece of its stdout, empty at the end."""
         return await self._stdout.read(_CHUNK_BYTES)
 
     def write(self, line: bytes) -> None:
-        """Write to its stdin; what the pipe does not take yet is kept. Raises `anyio.BrokenResourceError`."""
+        """Write to its stdin; data that the pipe does not take yet is buffered. Raises `anyio.BrokenResourceError`."""
         stdin = cast("asyncio.WriteTransport | None", self._pipes.get_pipe_transport(_STDIN))
         if stdin is None or stdin.is_closing():
             raise anyio.BrokenResourceError
         stdin.write(line)
 
     async def stop(self) -> None:
-        """Close its input, then end what is left of its group, and wait until that is gone. Bounded, repeatable."""
+        """Close its input, then end the remaining processes of its group, and wait for them. Bounded, repeatable."""
         family = ProcessFamily(self.pid)
         self._drain()
         if (stdin := self._pipes.get_pipe_transport(_STDIN)) is not None:
@@ -130,7 +130,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             if not family.is_gone():
                 family.end(kill=False)
                 await self._wait_for_end(family)
-        finally:  # Also of a second cancellation: a loop that ends has no more time.
+        finally:  # Also after a second cancellation: a closing loop has no more time.
             if not family.is_gone():
                 family.end(kill=True)
             self._pipes.close()
@@ -147,7 +147,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._stdout.feed_eof()
 
     def _drain(self) -> None:
-        """Read on and drop: a server that is stuck in a write cannot see that its input is closed."""
+        """Read and discard the rest: a server that is blocked in a write does not see that its input is closed."""
         self._silence()
         stdout = cast("asyncio.ReadTransport | None", self._pipes.get_pipe_transport(_STDOUT))
         if stdout is not None:
@@ -156,13 +156,13 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     async def _wait_for_end(self, family: ProcessFamily) -> None:
         with anyio.move_on_after(GRACE_S):
-            while not family.is_gone():  # noqa: ASYNC110 - The end of a process that is no child of ours is no event.
+            while not family.is_gone():  # noqa: ASYNC110 - no event for processes that are not our children
                 await asyncio.sleep(_POLL_S)
 
 
 @asynccontextmanager
 async def stdio_transport(process: ServerProcess) -> AsyncIterator[tuple[StdioReader, StdioWriter]]:
-    """Give the streams of a running server; stop it at the end, whatever happens."""
+    """Yield the streams of a running server, and stop it in any case at the end."""
     try:
         yield StdioReader(process), StdioWriter(process)
     finally:
@@ -171,7 +171,7 @@ async def stdio_transport(process: ServerProcess) -> AsyncIterator[tuple[StdioRe
 
 
 class StdioReader:
-    """The messages that a server writes, one a line; other lines are logged and left out."""
+    """Reads the messages of a server, one per line; other lines are logged and skipped."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -180,7 +180,7 @@ class StdioReader:
         self._size_bytes = 0
 
     async def receive(self) -> SessionMessage:
-        """The next message. Raises `anyio.EndOfStream` at the end of the server's output."""
+        """Return the next message. Raises `anyio.EndOfStream` at the end of the server's output."""
         while True:
             while self._lines:
                 if (message := _parsed(self._lines.popleft())) is not None:
@@ -206,7 +206,7 @@ class StdioReader:
 
 
 class StdioWriter:
-    """The messages to a server, one a line. Never waits, so that a cancellation is told at once."""
+    """Writes messages to a server, one per line. Never waits, so that a cancellation is sent at once."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -225,5 +225,5 @@ def _parsed(line: bytes) -> SessionMessage | None:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        logger.warning("an MCP server wrote a line to stdout that is no message: %.200r", line)
+        logger.warning("an MCP server wrote a line to stdout that is not a message: %.200r", line)
         return None

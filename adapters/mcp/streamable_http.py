@@ -1,8 +1,8 @@
-"""Streamable HTTP as a transport in which a failed request fails alone, and says whether the server can have seen it.
+"""Streamable HTTP as a transport where a failed request fails alone, and reports whether the server can have seen it.
 
-The SDK's transport does the protocol. But an HTTP request that fails ends its whole session, with every call in it, and
-of a refusal it keeps neither the status nor the words. So the HTTP client here answers such a request with a JSON-RPC
-error in the server's stead, marked with what is known.
+The SDK's transport implements the protocol. But there a failed HTTP request ends the whole session with all its calls,
+and the status and text of a refusal are lost. So the HTTP client here answers such a request with a JSON-RPC error in
+place of the server, marked with what is known about the delivery.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .oauth import auth_of
 
 EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _BODY_BYTES_MAX = 64 * 1024
-"""Of an answer that is an error; the rest is not read."""
+"""Limit of an error response; the rest is not read."""
 _WORDS_MAX = 500
 _MARK = "foldlog.delivery"
 _WRITE_TIMEOUT_S = 30.0
 RECEIPT_TIMEOUT_S = 5.0
-"""How long a server has to confirm what asks for no answer, a notification or the end of the session."""
+"""How long a server may take to confirm a message without an answer: a notification, or the end of the session."""
 
 Delivery = Literal["unsent", "lost", "refused"]
-"""The server has not seen the request; may have acted on it; has refused it (HTTP 4xx)."""
+"""The server has not seen the request; may have executed it; has refused it (HTTP 4xx)."""
 
 
 @asynccontextmanager
 async def http_transport(
     config: HttpServer, auth: httpx2.Auth | None = None
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Give the streams of a session with the server. Nothing is sent yet. `auth` goes before that of the entry."""
+    """Yield the streams of a session with the server. Nothing is sent yet. `auth` overrides that of the entry."""
     auth = auth or auth_of(config)
-    # Reading is not bounded here: each call has its own time-out, a stream of notifications has none.
+    # Reading is not bounded here: each call has its own timeout, a stream of notifications has none.
     timeout = httpx2.Timeout(_WRITE_TIMEOUT_S, connect=config.connect_timeout_s, read=None)
     async with (
-        # A proxy has no business between this machine and itself.
+        # Connections to this machine never use a proxy.
         _Client(
             headers=config.headers, auth=auth, timeout=timeout, trust_env=not _is_loopback(config.url)
         ) as client,
@@ -57,27 +57,27 @@ async def http_transport(
 
 
 def delivery(error: MCPError) -> Delivery | None:
-    """What an error says about the request's delivery; null if the server itself answered it."""
+    """Return what an error says about the request's delivery; null if the server itself returned it."""
     if isinstance(error.data, dict) and _MARK in error.data:
         mark: Delivery = error.data[_MARK]
         return mark
-    # A response stream that ends early is told by the SDK in words only.
+    # The SDK reports a response stream that ends early only by its message.
     if error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream"):
         return "lost"
     return None
 
 
 def unmarked(error: MCPError) -> MCPError:
-    """The error as the server gave it, with the HTTP status in its words."""
+    """Return the error as the server sent it, with the HTTP status in its message."""
     return MCPError(error.code, error.message, error.data.get("data"))
 
 
 class _Client(httpx2.AsyncClient):
-    """An HTTP client that answers for a server that does not."""
+    """An HTTP client that answers in place of a server that cannot be reached or refuses."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if _asks_nothing(request):
-            # The SDK sends one message after the other; a server that does not confirm one would stop them all.
+            # The SDK sends messages one by one; a server that does not confirm one would block them all.
             request.extensions["timeout"] = {**request.extensions["timeout"], "read": RECEIPT_TIMEOUT_S}
         try:
             response = await super().send(request, **options)
@@ -100,7 +100,7 @@ class _Client(httpx2.AsyncClient):
 
 
 class _Envelope(msgspec.Struct):
-    """Of a message what tells a request from a notification, and one request from another."""
+    """The fields of a message that distinguish requests from notifications and from each other."""
 
     id: str | int | None = None
     method: str = ""
@@ -129,9 +129,9 @@ def _envelope(request: httpx2.Request) -> _Envelope:
 
 
 async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-    """What the server says with an HTTP error, its status and its words kept.
+    """Return the response for an HTTP error, with its status and text.
 
-    A JSON-RPC error keeps its code and its data, in which the SDK reads; of a tool call it does not, so that is marked.
+    A JSON-RPC error keeps its code and its data, which the SDK reads, except for a tool call, which is marked instead.
     """
     body = await _body(response)
     status = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
@@ -148,7 +148,7 @@ async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2
 
 
 async def _body(response: httpx2.Response) -> bytes:
-    """The beginning of an error's body, which a stream of events is not."""
+    """Return the beginning of an error's body; empty for an event stream."""
     body = b""
     try:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -164,7 +164,7 @@ async def _body(response: httpx2.Response) -> bytes:
 
 
 def _said(response: httpx2.Response, body: bytes) -> str:
-    """The words of a body in one line; a page for browsers has none."""
+    """Return the text of a body on one line; empty for HTML."""
     if "html" in response.headers.get("content-type", ""):
         return ""
     words = " ".join(body.decode("utf-8", "replace").split())
@@ -173,7 +173,7 @@ def _said(response: httpx2.Response, body: bytes) -> str:
 
 def _instead(request: httpx2.Request, status: int, message: str, code: int, data: Any) -> httpx2.Response:
     if request.method == "DELETE":
-        return httpx2.Response(204, request=request)  # A session that cannot be told to end has ended.
+        return httpx2.Response(204, request=request)  # A session whose end cannot be sent counts as ended.
     error = {"code": code, "message": message, "data": data}
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 

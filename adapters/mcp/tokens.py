@@ -1,9 +1,9 @@
-"""What logins at MCP servers brought: one file for each server and client, for the user of this machine alone.
+"""The tokens of logins to MCP servers: one file for each server and client, readable only by its user.
 
-Tokens are secrets. They are in no configuration, event or log line; a worker reads them when it connects.
+Tokens are secrets. They are never in a configuration, event or log line; a worker reads them when it connects.
 
-A token that refreshes another one may hold once, and be the end of the login when it is used twice. So whoever is about
-to use it holds the file, and reads it again first.
+A refresh token may be valid only once, and using it twice may end the login. So a process that is about to use it locks
+the file, and reads it again first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.02
 
 
 def tokens_directory() -> Path:
-    """`FOLDLOG_MCP_TOKENS`, else a directory in the user's data."""
+    """Return `FOLDLOG_MCP_TOKENS`, else a directory in the user's data directory."""
     named = os.environ.get("FOLDLOG_MCP_TOKENS")
     return Path(named) if named else platformdirs.user_data_path("foldlog", appauthor=False) / "mcp-tokens"
 
@@ -39,46 +39,46 @@ class TokenFile:
         self._held: int | None = None
 
     async def read(self) -> dict[str, Any]:
-        """The record; empty if there is none, or none that can be read."""
+        """Return the record; empty if there is none, or if it is unreadable."""
         try:
             return msgspec.json.decode(await asyncio.to_thread(self.path.read_bytes), type=dict[str, Any])
         except (OSError, msgspec.MsgspecError):
             return {}
 
     async def hold(self) -> None:
-        """Keep whoever else asks for it waiting, in whatever process, until `release` or the end of this process.
+        """Lock the file against all other processes and tasks, until `release` or the end of this process.
 
-        Does nothing where there is no record, and on a file system without locks.
+        Does nothing if there is no record, or the file system has no locks.
         """
         while sys.platform != "win32" and self._held is None:
             try:
                 self._held = _locked(self.path)
             except BlockingIOError:
-                await anyio.sleep(_POLL_S)  # another process lets go of it without an event
+                await anyio.sleep(_POLL_S)  # another process releases it without an event
             except OSError:
                 return
 
     def release(self) -> None:
-        """Let others have it. Safe to repeat."""
+        """Unlock the file. Safe to repeat."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
 
     async def update(self, **fields: Any) -> None:
-        """Change some fields; the file is replaced whole. Raises `OSError`."""
+        """Update some fields; the file is replaced atomically. Raises `OSError`."""
         record = await self.read() | {"url": self._url} | fields
         await asyncio.to_thread(self._replace, msgspec.json.encode(record))
 
     def _replace(self, data: bytes) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self.path.parent)  # readable by its owner alone
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent)  # readable only by its owner
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         Path(name).replace(self.path)
 
 
 def _locked(path: Path) -> int | None:
-    """The descriptor that holds the file; null for one that was replaced meanwhile. Raises `OSError`."""
+    """Return the descriptor that holds the lock; null if the file was replaced meanwhile. Raises `OSError`."""
     import fcntl
 
     descriptor = os.open(path, os.O_RDONLY)

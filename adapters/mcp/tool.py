@@ -1,4 +1,4 @@
-"""A tool of an MCP server, as the runtime calls it: its effect decides what a lost connection means."""
+"""A tool of an MCP server: its effect decides what a lost connection means."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class McpTool:
             raise ToolFailed(
                 f"{error.message} (MCP error {error.code})",
                 result=error.data,
-                in_doubt=error.code == INTERNAL_ERROR,  # any other says that the call was refused
+                in_doubt=error.code == INTERNAL_ERROR,  # any other means that the call was refused
             ) from None
         except Exception as error:
             raise ToolFailed(
-                f"MCP server {self.server.name!r} broke the protocol: {error}", in_doubt=True
+                f"MCP server {self.server.name!r} violated the protocol: {error}", in_doubt=True
             ) from error
 
     def _lost(self, message: str, *, in_doubt: bool = False) -> ToolFailed:
@@ -97,7 +97,7 @@ def _spec(name: str, tool: Tool, server: Server) -> ToolSpec:
 
 
 def _effect(tool: Tool, config: ServerConfig) -> ToolEffect:
-    """As the configuration declares it, else as the annotations say if they are trusted, else unsafe."""
+    """Return the configured effect, else that of the annotations if they are trusted, else unsafe."""
     if tool.name in config.effects:
         return config.effects[tool.name]
     hints = tool.annotations or ToolAnnotations()

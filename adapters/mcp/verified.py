@@ -1,4 +1,4 @@
-"""A postcondition of a server's tool: the probe is another tool of the same server, and its answer is the evidence."""
+"""Postconditions of a server's tools: the probe is another tool of the same server, its answer the evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tool import McpTool
 
 
 def verified(path: str, tool: McpTool, written: ToolPostcondition, offered: Sequence[Tool]) -> VerifiedTool:
-    """The tool with its postcondition. Raises `ConfigError` for a `${name}` that is not a parameter of the tool."""
+    """Return the tool with its postcondition. Raises `ConfigError` for a `${name}` that is not a parameter of it."""
     parameters = tool.spec.parameters.get("properties", {})
     condition = Postcondition(tool.spec.name, written.assertions, parameters)
     if written.probe is None:

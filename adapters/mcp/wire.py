@@ -1,10 +1,10 @@
-"""Progress and responses in the order of the wire, seen between the transport and the SDK.
+"""Report progress and responses in the order of the wire, between the transport and the SDK.
 
-The SDK starts a task for every notification and wakes the caller of a request directly, so that progress races the
-result it precedes, and turns every number into a float. So progress is taken off the stream here: the streams of a
-transport are wrapped, each message is looked at on the one path all of them take, and progress is reported at once,
-with the numbers as sent. When a response goes by, its call is over: progress behind it is dropped and counted. There is
-no queue, so there is nothing left to settle when the SDK hands the result to the caller.
+The SDK starts a task for every notification but wakes the caller of a request directly, so progress races the result
+that it precedes; it also turns every number into a float. So progress is taken off the stream here: the streams of a
+transport are wrapped, every message passes through one place, and progress is reported at once, with the numbers as
+sent. A response ends its call: progress after it is dropped and counted. There is no queue, so no progress is pending
+when the SDK hands the result to the caller.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NUMBER_MAX = 2**63
 
 
 class ReadStream(Protocol):
-    """What a transport gives messages by."""
+    """The incoming messages of a transport."""
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message. Raises `anyio.EndOfStream` when the connection has ended."""
+        """Return the next message. Raises `anyio.EndOfStream` when the connection has ended."""
         ...
 
     async def aclose(self) -> None:
@@ -42,7 +42,7 @@ class ReadStream(Protocol):
 
 
 class WriteStream(Protocol):
-    """What a transport takes messages by."""
+    """The outgoing messages of a transport."""
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send one message."""
@@ -54,13 +54,13 @@ class WriteStream(Protocol):
 
 
 Transport = AbstractAsyncContextManager[tuple[Any, Any]]
-"""Connects on entry and gives a `ReadStream` and a `WriteStream`."""
+"""Connects on entry and returns a `ReadStream` and a `WriteStream`."""
 
 
 class Call:
     """One tool call on a connection.
 
-    `sent`: the request was given to the transport, so the server may have it. `answered`: its response has gone by.
+    `sent`: the request was given to the transport, so the server may have it. `answered`: its response has passed.
     """
 
     def __init__(self, token: str, report: Report) -> None:
@@ -72,10 +72,10 @@ class Call:
 
 
 class Wire:
-    """What goes over one connection.
+    """The messages of one connection.
 
-    `ended`: nothing more comes; `hung_up`: because the server ended it. `progress_dropped` counts the progress that
-    came too late or for no call of ours.
+    `ended`: no more messages come; `hung_up`: because the server ended it. `progress_dropped` counts the progress that
+    came too late or without a call of ours.
     """
 
     def __init__(self, on_end: Callable[[], None]) -> None:
@@ -89,9 +89,9 @@ class Wire:
 
     @contextmanager
     def call(self, report: Report) -> Iterator[Call]:
-        """A call whose progress is reported while the block runs and its response is not yet there.
+        """Yield a call whose progress is reported until its response arrives or the block ends.
 
-        Its request has to carry the call's token as `_meta.progressToken`.
+        Its request must carry the call's token as `_meta.progressToken`.
         """
         call = Call(next(self._tokens), report)
         self._by_token[call.token] = call
@@ -103,18 +103,18 @@ class Wire:
 
     @asynccontextmanager
     async def over(self, transport: Transport) -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
-        """The transport, watched."""
+        """Wrap the transport, and watch its messages."""
         async with transport as (read, write):
             yield _Incoming(self, read), _Outgoing(self, write)
 
     def end(self) -> None:
-        """The connection is over: nothing more comes."""
+        """Record that the connection has ended: no more messages come."""
         if not self.ended:
             self.ended = True
             self._on_end()
 
     def call_of(self, message: SessionMessage) -> Call | None:
-        """The call that an outgoing message is the request of. From here on its responses are known."""
+        """Return the call whose request an outgoing message is, and expect its response from here on."""
         request = message.message
         if not isinstance(request, JSONRPCRequest):
             return None
@@ -126,7 +126,7 @@ class Wire:
         return call
 
     def takes(self, message: SessionMessage) -> bool:
-        """Look at an incoming message; true for progress, which is done with."""
+        """Inspect an incoming message; return true for progress, which needs no further handling."""
         match message.message:
             case JSONRPCNotification(method="notifications/progress", params=params):
                 self._progress(params or {})
@@ -148,12 +148,12 @@ class Wire:
         message = params.get("message")
         try:
             call.report(progress, _number(params.get("total")), message if isinstance(message, str) else "")
-        except Exception:  # What a reporter does must not end the connection for the other calls.
+        except Exception:  # A failing reporter must not end the connection for the other calls.
             logger.exception("reporting progress failed")
 
 
 def _number(value: object) -> float | None:
-    """A number as sent, or null if it is none that every reader of the log can hold."""
+    """Return a number as sent, or null if it is not one that every reader of the log can represent."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) and abs(value) <= _NUMBER_MAX else None
@@ -200,7 +200,7 @@ class _Incoming:
 
 
 class _Outgoing:
-    """A `WriteStream` that knows which request is of which call."""
+    """A `WriteStream` that maps requests to their calls."""
 
     def __init__(self, wire: Wire, stream: WriteStream) -> None:
         self._wire = wire

@@ -256,7 +256,7 @@ async def test_a_file_that_is_not_ours_is_refused(
 
 async def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match="cannot be made"):
+    with pytest.raises(ConfigError, match="cannot be created"):
         await SqliteKnowledge(file=tmp_path / "file" / "below").add("x")
 
 

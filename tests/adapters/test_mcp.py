@@ -467,7 +467,7 @@ async def test_a_failed_call_says_why(factory: McpToolSource, entry: dict[str, A
     [
         ("protocol_error", re.escape("no such thing (MCP error -32602)")),
         ("connection_closed_error", re.escape("Connection closed (MCP error -32000)")),
-        ("malformed", "MCP server 'srv' broke the protocol: "),
+        ("malformed", "MCP server 'srv' violated the protocol: "),
     ],
 )
 async def test_an_answer_that_is_no_result_is_a_failure_and_the_connection_stays(
