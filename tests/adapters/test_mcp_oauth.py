@@ -77,7 +77,7 @@ def token_file(tmp_path: Path) -> Path:
 
 async def test_a_login_is_kept_for_later_connections_by_the_user_alone(url: str, tmp_path: Path):
     with pytest.raises(
-        ToolSourceUnavailable, match=r"asks for a login: run `foldlog mcp login`.*--scope 'books'"
+        ToolSourceUnavailable, match=r"requires a login: run `foldlog mcp login`.*--scope 'books'"
     ):
         await delete(url)
     assert await log_in(HttpServer(url=url), visit)
@@ -245,7 +245,7 @@ async def test_the_command_prints_an_address_and_ends_when_somebody_has_agreed(u
     await visit((await process.stdout.readline()).decode().strip())
     rest = (await process.stdout.read()).decode()
     assert await process.wait() == 0, rest
-    assert rest == "logged in at srv\n"
+    assert rest == "logged in to srv\n"
     assert await delete(url) == "deleted /x"
 
 
