@@ -21,7 +21,7 @@ from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolFunction
 from ..tools.decorator import PythonTool, check_injected, tool
 from .as_tool import runnable_tool
-from .config import AgentConfig, capabilities_needed, config_digest
+from .config import MODEL, AgentConfig, capabilities_needed, config_digest
 from .subagents import subagent_specs
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -105,7 +105,7 @@ class Agent(Generic[OutputT]):
         self,
         name: str,
         *,
-        model: str = "openai:gpt-4o",
+        model: str = MODEL,
         instructions: Instructions = "",
         tools: Iterable[ToolLike] = (),
         output_type: type[OutputT] | None = None,

@@ -33,6 +33,7 @@ from ...eventlog.errors import AgentConfigError, ConfigProblem
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.retrieval import RETRIEVE
 from ..core.policy import Action as PolicyAction
+from ..core.rules import BreakerRules, ContextRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
 from ..ports.suggestions import near, nearest
@@ -43,6 +44,10 @@ INTEGER_MAX = 2**53 - 1
 """What every reader of JSON holds exactly."""
 AGENT = "agent"
 """The kind of a run of an agent, and of its configuration."""
+MODEL = "openai:gpt-4o"
+"""The model of an agent that names none."""
+# What the core decides by has its defaults there; a configuration has the same.
+_RULES, _CONTEXT, _RETRY, _BREAKER = Rules(), ContextRules(), RetryRules(), BreakerRules()
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
 _BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
@@ -136,13 +141,13 @@ class ContextConfig(_Table):
     history_messages_max: Positive | None = None
     summary_at_messages: Positive | None = None
     offload_at_messages: Positive | None = None
-    overflow: Literal["summarize", "truncate", "none"] = "summarize"
+    overflow: Literal["summarize", "truncate", "none"] = _CONTEXT.overflow
     window_tokens: Positive | None = None
     """The model's window, where it is not known."""
-    trigger_pct: Percent = 80
-    compact_pct: Percent = 90
-    keep_user_tokens: NotNegative = 20_000
-    artifact_bytes_min: Positive = 32_768
+    trigger_pct: Percent = _CONTEXT.trigger_pct
+    compact_pct: Percent = _CONTEXT.compact_pct
+    keep_user_tokens: NotNegative = _CONTEXT.keep_user_tokens
+    artifact_bytes_min: Positive = _CONTEXT.artifact_bytes_min
     """A tool result of more bytes is stored as an artifact."""
 
 
@@ -170,12 +175,12 @@ class BudgetsConfig(Ceilings):
 class RetryConfig(_Table):
     """How often and how fast a failed model call is tried again: `base_s` x 2^n, at most `max_s`, with jitter."""
 
-    attempts: Positive = 5
+    attempts: Positive = _RETRY.attempts
     """Attempts of each model; 1 is no retry."""
-    base_s: Seconds = 0.2
-    max_s: Seconds = 20.0
-    jitter: StrictBool = True
-    exhausted: Literal["error", "pause"] = "error"
+    base_s: Seconds = _RETRY.base_s
+    max_s: Seconds = _RETRY.max_s
+    jitter: StrictBool = _RETRY.jitter
+    exhausted: Literal["error", "pause"] = _RETRY.exhausted
     """What a run does when its model, and every fallback, has failed."""
     quota: dict[Literal["transient", "rate_limit", "tool_failure"], NotNegative] = {}
     """How often a run may try again in all, by the type of the error; one that is missing has no such bound."""
@@ -184,9 +189,9 @@ class RetryConfig(_Table):
 class BreakerConfig(_Table):
     """When the circuit breaker of a model provider, or of a tool, opens; its state is shared by all workers."""
 
-    failures: Positive = 5
+    failures: Positive = _BREAKER.failures
     """In a row."""
-    open_s: Annotated[StrictFloat, Field(gt=0)] = 30.0
+    open_s: Annotated[StrictFloat, Field(gt=0)] = _BREAKER.open_s
     """How long it lets no call through; then one."""
 
 
@@ -218,23 +223,23 @@ class AgentConfig(_Table):
     """An agent's configuration. Frozen; every wrong key or value is an `AgentConfigError`."""
 
     name: Name
-    model: ModelName = "openai:gpt-4o"
+    model: ModelName = MODEL
     instructions: Text = ""
-    max_steps: Positive = 10
+    max_steps: Positive = _RULES.max_steps
     temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
     max_tokens: Positive | None = None
-    on_length: Literal["error", "continue", "accept"] = "error"
+    on_length: Literal["error", "continue", "accept"] = _RULES.on_length
     """What becomes of a final answer that was cut at the limit of its length."""
     tools: Names = ()
     mcp_servers: dict[Name, JsonObject] = {}
     output_schema: JsonObject | None = None
     planning_enabled: StrictBool = False
     planning_model: ModelName | None = None
-    planning_instructions: Text = ""
+    planning_instructions: Text = _RULES.planning_instructions
     budget_awareness: BudgetAwareness | None = None
     hitl_tools: Names = ()
     policy: PolicyConfig | None = None
-    emit_mcp_progress: StrictBool = True
+    emit_mcp_progress: StrictBool = _RULES.emit_mcp_progress
     injected_tool_args: dict[Annotated[StrictStr, AfterValidator(_injected_name)], Text] = {}
     allow_parallel_subagents: StrictBool = False
     max_parallel_subagents: Annotated[StrictInt, Field(ge=1, le=7)] = 3
@@ -252,12 +257,12 @@ class AgentConfig(_Table):
     fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
     breaker: BreakerConfig | None = None
     concurrency: ConcurrencyConfig | None = None
-    loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = 3
+    loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = _RULES.loop_threshold
     """So many identical rounds in a row end the run; 0 is off."""
-    model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 120.0
+    model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = _RULES.model_idle_timeout_s
     model_first_token_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
     """How long a model may read the prompt before it sends anything; null: by the length of the prompt."""
-    model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = 600.0
+    model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = _RULES.model_timeout_s
     step_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
     """How long a step may take, pauses aside; null is no bound, as for the run."""
     run_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None

@@ -91,7 +91,7 @@ class BreakerRules(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The part of a configuration that the core decides by."""
+    """The part of a configuration that the core decides by. Its defaults are those of a configuration, too."""
 
     model: str = ""
     max_steps: int = 10
@@ -145,33 +145,40 @@ def rules_of_run(submitted: Submitted) -> Rules:
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
 
 
+_AS_GIVEN = (
+    "model",
+    "max_steps",
+    "temperature",
+    "max_tokens",
+    "on_length",
+    "output_schema",
+    "injected_tool_args",
+    "emit_mcp_progress",
+    "loop_threshold",
+    "model_idle_timeout_s",
+    "model_first_token_timeout_s",
+    "model_timeout_s",
+    "step_timeout_s",
+    "run_timeout_s",
+    "approval_timeout_s",
+    "planning_model",
+    "planning_instructions",
+)
+"""The keys of a configuration that a field of `Rules` takes as they are."""
+
+
 def rules_of(config: Mapping[str, Any]) -> Rules:
     """Return the rules of a serialised configuration, which was validated when the run was submitted."""
+    given = {name: config[name] for name in _AS_GIVEN if config.get(name) is not None}
     retry = {k: v for k, v in (config.get("retry") or {}).items() if k in RetryRules.__struct_fields__}
     return Rules(
-        model=config.get("model", ""),
-        max_steps=config.get("max_steps", 10),
-        temperature=config.get("temperature"),
-        max_tokens=config.get("max_tokens"),
-        on_length=config.get("on_length", "error"),
-        output_schema=config.get("output_schema"),
+        **given,
         hitl_tools=frozenset(config.get("hitl_tools") or ()),
         policy=msgspec.convert(config.get("policy") or {}, Policy),
-        injected_tool_args=dict(config.get("injected_tool_args") or {}),
-        emit_mcp_progress=config.get("emit_mcp_progress", True),
-        loop_threshold=config.get("loop_threshold", 3),
         retry=RetryRules(**retry),
         fallback_models=tuple(config.get("fallback_models") or ()),
         breaker=BreakerRules(**config["breaker"]) if config.get("breaker") is not None else None,
-        model_idle_timeout_s=config.get("model_idle_timeout_s", 120.0),
-        model_first_token_timeout_s=config.get("model_first_token_timeout_s"),
-        model_timeout_s=config.get("model_timeout_s", 600.0),
-        step_timeout_s=config.get("step_timeout_s"),
-        run_timeout_s=config.get("run_timeout_s"),
-        approval_timeout_s=config.get("approval_timeout_s") or APPROVAL_TIMEOUT_S,
         planning=config.get("planning_enabled", False),
-        planning_model=config.get("planning_model"),
-        planning_instructions=config.get("planning_instructions") or "",
         tells_window=config.get("budget_awareness") == "per-message",
         limit_pct=_limit_pct(config.get("budget_awareness") or ""),
         context=_context_rules(config.get("context")),

@@ -533,3 +533,9 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
 )
 def test_an_agent_needs_what_its_switched_on_features_need(fields: dict[str, Any], needed: set[str]) -> None:
     assert capabilities_needed(AgentConfig.from_config({"name": "a", **fields})) == needed
+
+
+def test_a_configuration_that_says_nothing_is_decided_by_its_own_defaults() -> None:
+    """What a run stored without a key, and what the configuration shows, are one fact."""
+    whole = AgentConfig.from_config({"name": "a", "retry": {}, "context": {}, "breaker": {}}).to_config()
+    assert rules_of(whole) == rules_of({"model": whole["model"], "retry": {}, "context": {}, "breaker": {}})
