@@ -1,6 +1,6 @@
 """Model providers: OpenAI's HTTP APIs, servers from the project's configuration, and scripts for tests.
 
-The price book, the token counter and the errors of model calls are here, too.
+Also the price book, the token counter and the errors of model calls.
 """
 
 import typing
@@ -24,7 +24,7 @@ __all__ = [
     "responses_provider",
 ]
 
-# Scripts and price books are used without the SDKs of providers.
+# Scripts and price books are usable without the SDKs of providers.
 _LOADED_LATER = {
     "Api": "endpoint",
     "HttpOptions": "endpoint",

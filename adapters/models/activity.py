@@ -1,4 +1,4 @@
-"""Telling the runtime of all that a server sends: keep-alives, too, of which the SDK makes no chunk."""
+"""Report every piece that a server sends to the runtime, also keep-alives, for which the SDK yields no chunk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx2
 
 
 class Heard(httpx2.AsyncByteStream):
-    """The bytes of a response; with each piece of them `heard` is called."""
+    """The bytes of a response; calls `heard` for each piece."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, heard: Callable[[], None]) -> None:
         self._stream, self._heard = stream, heard
@@ -19,5 +19,5 @@ class Heard(httpx2.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """Close the connection, as without this."""
+        """Close the connection."""
         await self._stream.aclose()

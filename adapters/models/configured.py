@@ -1,4 +1,4 @@
-"""OpenAI-compatible servers by name, as a project's configuration has them.
+"""OpenAI-compatible servers by name, from the project's configuration.
 
     [providers.groq]                                # foldlog.toml; in pyproject.toml: [tool.foldlog.providers.groq]
     base_url = "https://api.groq.com/openai/v1"     # absent: OpenAI's
@@ -41,10 +41,10 @@ class ProviderTable(StrictTable):
     usage_in_stream: bool = True
     finish_reason: Literal["required", "optional"] = "required"
     lacks: list[Literal["tools", "output_schema", "temperature", "max_tokens"]] = Field(default_factory=list)
-    """What the server cannot do: an agent that asks for it is refused by name."""
+    """Features that the server lacks: an agent that needs one is refused with its name."""
 
     def provider(self, name: str) -> OpenAIProvider:
-        """The provider that this table describes. OpenAI's key goes to another server only if the table says so."""
+        """Return the provider of this table. OpenAI's key goes to another server only if the table says so."""
         key = OPENAI_KEY if self.base_url is None and self.api_key_env is None else self.api_key_env
         options = HttpOptions(**{field: getattr(self, field) for field in HttpOptions.__struct_fields__})
         return OpenAIProvider(
@@ -58,9 +58,9 @@ class ProviderTable(StrictTable):
 
 
 def load_providers() -> dict[str, OpenAIProvider]:
-    """The configured providers by name; none without a configuration.
+    """Return the configured providers by name; none without a configuration.
 
-    Raises `ConfigError` that names the file, the table and the key.
+    Raises `ConfigError`, which names the file, the table and the key.
     """
     configured = project_tables("providers")
     builtin = installed("foldlog.providers")
@@ -72,6 +72,6 @@ def load_providers() -> dict[str, OpenAIProvider]:
                 f"{where}: a provider's name has letters, digits, - and _, and begins with a letter"
             )
         if name in builtin:
-            raise ConfigError(f"{where}: {name!r} is a provider of its own; choose another name")
+            raise ConfigError(f"{where}: {name!r} is the name of an installed provider; choose another one")
         found[name] = ProviderTable.read(table, where).provider(name)
     return found

@@ -1,4 +1,4 @@
-"""Where a provider's server is and what it has to be told: address, key and headers, read from the environment late."""
+"""A provider's server: address, key and headers, read from the environment at the time of each call."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 _NO_KEY = "no-key"  # The SDK insists on one.
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-# OpenAI's own parameter; servers that only follow its API know the older one.
+# OpenAI's own parameter; most compatible servers know only the older one.
 _KNOWS_MAX_COMPLETION_TOKENS = re.compile(r"(^|\.)(openai\.com|openai\.azure\.com)$")
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server is talked to. Every default is right for OpenAI.
+    """Options of the requests to a server. The defaults are right for OpenAI.
 
     `headers` are sent with each request; `${NAME}` in a value is the environment variable NAME.
-    `extra_body` is merged into each request: what this API has no word for (`{"reasoning": {"summary": "auto"}}`).
-    `idle_timeout_s` is how long the server may send no byte at all, beside what the agent allows
+    `extra_body` is merged into each request, for options without a field here (`{"reasoning": {"summary": "auto"}}`).
+    `idle_timeout_s` is how long the server may send no byte at all, in addition to the agent's own limit
     (`model_idle_timeout_s`); `connect_timeout_s` how long connecting may take.
     `max_tokens_parameter`: null chooses by the host. `usage_in_stream`: false for a server that refuses
     `stream_options` (usage is then unknown). `finish_reason`: optional for a server whose streams end without one; an
-    answer that its server breaks off cleanly then looks whole.
+    answer that such a server cuts off cleanly then looks complete.
     """
 
     headers: dict[str, str] = {}
@@ -53,12 +53,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        """The address in force."""
+        """Return the address in effect."""
         return self.base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
 
     @property
     def host(self) -> str:
-        """The host of the address; empty if it has none."""
+        """Return the host of the address; empty if it has none."""
         try:
             return urlsplit(self.url).hostname or ""
         except ValueError:
@@ -76,18 +76,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_openai_account(self) -> bool:
-        """Return whether the ambient `OPENAI_*` settings (organization, project, headers) are meant for this server."""
+        """Return whether the ambient `OPENAI_*` settings (organization, project, headers) apply to this server."""
         return self.api_key_env == OPENAI_KEY
 
     @property
     def max_tokens_parameter(self) -> MaxTokensParameter:
-        """What this server calls the limit of the output in chat completions."""
+        """Return the name of the parameter that limits the output in chat completions."""
         if self.options.max_tokens_parameter is not None:
             return self.options.max_tokens_parameter
         return "max_completion_tokens" if _KNOWS_MAX_COMPLETION_TOKENS.search(self.host) else "max_tokens"
 
     def key(self) -> str:
-        """The key to send. Raises `ConfigError` that names the variable to set, never its value."""
+        """Return the key to send. Raises `ConfigError`, which names the variable to set, never its value."""
         if self.api_key_env is None:
             return _NO_KEY
         key = os.environ.get(self.api_key_env, "").strip()
@@ -102,19 +102,21 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return key
 
     def headers(self) -> dict[str, str]:
-        """The configured headers, variables filled in. Raises `ConfigError` for a variable that is not set."""
+        """Return the configured headers with variables replaced. Raises `ConfigError` for an unset variable."""
         return {name: _VARIABLE.sub(_variable, value) for name, value in self.options.headers.items()}
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in any message: the key and the header values that came from the environment."""
+        """Return the values that must not appear in messages: the key, and header values from the environment."""
         written = self.options.headers
         found = [self.key(), *(value for name, value in self.headers().items() if value != written[name])]
         return tuple(secret for secret in found if secret and secret != _NO_KEY)
 
     def check(self) -> None:
-        """Raise `ConfigError` if the server cannot be called with what the environment holds."""
+        """Raise `ConfigError` if the server cannot be called with the current environment."""
         if not self.host or urlsplit(self.url).scheme not in {"http", "https"}:
-            raise ConfigError(f"{self.url!r} is no base URL of an HTTP API: it has to look like {OPENAI_URL}")
+            raise ConfigError(
+                f"{self.url!r} is not the base URL of an HTTP API: it must look like {OPENAI_URL}"
+            )
         self.key()
         self.headers()
 

@@ -1,4 +1,4 @@
-"""What a failed call means: every error of the SDK, of HTTP and of the stream as one of the runtime's model errors."""
+"""Translate the errors of the SDK, of HTTP and of the stream into the runtime's model errors."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _OVERFLOW = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
 )
 _FILTERED = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
-# A request above what may be sent in a minute never fits, however long one waits (OpenAI, Groq).
+# A request above the limit per minute never fits, however long the client waits (OpenAI, Groq).
 _TOO_LARGE_FOR_ANY_MINUTE = re.compile(r"request too large for", re.IGNORECASE)
-# An error within a stream has no HTTP status; the first of these that fits its code or type gives it one.
+# An error within a stream has no HTTP status; the first pattern that matches its code or type gives it one.
 _STATUS_OF_WORD = (
     (re.compile(r"rate_limit|too_many_requests|resource_exhausted"), 429),
     (re.compile(r"api_key|authentication|permission|unauthorized"), 401),
     (re.compile(r"^invalid_|^image_|_image|bad_?request|not_found|policy|mismatch|unsupported"), 400),
 )
-# "7m54.336s", "1h2m", "20 seconds": OpenAI, Groq, Azure and Gemini write it like this, with these words before.
+# "7m54.336s", "1h2m", "20 seconds": delays as OpenAI, Groq, Azure and Gemini write them.
 _AMOUNT = re.compile(
     r"(\d+(?:\.\d+)?)\s*(?:(ms|milliseconds?)|(s|secs?|seconds?)|(m|mins?|minutes?)|(h|hours?)|(d|days?))(?![a-z])",
     re.IGNORECASE,
@@ -54,11 +54,11 @@ _TRY_AGAIN_IN = re.compile(r"(?:try again|retry) (?:in|after) (?=\d)", re.IGNORE
 
 
 class MalformedStream(Exception):
-    """A chunk holds something that the API does not allow. It leaves this package as a `TransientModelError`."""
+    """A chunk violates the API. It leaves this package as a `TransientModelError`."""
 
 
 class Callee(msgspec.Struct, frozen=True):
-    """Whom a message names, and what it must not say. `model` is `provider:model`."""
+    """The model (`provider:model`) that messages name, and the secrets that they must not contain."""
 
     model: str
     url: str
@@ -66,7 +66,7 @@ class Callee(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()
 
     def says(self, text: str) -> str:
-        """A message that names the model and holds no secret."""
+        """Return a message that names the model and contains no secret."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         text = re.sub(r"\bsk-[\w*.-]+", "sk-***", text)
@@ -77,7 +77,7 @@ _MALFORMED_CALL = "tool_use_failed"
 
 
 def malformed_call(error: Exception) -> str | None:
-    """The text of an answer whose tool call the server refuses as broken, with its reason; null for other errors."""
+    """Return the text of an answer with a tool call that the server could not parse; null for other errors."""
     body = _without_envelope(getattr(error, "body", None))
     if not isinstance(body, dict) or _MALFORMED_CALL not in {body.get("code"), body.get("type")}:
         return None
@@ -87,20 +87,20 @@ def malformed_call(error: Exception) -> str | None:
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What a server reports: HTTP status (0: none), its text, the words it classifies the error by, and the headers."""
+    """A server's report: HTTP status (0: none), text, the words that classify the error, and the headers."""
 
     status: int
     text: str
     words: frozenset[str]
     headers: Mapping[str, str] = {}
     delay: str = ""
-    """How long to wait, as the body has it beside its text."""
+    """The delay before a retry, from a field of the body."""
 
 
 def reported(
     callee: Callee, body: Any, *, status: int = 0, headers: Mapping[str, str] | None = None
 ) -> ModelError:
-    """The error for what a server reports in a response or, without `status`, in a stream."""
+    """Return the error that a server reports in a response or, without `status`, in a stream."""
     text, words = _details(body)
     report = _Report(status or _status_of(words), text, words, headers or {}, _retry_delay(body))
     what = (f"HTTP {status}" if status else "the server reports an error") + (f": {text}" if text else "")
@@ -117,7 +117,7 @@ def reported(
 
 
 def translated(callee: Callee, error: Exception) -> ModelError | None:
-    """The error for an exception of the SDK or its transport; null for one that is none of theirs."""
+    """Return the error for an exception of the SDK or its transport; null for any other exception."""
     import httpx2
     import openai
 
@@ -152,14 +152,14 @@ def _lost(callee: Callee, cause: BaseException) -> str:
 
 
 def _details(body: Any) -> tuple[str, frozenset[str]]:
-    """The text of an error body (an object, a list of one, plain text), and its code, type and status in lower case."""
+    """Return the text of an error body (object, list of one, plain text), and its code, type and status, lowercase."""
     body = _without_envelope(body)
     if not isinstance(body, dict):
         return _shortened("" if body is None else str(body)), frozenset()
     words = {str(body[key]).lower() for key in ("code", "type", "status") if body.get(key)}
     text = str(body.get("message") or json.dumps(body))
     metadata = body.get("metadata")
-    if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):  # a router quotes who it asked
+    if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):  # a router quotes its upstream
         text = f"{text}: {metadata['raw']}"
     return _shortened(text), frozenset(words)
 
@@ -171,7 +171,7 @@ def _without_envelope(body: Any) -> Any:
 
 
 def _retry_delay(body: Any) -> str:
-    """What Google's servers say of it: `{"details": [{"retryDelay": "34s"}]}`."""
+    """Return the delay of Google's servers: `{"details": [{"retryDelay": "34s"}]}`."""
     error = _without_envelope(body)
     details = error.get("details") if isinstance(error, dict) else None
     listed = details if isinstance(details, list) else []
@@ -219,7 +219,7 @@ def _kind(report: _Report) -> type[ModelError]:
 
 
 def _retry_after_s(report: _Report) -> float | None:
-    """How long the server asks to wait: `retry-after-ms`, `retry-after` (seconds or a date), or words in its body."""
+    """Return the delay that the server requests: `retry-after-ms`, `retry-after` (seconds or a date), or its text."""
     written = report.headers.get("retry-after", "")
     for value, per_second in ((report.headers.get("retry-after-ms", ""), 1000), (written, 1)):
         try:
@@ -230,7 +230,7 @@ def _retry_after_s(report: _Report) -> float | None:
             return max(0.0, delay_s)
     at = _unix_seconds(written)
     if at is not None:
-        now = _unix_seconds(report.headers.get("date", ""))  # The server's clock, where it tells.
+        now = _unix_seconds(report.headers.get("date", ""))  # the server's clock, if known
         return max(0.0, at - (_CLOCK.now() if now is None else now))
     said = _TRY_AGAIN_IN.search(report.text)
     texts = (written, report.delay, report.text[said.end() :] if said is not None else "")
@@ -238,7 +238,7 @@ def _retry_after_s(report: _Report) -> float | None:
 
 
 def _duration_s(text: str) -> float | None:
-    """The duration at the beginning of a text; null for none."""
+    """Return the duration at the beginning of a text; null if there is none."""
     if (found := _DURATION.match(text)) is None:
         return None
     return sum(
@@ -248,7 +248,7 @@ def _duration_s(text: str) -> float | None:
 
 
 def _unix_seconds(http_date: str) -> float | None:
-    """The time of a date in any form of HTTP; all of them are in GMT."""
+    """Return the time of a date in any HTTP format; all of them are in GMT."""
     try:
         parsed = email.utils.parsedate_to_datetime(http_date)
         return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()

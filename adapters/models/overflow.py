@@ -1,6 +1,6 @@
-"""A request that is too long, in the words of many servers: whether it is one, and the numbers that are stated.
+"""Recognize the errors of many servers for a request that is too long, and extract the numbers in them.
 
-The words are those of OpenAI and Azure, vLLM, SGLang, llama.cpp, LM Studio, Ollama, TGI, Anthropic, Gemini, Mistral,
+The patterns are for OpenAI and Azure, vLLM, SGLang, llama.cpp, LM Studio, Ollama, TGI, Anthropic, Gemini, Mistral,
 Cohere, DeepSeek, xAI, Groq, Cerebras, Fireworks, Together, Moonshot, DashScope and OpenRouter.
 """
 
@@ -45,7 +45,7 @@ _WINDOW = _patterns(
     r"\bLimit:? (\d+), Requested",
 )
 _TOTAL = _patterns(r"requested(?: about| a total of)? (\d+) tokens")
-"""What the request and the answer may take together."""
+"""The total of request and answer."""
 _REQUEST = _patterns(
     r"(\d+) tokens from the input messages",
     r"resulted in (\d+) tokens",
@@ -71,7 +71,7 @@ _TOKENS_MAX = 10**10
 
 
 class Stated(msgspec.Struct, frozen=True):
-    """What a server states: how much a request may take beside its answer, and how much this one takes."""
+    """The numbers that a server states: the limit of a request without its answer, and the size of this request."""
 
     window_tokens: int | None = None
     request_tokens: int | None = None
@@ -83,7 +83,7 @@ def is_told(text: str) -> bool:
 
 
 def stated(text: str, body: Any = None) -> Stated:
-    """The numbers in the text of an error, or in the fields of its body; null what is not stated, or makes no sense."""
+    """Return the numbers in the text or the body of an error; null for one that is missing or implausible."""
     fields = body if isinstance(body, dict) else {}
     text = _COMMA.sub("", text)
     window = _field(fields, "n_ctx") or _number(_WINDOW, text)
@@ -95,7 +95,9 @@ def stated(text: str, body: Any = None) -> Stated:
     if window is not None and answer < window and "maximum input length" not in text:
         window -= answer
     if window is None or (request is not None and request <= window):
-        request = request if window is None else None  # it would have fitted: one of them is something else
+        request = (
+            request if window is None else None
+        )  # it would have fitted, so one of them is something else
     return Stated(window, request)
 
 

@@ -1,13 +1,13 @@
-"""What models cost: the project's own `[prices]` first, then the data that comes with genai-prices.
+"""Prices of models: the project's own `[prices]` first, then the data of genai-prices.
 
     [prices."here:llama-3.3-70b"]        # foldlog.toml; in pyproject.toml: [tool.foldlog.prices."..."]
     input_usd = 0.10                     # per million tokens
     cached_input_usd = 0.05              # absent: as input_usd
     output_usd = 0.40
 
-The data of genai-prices is looked up by the address of the provider's API, so that a server of one's own that happens
-to serve a model of a known name is not priced as somebody else's. How much a model reads is no matter of who is paid:
-`openai:gpt-4o` behind a gateway has the window that it has at OpenAI. The data is read from the installed package only.
+The data of genai-prices is looked up by the address of the provider's API, so that a self-hosted server that serves a
+model of a known name does not get another provider's prices. The context window does not depend on the provider:
+`openai:gpt-4o` at a gateway has the same window as at OpenAI. The data is read from the installed package only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..configuration.strict_tables import StrictTable
 _MILLION = 1_000_000
 _OPENAI = "https://api.openai.com/v1"
 _OF_OPENAI = frozenset({"openai", "openai-responses"})
-"""Providers whose models are OpenAI's, wherever they are called."""
+"""Providers whose models are OpenAI's at any address."""
 UsdPerMillion = Annotated[Decimal, Field(ge=0, strict=False, allow_inf_nan=False)]
 
 
@@ -39,7 +39,7 @@ class PriceTable(StrictTable):
     cached_input_usd: UsdPerMillion | None = None
 
     def price(self, usage: TokenUsage) -> Decimal:
-        """What the tokens cost; cached ones are part of the input."""
+        """Return the price of the tokens; cached ones are part of the input."""
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         cached_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
         fresh = (usage.input_tokens - cached) * self.input_usd
@@ -49,7 +49,7 @@ class PriceTable(StrictTable):
 class ModelPrices:
     """The price book of a project (`foldlog.runtime.ports.prices.PriceBook`).
 
-    Raises `ConfigError` that names the file, the table and the key when a price is written wrongly.
+    Raises `ConfigError`, which names the file, the table and the key, for an invalid price.
     """
 
     def __init__(self) -> None:
@@ -57,22 +57,20 @@ class ModelPrices:
         for model in found.tables:
             provider, colon, name = model.partition(":")
             if not (provider and colon and name):
-                raise ConfigError(
-                    f"{found.where(model)}: prices are those of a model, written provider:model"
-                )
+                raise ConfigError(f"{found.where(model)}: prices belong to a model, written provider:model")
         self._own = {
             model: PriceTable.read(table, found.where(model)) for model, table in found.tables.items()
         }
 
     def price(self, model: str, usage: TokenUsage, api_url: str | None) -> Decimal | None:
-        """What the tokens cost in US dollars; null where neither the project nor the data knows the price."""
+        """Return the price of the tokens in US dollars; null if neither the project nor the data has one."""
         if model in self._own:
             return self._own[model].price(usage)
         known = _known(model, api_url)
         return None if known is None else _listed_price(*known, usage)
 
     def window_tokens(self, model: str, api_url: str | None) -> int | None:
-        """The model's window by the data; null where it does not say."""
+        """Return the model's context window according to the data; null if it has none."""
         known = _known(model, api_url)
         if known is None and api_url is not None and model.partition(":")[0] in _OF_OPENAI:
             known = _known(model, _OPENAI)
@@ -81,9 +79,9 @@ class ModelPrices:
 
 @lru_cache(maxsize=1)
 def load_data() -> Any:
-    """The price data, null if it is not installed; only the project's own prices hold then.
+    """Return the price data, null if it is not installed; then only the project's own prices are used.
 
-    Reading it takes a few tenths of a second, once: callers with a thread to spare do it there.
+    The first call takes a few tenths of a second, so callers make it in a thread if they can.
     """
     try:
         return importlib.import_module("genai_prices.data_snapshot").get_snapshot()
@@ -93,7 +91,7 @@ def load_data() -> Any:
 
 @lru_cache(maxsize=256)
 def _known(model: str, api_url: str | None) -> tuple[Any, Any] | None:
-    """The provider and the model, as the data has them."""
+    """Return the provider and the model in the data."""
     data = load_data() if api_url is not None else None
     try:
         return data and data.find_provider_model(model.partition(":")[2], None, None, api_url)
@@ -102,7 +100,7 @@ def _known(model: str, api_url: str | None) -> tuple[Any, Any] | None:
 
 
 def _listed_price(provider: Any, info: Any, usage: TokenUsage) -> Decimal | None:
-    """By the price list that is in force now; null for one that does not price both directions by the token."""
+    """Return the price by the current list; null if that does not price both input and output by the token."""
     counted = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

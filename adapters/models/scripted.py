@@ -1,4 +1,4 @@
-"""The model `scripted:FILE`: answers from a file of turns, for tests and demonstrations.
+"""The model `scripted:FILE`: answers from a file of turns, for tests and demos.
 
     {"turns": [
         {"tool_calls": [{"id": "call-1", "name": "search", "arguments": {"q": "answer"}}],
@@ -6,10 +6,10 @@
         {"text": ["Final ", "answer"], "delay_ms": 20, "chunk_delay_ms": 5, "error": {"type": "transient", "times": 1}}
     ]}
 
-Turn k answers the k-th step of the run, as the request counts it and never by what the provider has seen, so that it
-answers the same on any worker; `planner` and `summaries` beside `turns` answer what is asked besides the steps. `Turn`
-says what the keys mean. `scenes`, each with `input` or `system` (texts) and turns of its own, answer
-runs whose own input and system prompt contain these.
+Turn k answers the k-th step of the run, according to the request and not to earlier calls of the provider, so that the
+answer is the same on any worker. `planner` and `summaries`, besides `turns`, answer the requests of planner and
+summaries. The keys of a turn are described at `Turn`. `scenes`, each with `input` or `system` (texts) and turns of its
+own, answer runs whose own input and system prompt contain these texts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Milliseconds = Annotated[float, Field(ge=0)]
 Pieces = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-"""Text in the pieces it is streamed in; a single string is one piece."""
+"""Text in the pieces in which it is streamed; a single string is one piece."""
 
 
 def _as_model_writes(arguments: Any) -> Any:
@@ -53,7 +53,7 @@ def _as_model_writes(arguments: Any) -> Any:
 
 
 class ScriptedCall(StrictTable):
-    """A tool call. `arguments`: an object, or a string that stands for what the model wrote, be it JSON or not."""
+    """A tool call. `arguments`: an object, or a string with the model's text, which need not be JSON."""
 
     id: str
     name: str
@@ -61,7 +61,7 @@ class ScriptedCall(StrictTable):
 
 
 class ScriptedUsage(StrictTable):
-    """Tokens; the total is input and output unless given."""
+    """Tokens; the total is the sum of input and output unless given."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -72,7 +72,7 @@ class ScriptedUsage(StrictTable):
 
 
 class ScriptedError(StrictTable):
-    """The first `times` attempts fail, each after `after_chunks` pieces of the answer (if it has fewer, at its end).
+    """The first `times` attempts fail, each after `after_chunks` pieces of the answer, or at its end if it has fewer.
 
     A `context_overflow` may state `window_tokens` and `request_tokens`, as servers do.
     """
@@ -88,8 +88,8 @@ class ScriptedError(StrictTable):
 class Turn(StrictTable):
     """One answer: reasoning, then text, then tool calls.
 
-    `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` is said instead of
-    `text` from the second attempt on. Without `usage` the answer cost nothing. `finish_reason` says that the answer is
+    `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` replaces
+    `text` from the second attempt on. Without `usage` the answer uses no tokens. `finish_reason` marks the answer as
     cut. `reply_items` come back with the answer's message, as what a reasoning model wants back does.
     """
 
@@ -113,7 +113,7 @@ class Turn(StrictTable):
             yield CallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments)
 
     def end(self, model: str) -> Finished:
-        """The end of the answer."""
+        """Return the end of the answer."""
         read, written, total = self.usage.input_tokens, self.usage.output_tokens, self.usage.total_tokens
         return Finished(
             reason=self.finish_reason or ("tool_calls" if self.tool_calls else "stop"),
@@ -131,7 +131,7 @@ class Turn(StrictTable):
 
 
 _KEYS = {"planner": "planner", "summary": "summaries", "compaction": "summaries"}
-"""Where a file has what is answered besides the steps."""
+"""The key of a file for each phase other than steps."""
 
 
 class _Scene(StrictTable):
@@ -158,7 +158,7 @@ class Scene(NamedTuple):
     turns: tuple[Turn, ...]
 
     def is_for(self, request: ModelRequest) -> bool:
-        """Return whether the run that asks is one of those."""
+        """Return whether the request is from one of these runs."""
         if self.phase != ("summary" if request.phase == "compaction" else request.phase):
             return False
         own = request.messages[request.history : request.history + 1]
@@ -171,13 +171,13 @@ def _system_of(request: ModelRequest) -> str:
 
 
 Script = tuple[Scene, ...]
-"""The first scene that is for a run is played; the file's own turns come last and are for every run."""
+"""The first scene that matches a run is used; the file's own turns come last and match every run."""
 
 
 class ScriptedProvider:
     """Answers from files (`foldlog.runtime.ports.models.ModelProvider`).
 
-    Relative names start at `FOLDLOG_SCRIPT_DIR`, or else at the working directory. A changed file is read again.
+    Relative names start at `FOLDLOG_SCRIPT_DIR`, or else at the working directory. A changed file is reloaded.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -185,11 +185,11 @@ class ScriptedProvider:
         self._read: dict[Path, tuple[tuple[int, int], Script]] = {}
 
     def check(self, model: str) -> None:
-        """Raise `ConfigError` that names file, turn and key if the script cannot be used."""
+        """Raise `ConfigError`, which names file, turn and key, if the script cannot be used."""
         self._script(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The turn that the request's place in the run asks for. Raises what the turn says, and `InvalidRequest`."""
+        """Stream the turn for the request's step. Raises the turn's error, and `InvalidRequest` if there is no turn."""
         number, turn = self._turn(request)
         error = turn.error if turn.error is not None and request.attempt <= turn.error.times else None
         await self._pause(turn.delay_ms)
@@ -204,14 +204,14 @@ class ScriptedProvider:
         yield turn.end(request.model)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is held open."""
 
     async def _pause(self, delay_ms: float) -> None:
         if delay_ms:
             await self._clock.sleep(delay_ms / 1000)
 
     def _turn(self, request: ModelRequest) -> tuple[int, Turn]:
-        """The turn and its number, from 1."""
+        """Return the turn and its number, from 1."""
         try:
             script = self._script(request.model)
         except ConfigError as error:
@@ -223,11 +223,11 @@ class ScriptedProvider:
             where = f"scripted:{request.model}: {_path(request.model)}"
             key = _KEYS.get(request.phase)
             told = f"{len(turns)} turns" + (f" in {key!r}" if key else "")
-            raise InvalidRequest(f"{where} has {told}, but the run asks for turn {number}")
+            raise InvalidRequest(f"{where} has {told}, but the run needs turn {number}")
         return number, turns[number - 1]
 
     def _script(self, model: str) -> Script:
-        """The script as the file has it now; read again when the file has changed."""
+        """Return the script, reloaded if the file has changed."""
         path = _path(model)
         try:
             stat = path.stat()
@@ -286,7 +286,7 @@ def _turns(turns: Sequence[Any], where: str) -> tuple[Turn, ...]:
 
 def _failure(error: ScriptedError, where: str) -> ModelError:
     retry_after_s = None if error.retry_after_ms is None else error.retry_after_ms / 1000
-    message = f"{where}: {error.type} error, as the script says"
+    message = f"{where}: {error.type} error, as scripted"
     return model_error(
         error.type,
         message,

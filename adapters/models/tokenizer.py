@@ -1,7 +1,7 @@
-"""Token counts by tiktoken, if it is installed and the model's encoding is on this disk already.
+"""Token counts by tiktoken, if it is installed and the model's encoding is already on this disk.
 
-tiktoken loads an encoding from the network when its cache lacks it, or holds another file under its name. So the cache
-is looked into first, and an encoding that is not there, whole, is not used.
+tiktoken downloads an encoding if its cache lacks it or holds a different file. So the cache is checked first, and an
+encoding that is missing or incomplete is not used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENCODINGS = {
 
 
 class TiktokenCounter:
-    """Counts as OpenAI does (`foldlog.runtime.ports.tokens.TokenCounter`); special tokens are plain text to it."""
+    """Counts like OpenAI (`foldlog.runtime.ports.tokens.TokenCounter`); special tokens count as plain text."""
 
     source: TokenSource = "tiktoken"
 
@@ -33,13 +33,13 @@ class TiktokenCounter:
         self._encoding = encoding
 
     def count(self, text: str) -> int:
-        """The number of tokens."""
+        """Return the number of tokens."""
         return len(self._encoding.encode_ordinary(text))
 
 
 @lru_cache(maxsize=64)
 def tiktoken_counter(model: str) -> TiktokenCounter | None:
-    """The counter for a model of this name; null without tiktoken, for an unknown model, or without its encoding."""
+    """Return the counter for a model name; null without tiktoken, for an unknown model, or without its encoding."""
     try:
         tiktoken = importlib.import_module("tiktoken")
         name = str(tiktoken.encoding_name_for_model(model))

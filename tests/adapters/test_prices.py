@@ -79,7 +79,7 @@ def test_the_prices_may_stand_in_the_pyproject(project: Path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[prices."gpt-4o"]\ninput_usd = 1\noutput_usd = 1', "[prices.gpt-4o]: prices are those of a model"),
+        ('[prices."gpt-4o"]\ninput_usd = 1\noutput_usd = 1', "[prices.gpt-4o]: prices belong to a model"),
         ('[prices."a:b"]\ninput_usd = 1', "[prices.a:b]: output_usd: Field required"),
         (PRICES + "outputs_usd = 1", "unknown key 'outputs_usd'; did you mean 'output_usd'?"),
         (PRICES.replace("0.1", "-0.1"), "input_usd: Input should be greater than or equal to 0"),

@@ -125,7 +125,7 @@ async def test_a_run_that_asks_for_more_turns_than_there_are_is_told_so(write: W
     with pytest.raises(InvalidRequest) as caught:
         await answer(ScriptedProvider(), *CALLED)
     assert str(caught.value) == (
-        f"scripted:script.json: {tmp_path / 'script.json'} has 1 turns, but the run asks for turn 2"
+        f"scripted:script.json: {tmp_path / 'script.json'} has 1 turns, but the run needs turn 2"
     )
 
 

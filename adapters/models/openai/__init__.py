@@ -4,7 +4,7 @@
     OpenAIProvider(name="groq", base_url="https://...", api_key_env="GROQ_API_KEY")
     responses_provider()                                       # the same account through the Responses API
 
-The official SDK is imported with the first call, so that importing this package stays cheap.
+The official SDK is imported with the first call, so that importing this package is cheap.
 """
 
 from ..endpoint import Api, HttpOptions

@@ -1,4 +1,4 @@
-"""Tool calls as they arrive in pieces: numbered from 0 as they appear, each with an id from its first piece on."""
+"""Assemble tool calls from pieces: numbered from 0 as they appear, each with an id from its first piece on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Call(msgspec.Struct):
 
 
 class CallAssembly:
-    """The calls of one answer. `seed` makes the id of a call to which the server gives none."""
+    """The calls of one answer. `seed` is used for the id of a call that gets none from the server."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
@@ -25,20 +25,20 @@ class CallAssembly:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many calls have begun."""
+        """Return the number of calls that have begun."""
         return self._count
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a call that the server knows by `key` has begun."""
+        """Return whether the call with the server's `key` has begun."""
         return key in self._open
 
     def piece(
         self, key: int | str | None, *, call_id: str = "", name: str = "", arguments: str = ""
     ) -> CallDelta:
-        """The next piece of the call that the server knows by `key`.
+        """Return the next piece of the call with the server's `key`.
 
-        Some servers give every call the same key, or none: another id, or another name where there is no key, begins
-        another call.
+        Some servers give every call the same key, or none: then another id, or without a key another name, begins a new
+        call.
         """
         call = self._open.get(key)
         first = call is None or _is_another(call, key, call_id, name)
@@ -52,7 +52,7 @@ class CallAssembly:
         return CallDelta(index=call.number, id=shown_id, name=shown_name, arguments=arguments)
 
     def has_arguments(self, key: int | str | None) -> bool:
-        """Return whether any arguments of this call came."""
+        """Return whether any arguments of this call have arrived."""
         call = self._open.get(key)
         return call is not None and call.any_arguments
 

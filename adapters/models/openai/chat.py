@@ -1,4 +1,4 @@
-"""Chat completions: a request as its parameters, its chunks as deltas. No I/O."""
+"""Chat completions: convert a request to parameters, and chunks to deltas. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def parameters(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-    """The parameters of `chat.completions.create`.
+    """Return the parameters of `chat.completions.create`.
 
     Parallel tool calls are on: that is the API's default, and some models refuse the parameter itself.
     """
@@ -73,7 +73,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def arguments_json(written: str) -> str:
-    """The arguments of an earlier call as a JSON object: many servers refuse a request that holds anything else."""
+    """Return the arguments of an earlier call as a JSON object: many servers refuse a request with anything else."""
     try:
         if isinstance(json.loads(written), dict):
             return written
@@ -83,10 +83,10 @@ def arguments_json(written: str) -> str:
 
 
 class ChatReader:
-    """Reads the chunks of one answer. The SDK checks nothing in them, so this does."""
+    """Reads the chunks of one answer, and checks them, which the SDK does not."""
 
     def __init__(self, request: ModelRequest, *, reason_optional: bool = False) -> None:
-        """`reason_optional`: the server's streams may end without a finish reason, and are whole all the same."""
+        """Read one answer. `reason_optional`: a stream that ends without a finish reason counts as complete."""
         self._calls = CallAssembly(request.idempotency_key)
         self._reason, self._reason_optional, self._any = "", reason_optional, False
         self._usage: TokenUsage | None = None
@@ -96,7 +96,7 @@ class ChatReader:
         """Yield what the next chunk adds. Raises `MalformedStream`."""
         self._model = text_of(chunk, "model") or self._model
         if (usage := field_of(chunk, "usage")) is not None:
-            # The last one counts: some servers send it along with every chunk.
+            # The last one counts: some servers send usage with every chunk.
             self._usage = usage_of(usage, "prompt_tokens", "completion_tokens") or self._usage
         for choice in field_of(chunk, "choices") or ():
             for delta in self._delta(field_of(choice, "delta")):
@@ -105,16 +105,16 @@ class ChatReader:
             self._reason = text_of(choice, "finish_reason") or self._reason
 
     def is_over(self) -> bool:
-        """Never: usage may follow the finish reason, so the stream is read to its end."""
+        """Return false: usage may follow the finish reason, so the stream is read to its end."""
         return False
 
     def end(self) -> None:
-        """The stream has come to its end, and was not cut as far as can be told."""
+        """Handle the end of the stream, which was not cut as far as is known."""
         if self._reason_optional and self._any:
             self._reason = self._reason or "stop"
 
     def finished(self) -> Finished | None:
-        """The end of the answer; null without a finish reason, that is, if the stream was cut."""
+        """Return the end of the answer; null without a finish reason, that is, if the stream was cut."""
         if not self._reason:
             return None
         whole = "tool_calls" if self._reason == "stop" and len(self._calls) else self._reason
@@ -143,7 +143,7 @@ class ChatReader:
 
 
 def _pieces(delta: Any, name: str) -> Iterator[TextDelta | ReasoningDelta]:
-    """The pieces of a field that is text, or a list of parts (Mistral and others), what the model thinks among them."""
+    """Yield the pieces of a field that is text, or a list of parts (Mistral and others) that may include reasoning."""
     value = field_of(delta, name)
     if not isinstance(value, list):
         if text := text_of(delta, name):
@@ -159,24 +159,24 @@ def _pieces(delta: Any, name: str) -> Iterator[TextDelta | ReasoningDelta]:
 
 
 def field_of(part: Any, name: str) -> Any:
-    """A field of something the SDK has parsed, or has left as it came; null if it is not there."""
+    """Return a field of a value that the SDK has parsed or left as a dict; null if it is missing."""
     return part.get(name) if isinstance(part, dict) else getattr(part, name, None)
 
 
 def text_of(part: Any, name: str) -> str:
-    """A text field; empty if it is not there. Raises `MalformedStream` if it is not text."""
+    """Return a text field; empty if it is missing. Raises `MalformedStream` if it is not text."""
     value = field_of(part, name)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise MalformedStream(f"{name} is no text")
+        raise MalformedStream(f"{name} is not text")
     return value
 
 
 def arguments_of(part: Any, name: str) -> str:
-    """The text of a call's arguments, or of a piece of them. Some servers send the object itself.
+    """Return the text of a call's arguments, or of a piece of them. Some servers send the object itself.
 
-    Raises `MalformedStream` for what is neither.
+    Raises `MalformedStream` for any other value.
     """
     value = field_of(part, name)
     if not isinstance(value, dict):
@@ -185,13 +185,13 @@ def arguments_of(part: Any, name: str) -> str:
 
 
 def count_of(part: Any, name: str) -> int:
-    """A number of tokens; 0 if it is not there, or is none."""
+    """Return a number of tokens; 0 if it is missing or invalid."""
     value = field_of(part, name)
     return value if isinstance(value, int) and value > 0 else 0
 
 
 def usage_of(usage: Any, read_name: str, written_name: str) -> TokenUsage | None:
-    """The tokens that a server says it read and wrote, under these names; null if it read none, which is no count."""
+    """Return the reported usage, from fields of these names; null if the input is 0, which is not a count."""
     read, written = count_of(usage, read_name), count_of(usage, written_name)
     if not read:
         return None

@@ -32,7 +32,7 @@ from . import chat, responses
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
 
-# Importing these takes a second; others on the event loop should not have to wait.
+# Importing these takes a second, which must not block the event loop.
 _SDK_MODULES = ("openai", "openai.resources.chat.completions", "openai.resources.responses")
 _DRAIN_S = 0.1
 
@@ -40,9 +40,9 @@ _DRAIN_S = 0.1
 class OpenAIProvider:
     """Calls an OpenAI-compatible server (`foldlog.runtime.ports.models.ModelProvider`).
 
-    `name` stands before the colon of a model's name. `base_url` null is OpenAI's, or `OPENAI_BASE_URL`. The key is
+    `name` is the part of a model's name before the colon. `base_url` null is OpenAI's, or `OPENAI_BASE_URL`. The key is
     read from the environment variable `api_key_env`; null sends none, and a server on this machine may go without.
-    `lacks` names what its server cannot do.
+    `lacks` names features that its server lacks.
     One HTTP client is kept per event loop, until `aclose`.
     """
 
@@ -62,7 +62,7 @@ class OpenAIProvider:
 
     @property
     def api_url(self) -> str:
-        """Where it calls: by this address its prices are looked up."""
+        """Return the address that it calls, by which prices are looked up."""
         return self.endpoint.url
 
     def check(self, model: str) -> None:
@@ -73,7 +73,7 @@ class OpenAIProvider:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The answer in pieces, closed by one `Finished`. Raises `ModelError`; names the model, never the key."""
+        """Yield the answer in pieces, then `Finished`. Raises `ModelError`, which names the model, never the key."""
         callee = self._callee(request.model)
         optional = self.endpoint.options.finish_reason == "optional"
         reader = (
@@ -104,7 +104,7 @@ class OpenAIProvider:
             failure = translated(callee, error)
             if failure is None:
                 raise
-            # What comes after the end of the answer is only its usage, which is not worth another call.
+            # After the end of the answer only its usage is missing, which is not worth another call.
             if reader.finished() is None:
                 raise failure from None
         finished = reader.finished()
@@ -127,7 +127,7 @@ class OpenAIProvider:
         return Callee(model, self.endpoint.url, self.endpoint.options.idle_timeout_s, self.endpoint.secrets())
 
     async def _open(self, request: ModelRequest) -> Any:
-        """The SDK's stream; the response has begun."""
+        """Return the SDK's stream once the response has begun."""
         client = await self._client()
         extra: dict[str, Any] = {"extra_body": self.endpoint.options.extra_body or None}
         if request.idempotency_key:
@@ -140,27 +140,25 @@ class OpenAIProvider:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             await anyio.to_thread.run_sync(_import_sdk, abandon_on_cancel=True)
-        if (
-            loop not in self._clients
-        ):  # Another task may have been faster; from here on nobody can come between.
+        if loop not in self._clients:  # Another task may have been faster; no other task runs from here on.
             self._clients[loop] = _new_client(self.endpoint)
         return self._clients[loop]
 
 
 def responses_provider() -> OpenAIProvider:
-    """OpenAI through the Responses API: `openai-responses:<model>`."""
+    """Return the provider of OpenAI's Responses API: `openai-responses:<model>`."""
     return OpenAIProvider(name="openai-responses", api="responses")
 
 
 def _listen(response: Any) -> None:
-    """From here on, each piece of the response is heard of."""
+    """Report each further piece of the response to the runtime."""
     from ..activity import Heard
 
     response.stream = Heard(response.stream, HEARD.get())
 
 
 async def _drain(stream: Any) -> None:
-    """Read what is left, for a moment: only a connection that was read to its end can be used again."""
+    """Read the rest for a moment: only a connection that was read to its end can be reused."""
     with anyio.move_on_after(_DRAIN_S):
         async for _ in stream:
             pass
@@ -183,13 +181,13 @@ def _new_client(endpoint: Endpoint) -> AsyncOpenAI:
         max_retries=0,
         timeout=openai.Timeout(idle_s, connect=connect_s),
         default_headers={**headers, **endpoint.headers()},  # type: ignore[dict-item]
-        # A proxy has no business between this machine and itself.
+        # Connections to this machine never use a proxy.
         http_client=openai.DefaultAsyncHttpxClient(trust_env=not endpoint.is_loopback),
     )
 
 
 def _without_ambient_headers() -> dict[str, str | Omit]:
-    """The SDK sends what `OPENAI_ORG_ID` and the like hold to any server; here it goes to OpenAI's customer alone."""
+    """Omit the headers that the SDK takes from `OPENAI_ORG_ID` and the like and sends to any server."""
     import openai
 
     custom = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")

@@ -1,6 +1,6 @@
-"""The Responses API: a request as its parameters, its events as deltas. No I/O.
+"""The Responses API: convert a request to parameters, and events to deltas. No I/O.
 
-Nothing is stored at the server (`store=False`): the log is the only memory, and each request holds the whole history.
+The server stores nothing (`store=False`): the log is the only memory, and each request contains the whole history.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def parameters(request: ModelRequest) -> dict[str, Any]:
-    """The parameters of `responses.create`."""
+    """Return the parameters of `responses.create`."""
     chosen: dict[str, Any] = {
         "model": request.model,
         "input": [item for message in request.messages for item in _items(message)],
@@ -89,21 +89,21 @@ class ResponsesReader:
             case "error":
                 raise reported(self._callee, _error(event))
             case _:
-                pass  # Events of which the deltas above say all.
+                pass  # events that add nothing to the deltas above
 
     def is_over(self) -> bool:
-        """Return whether the terminal event came."""
+        """Return whether the terminal event has arrived."""
         return self._finished is not None
 
     def end(self) -> None:
-        """The stream has ended; that alone is never the end of an answer here."""
+        """Do nothing: the end of the stream alone never ends an answer here."""
 
     def finished(self) -> Finished | None:
-        """The end of the answer; null without a terminal event, that is, if the stream was cut."""
+        """Return the end of the answer; null without a terminal event, that is, if the stream was cut."""
         return self._finished
 
     def _call(self, event: Any) -> Iterator[Delta]:
-        """The beginning of a call, and whatever of it came in no piece of its own."""
+        """Yield the beginning of a call, and its parts that did not arrive as deltas."""
         item, key = field_of(event, "item"), field_of(event, "output_index")
         if text_of(item, "type") != "function_call" or self._calls.has_arguments(key):
             return
