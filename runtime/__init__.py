@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
     from .runtime import Runtime
     from .tools.context import ArtifactRef, ToolContext
     from .tools.decorator import tool
+    from .tools.run_context import RunContext
     from .tools.verified import postcondition
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Reflection",
     "Registry",
     "Retryable",
+    "RunContext",
     "RunHandle",
     "RunOptions",
     "RunResult",
@@ -82,6 +84,7 @@ _LOADED_LATER = {
     "Reflection": "core.loop.config",
     "Registry": "agents.registry",
     "Retryable": "ports.tools",
+    "RunContext": "tools.run_context",
     "RunHandle": "handle",
     "RunOptions": "options",
     "RunResult": "handle",

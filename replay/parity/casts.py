@@ -97,7 +97,8 @@ class CountedRegistry(Registry):
         others = (
             [each for name, each in base.agents.items() if name != agent.name] if base is not None else []
         )
-        super().__init__(agents=[agent, *others], tools=base.tools.values() if base is not None else ())
+        tools, deps = (base.tools.values(), base.deps.factory) if base is not None else ((), None)
+        super().__init__(agents=[agent, *others], tools=tools, deps=deps)
         self._model, self._base = model, base
         self.tool_starts = ToolStarts()
 

@@ -35,6 +35,7 @@ from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
 from ..tools.decorator import check_injected
 from . import capabilities
 from .agent import Agent, as_tool, check_clashes
+from .deps import Deps, DepsFactory
 from .secrets import SecretSource
 from .subagents import subagent_tools
 from .todo import TODO_TOOLS
@@ -63,7 +64,9 @@ class Registry:
         memories: Mapping[str, MemoryFactory] | None = None,
         knowledge: KnowledgeStore | None = None,
         secrets: Mapping[str, SecretSource] | None = None,
+        deps: DepsFactory[Any] | None = None,
     ) -> None:
+        self.deps = Deps(deps)
         self._agents: dict[str, Runnable[Any]] = {}
         self._tools: dict[str, Tool] = {}
         self._given = dict(providers or {})
@@ -118,7 +121,7 @@ class Registry:
 
         A swarm or a loop has none. A name is looked for among the agent's own tools, those of the registered agent of
         the same name, and the registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a
-        clash with an injected argument.
+        clash with an injected argument, `ConfigError` for a tool that has dependencies where the registry has none.
         """
         if not isinstance(agent, Agent):
             return {}
@@ -127,8 +130,15 @@ class Registry:
             if name not in known:
                 raise NotRegistered(f"agent {agent.name!r}: {unknown('tool', name, known)}")
             check_clashes(agent.config, known[name])
+            self._check_deps(known[name])
         tools = {name: known[name] for name in agent.config.tools}
         return tools | subagent_tools(agent, tools)
+
+    def _check_deps(self, tool: Tool) -> None:
+        if getattr(tool, "wants_deps", False) and self.deps.factory is None:
+            raise ConfigError(
+                f"the tool {tool.spec.name!r} takes a context with dependencies: give Registry(deps=...)"
+            )
 
     def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
         registered = self._agents.get(agent.name)
@@ -285,6 +295,7 @@ class Registry:
                 stack.push_async_callback(provider.aclose)
             for _, store in self._stores.values():
                 stack.push_async_callback(store.aclose)
+            stack.push_async_callback(self.deps.aclose)
             self._made, self._configured, self._sources, self._stores = {}, None, None, {}
 
     @classmethod

@@ -39,6 +39,7 @@ from ...projections.fold import apply
 from ...projections.run_state import RunState
 from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
+from ..agents.deps import Opened
 from ..agents.todo import of_run
 from ..core import approvals, timeouts
 from ..core.commands import (
@@ -81,6 +82,7 @@ from ..ports.json_values import as_json, sound
 from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
 from ..tools.decorator import expose
+from ..tools.run_context import RunContext, facts_of
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
@@ -147,6 +149,9 @@ class Driver:
         self._opening = asyncio.Lock()
         self._slots = CallSlots(self)
         self.children = ChildRuns(self)
+        self._own_deps: Opened[Any] | None = None
+        self.deps: Any = None
+        """What the code of the run depends on, once it is open."""
         self.broken_off: dict[Effect, Account | None] = {}
         """The usage of replies that were cancelled while they arrived."""
         self.late = Late(host, journal.subject)
@@ -506,7 +511,7 @@ class Driver:
             case CallTool():
                 await self._call_tool(effect)
             case VerifyCall():
-                self.post(await verify_call(self, effect, self.state.calls[effect.call_id]))
+                await self._verify(effect)
             case CallModel():
                 if self._ending() is None:  # news since its launch may have made it obsolete
                     self.post(await call_model(self, effect))
@@ -571,6 +576,10 @@ class Driver:
             problem = sound(f"{type(error).__name__}: {error}")
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
 
+    async def _verify(self, effect: VerifyCall) -> None:
+        if await self._has_deps():
+            self.post(await verify_call(self, effect, self.state.calls[effect.call_id]))
+
     async def _call_tool(self, effect: CallTool) -> None:
         call = call_of(self.state, effect)
         spec = tool_of(self.state, call)
@@ -580,6 +589,8 @@ class Driver:
         if spec is not None and spec.slot is not None and not await self._slots.wait(call.id):
             return
         breaker = tool_breaker_of(self, call)
+        if getattr((self._tools or {}).get(call.name), "takes_context", True) and not await self._has_deps():
+            return
         if breaker is not None and (refused := await breaker.admit()) is not None:
             self.post(refused_call(effect, refused, self.clock.now()))
             return
@@ -589,6 +600,23 @@ class Driver:
         if breaker is not None:
             await update_breaker(breaker, returned, self.state.run)
         self.post(returned)
+
+    async def _has_deps(self) -> bool:
+        """Open what the code of the run depends on. False: it cannot be opened, which ends the run."""
+        try:
+            self.deps = await self._open_deps()
+        except ConfigError as error:
+            self.post(PreparationFailed(error_type="config_error", message=str(error)))
+            return False
+        return True
+
+    async def _open_deps(self) -> Any:
+        deps = self.host.registry.deps
+        if not deps.of_each_run:
+            return await deps.shared()
+        if self._own_deps is None:
+            self._own_deps = deps.of_run(RunContext(facts_of(self.state), None))
+        return await self._own_deps.value()
 
     async def _may_start(self) -> bool:
         """Return whether an unsafe tool may start: the log has just shown, under the lease in force, our claim (W20).
@@ -682,6 +710,8 @@ class Driver:
         cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
         unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
         await self._end_tasks()
+        if self._own_deps is not None:
+            await self._own_deps.aclose()
         await self._slots.aclose()
         await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
         if self._source is not None:

@@ -263,6 +263,7 @@ def _context(
     planning = not effect.step  # readers do not see the planner's calls
     return ToolContext(
         facts,
+        deps=driver.deps,
         emit=_drop if planning else attempt.emit,
         run_child=_refuse_child if planning else attempt.run_child,
         remember=attempt.remember,

@@ -51,6 +51,11 @@ class ToolDriver(Outbox, Protocol):
     """The driver of a run that has tools. `Driver` implements it."""
 
     @property
+    def deps(self) -> Any:
+        """What the code of the run depends on, once it is open."""
+        ...
+
+    @property
     def tools_at_hand(self) -> Mapping[str, Tool] | None:
         """The run's tools, if they are available without waiting."""
         ...
@@ -222,6 +227,7 @@ def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
     )
     return ToolContext(
         facts,
+        deps=driver.deps,
         emit=_drop,
         run_child=_refuse,
         remember=_forget,

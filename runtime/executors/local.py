@@ -58,6 +58,7 @@ class LocalExecutor:
 
     async def submit(self, subject: Subject, submitted: Submitted, agent: Runnable[Any]) -> bool:
         """Store the first commit, claimed if its lane is free, and drive the run in a task of its own."""
+        await self._host.registry.deps.shared()
         append = self._host.log.clock.new_id()
         journal = Journal(self._host.log, subject)
         # The agent as given, for this run alone: another agent of that name may have other tools.

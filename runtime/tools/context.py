@@ -19,7 +19,7 @@ from ..ports.json_schema import check_output_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
 from ..ports.runnable import is_runnable
 from ..ports.tools import Answer, Asked, ToolFailed
-from .run_context import RunContext, RunFacts
+from .run_context import DepsT, RunContext, RunFacts
 
 if TYPE_CHECKING:
     from ...eventlog.ports import Artifacts
@@ -70,7 +70,7 @@ class Question(msgspec.Struct, frozen=True):
     form: dict[str, Any] | None
 
 
-class ToolContext(RunContext):
+class ToolContext(RunContext[DepsT]):
     """One attempt at one tool call. Methods that emit never block and may be called from any thread of the process.
 
     Events emitted after the call has returned are dropped and counted in `dropped`, and so are drafts.
@@ -80,6 +80,7 @@ class ToolContext(RunContext):
         self,
         call: CallFacts,
         *,
+        deps: DepsT,
         emit: Callable[[Event], None],
         run_child: Callable[[Runnable, str, ChildOptions], Awaitable[str]],
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
@@ -87,7 +88,7 @@ class ToolContext(RunContext):
         skip: Callable[[int, int], None],
         hide: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(call.run)
+        super().__init__(call.run, deps)
         self.tool_call_id, self.tool_name = call.tool_call_id, call.tool_name
         self.idempotency_key = call.idempotency_key
         self.dropped = 0

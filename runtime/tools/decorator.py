@@ -48,7 +48,7 @@ class PythonTool(Generic[P, R]):
     """A function that an agent can call; called as a function it is the function. Made by `tool`.
 
     `spec` is what the log and the model know of it, `function` the function itself, `starts` what its calls run, for
-    one that was made of an agent, a swarm or a loop.
+    one that was made of an agent, a swarm or a loop. `wants_deps`: its context is a `ToolContext[...]` of some type.
     """
 
     def __init__(self, function: Callable[P, R], spec: ToolSpec, arguments: _Arguments) -> None:
@@ -56,6 +56,8 @@ class PythonTool(Generic[P, R]):
         self.function = function
         self.spec = spec
         self.starts: Runnable[Any] | None = None
+        self.takes_context = arguments.context is not None
+        self.wants_deps = arguments.wants_deps
         self._arguments = arguments
         self._call = caller_of(function)
 
@@ -199,8 +201,8 @@ def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
 class _Arguments:
     """A tool's parameters: the schema, the one cached validator, and which parameter takes the context."""
 
-    def __init__(self, model: type[pydantic.BaseModel], context: str | None) -> None:
-        self.context = context
+    def __init__(self, model: type[pydantic.BaseModel], context: str | None, *, wants_deps: bool) -> None:
+        self.context, self.wants_deps = context, wants_deps
         self.schema = _plain_schema(model)
         self._names = {field: str(info.alias) for field, info in model.__pydantic_fields__.items()}
         self._validator = model.__pydantic_validator__
@@ -258,12 +260,12 @@ def _check_options(name: str, effect: str, on_error: str, timeout_s: float | Non
 def _read_signature(tool_name: str, function: Callable[..., Any], described: Mapping[str, str]) -> _Arguments:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigError(f"tool {tool_name!r} is a generator: return the whole result instead")
-    contexts: list[str] = []
+    contexts: dict[str, bool] = {}
     fields: dict[str, Any] = {}
     for parameter in _parameters(tool_name, function):
         annotation = _annotation(tool_name, function, parameter)
         if _is_context(annotation):
-            contexts.append(parameter.name)
+            contexts[parameter.name] = _wants_deps(annotation, parameter.annotation)
         else:
             # Numbered fields under an alias: a parameter may have any name, also one that pydantic's models use.
             fields[f"p{len(fields)}"] = _field(
@@ -273,7 +275,8 @@ def _read_signature(tool_name: str, function: Callable[..., Any], described: Map
         raise ConfigError(
             f"tool {tool_name!r}: {' and '.join(contexts)} are both a ToolContext; one is enough"
         )
-    return _build(tool_name, fields, contexts[0] if contexts else None)
+    context = next(iter(contexts), None)
+    return _build(tool_name, fields, context, wants_deps=any(contexts.values()))
 
 
 def _parameters(tool_name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -316,7 +319,8 @@ def _annotation(tool_name: str, function: Callable[..., Any], parameter: inspect
     try:
         return typing.get_type_hints(holder, globalns=_globals(function), include_extras=True)["it"]
     except Exception as error:  # noqa: BLE001 - an annotation is any expression
-        if isinstance(written, str) and written.strip().rpartition(".")[2] == "ToolContext":
+        name = written.partition("[")[0].strip() if isinstance(written, str) else ""
+        if name.rpartition(".")[2] == "ToolContext":
             return ToolContextPort
         raise _bad_parameter(
             tool_name,
@@ -341,8 +345,18 @@ def _is_context(annotation: Any) -> bool:
         return True
     return any(
         (base.__module__, base.__name__) == (f"{__package__}.context", "ToolContext")
-        for base in getattr(annotation, "__mro__", ())
+        for base in getattr(typing.get_origin(annotation) or annotation, "__mro__", ())
     )
+
+
+def _wants_deps(annotation: Any, written: Any) -> bool:
+    """Return whether a context is annotated with the type of its dependencies."""
+    if annotation is ToolContextPort:
+        return "[" in written
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) in {typing.Annotated, types.UnionType, typing.Union}:
+        return any(_is_context(each) and _wants_deps(each, written) for each in arguments)
+    return bool(arguments) and arguments[0] not in {Any, None, types.NoneType}
 
 
 def _field(
@@ -361,11 +375,11 @@ def _field(
     return annotation, pydantic.Field(default, alias=parameter.name)
 
 
-def _build(tool_name: str, fields: dict[str, Any], context: str | None) -> _Arguments:
+def _build(tool_name: str, fields: dict[str, Any], context: str | None, *, wants_deps: bool) -> _Arguments:
     config = pydantic.ConfigDict(extra="forbid", validate_default=False)
     try:
         model: type[pydantic.BaseModel] = pydantic.create_model("Arguments", __config__=config, **fields)
-        return _Arguments(model, context)
+        return _Arguments(model, context, wants_deps=wants_deps)
     except (pydantic.PydanticUserError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"tool {tool_name!r}: its signature has no JSON Schema ({error})") from None
 

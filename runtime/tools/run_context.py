@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
+from typing_extensions import TypeVar
 
 from ...eventlog.events import TokenUsage
 from ...projections.run_state import RunState
+
+DepsT = TypeVar("DepsT", default=Any)
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,15 +41,17 @@ def facts_of(state: RunState) -> RunFacts:
     )
 
 
-class RunContext:
+class RunContext(Generic[DepsT]):
     """A run, as code of its user sees it. No model can set any of it.
 
     `run_id`, `agent` and `agent_path`; `input` is the text that the run was asked. `session`, `user` and `metadata` are
     what it was started with; a child run has the user and the metadata of its parent, unless it was given others.
-    `usage` is what the run, and all below it, had used when the context was made.
+    `usage` is what the run, and all below it, had used when the context was made. `deps` is what `Registry(deps=...)`
+    has opened for the code of the run; None without.
     """
 
-    def __init__(self, facts: RunFacts) -> None:
+    def __init__(self, facts: RunFacts, deps: DepsT) -> None:
+        self.deps = deps
         self.run_id, self.agent_path = facts.run_id, facts.agent_path
         self.agent = facts.agent_path.rpartition("/")[2]
         self.input, self.session, self.user, self.usage = facts.input, facts.session, facts.user, facts.usage

@@ -1,0 +1,124 @@
+"""What the code of tools depends on, such as a connection to a database: opened once in a process, or once for a run.
+
+A registry is given a factory that returns an async context manager. If the factory takes no argument, what it gives is
+opened when the process first drives a run, and closed with the registry. If it takes one, that is the `RunContext` of a
+run, and what it gives is opened when the run first needs it in this process, and closed when this process stops driving
+the run, for whatever reason. A child run is a run of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar, cast
+
+from ...eventlog.errors import ConfigError
+from ..tools.run_context import RunContext
+
+logger = logging.getLogger("foldlog.deps")
+
+CLOSE_S = 10.0
+"""How long closing may take; a run whose code hangs there must not be held for ever."""
+
+T = TypeVar("T")
+DepsFactory = (
+    Callable[[], AbstractAsyncContextManager[T]]
+    | Callable[[RunContext[None]], AbstractAsyncContextManager[T]]
+)
+
+
+class Opened(Generic[T]):
+    """What a context manager gives, from when it is first asked for until `aclose`.
+
+    A task of its own enters and leaves it: many context managers have to be left by the task that entered them.
+    """
+
+    def __init__(self, whose: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self._whose, self._make = whose, make
+        self._value: asyncio.Future[T] | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self._leave = asyncio.Event()
+
+    async def value(self) -> T:
+        """Return what is open. Raises `ConfigError` if it cannot be opened; asked again, it is tried again."""
+        if self._value is None:
+            self._value, self._leave = asyncio.get_running_loop().create_future(), asyncio.Event()
+            self._holding = asyncio.create_task(self._hold(self._value, self._leave))
+        return await asyncio.shield(self._value)
+
+    async def _hold(self, value: asyncio.Future[T], leave: asyncio.Event) -> None:
+        try:
+            async with self._make() as opened:
+                value.set_result(opened)
+                await leave.wait()
+        except (Exception, SystemExit) as error:
+            if value.done():
+                logger.warning("the dependencies of %s were closed with an error", self._whose, exc_info=True)
+                return
+            self._value = None
+            told = f"the dependencies of {self._whose} cannot be opened: {type(error).__name__}: {error}"
+            value.set_exception(ConfigError(told))
+            value.exception()  # perhaps nobody waits any more
+
+    async def aclose(self) -> None:
+        """Close what is open, or being opened, within `CLOSE_S`. Safe to repeat."""
+        value, holding = self._value, self._holding
+        self._value = self._holding = None
+        if value is None or holding is None:
+            return
+        self._leave.set()
+        if not value.done():
+            value.cancel()
+            holding.cancel()
+        _, late = await asyncio.wait({holding}, timeout=CLOSE_S)
+        if late:
+            logger.warning(
+                "the dependencies of %s are not closed after %g s; left alone", self._whose, CLOSE_S
+            )
+            holding.cancel()
+
+
+class Deps:
+    """The dependencies of a registry. Raises `ConfigError` for a factory that is none."""
+
+    def __init__(self, factory: DepsFactory[Any] | None) -> None:
+        self.factory = factory
+        self.of_each_run = factory is not None and _takes_run(factory)
+        of_process = cast("Callable[[], AbstractAsyncContextManager[Any]]", factory)
+        shared = factory is not None and not self.of_each_run
+        self._shared = Opened("this process", of_process) if shared else None
+
+    async def shared(self) -> Any:
+        """Return those of the process, opened at the first call; null without any. Raises `ConfigError`."""
+        return await self._shared.value() if self._shared is not None else None
+
+    def of_run(self, run: RunContext[None]) -> Opened[Any]:
+        """Return those of a run, not opened yet."""
+        make = cast("Callable[[RunContext[None]], AbstractAsyncContextManager[Any]]", self.factory)
+        return Opened(f"run {run.run_id}", lambda: make(run))
+
+    async def aclose(self) -> None:
+        """Close those of the process. Safe to repeat."""
+        if self._shared is not None:
+            await self._shared.aclose()
+
+
+def _takes_run(factory: Callable[..., Any]) -> bool:
+    if not callable(factory):
+        raise ConfigError(f"deps is a function that returns an async context manager, not {factory!r:.60}")
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # of a builtin
+        return False
+    wanted = [each for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
+    if len(wanted) > 1 or any(each.kind is each.KEYWORD_ONLY for each in wanted):
+        raise ConfigError(
+            f"deps is a function without arguments, or of a run, not of {', '.join(map(str, wanted))}"
+        )
+    return bool(wanted)
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
