@@ -1,4 +1,4 @@
-"""What happened: events, their codec, the ports of the log and the logs themselves."""
+"""The event log: events, their codec, the ports of the log, and the logs themselves."""
 
 import typing
 
@@ -361,6 +361,6 @@ __all__ = [
     "verify",
 ]
 
-# Whoever only reads events does without the log in memory.
+# Programs that only read events do not need the log in memory.
 _LOADED_LATER = {"MemoryLog": "memory"}
 __getattr__ = _lazy_names(__name__, _LOADED_LATER)

@@ -1,10 +1,14 @@
-"""Commits: what one append stores, its encoding, and the hash chain that ties a run's commits together.
+"""Commits: the unit of an append, its encoding, and the hash chain over a run's commits.
 
 A commit is one JSON object: `v` vocabulary version, `run`, `root`, `rev` the revision of its first event (1, 2, ...;
-dense), `append` the writer's fresh id, `prev` the SHA-256 (hex) of the run's previous commit as stored ("" for the
+dense), `append` the writer's unique id, `prev` the SHA-256 (hex) of the run's previous commit as stored ("" for the
 first), `epoch` of the writer, `at` Unix seconds, `path` the agent path, `events`, and last `sum`: the first 16 hex
-digits of the SHA-256 of all bytes before `,"sum":` closed with `}`. `prev` shows that an earlier commit was changed,
+digits of the SHA-256 of all bytes before `,"sum":` closed with `}`. `prev` detects that an earlier commit was changed,
 `sum` that this one was.
+
+Each byte is hashed at most twice. `seal` and `_checked_digest` compute `sum` and the digest for the next `prev` in one
+pass, by copying the state of the hash. `verified` reads a sequence and checks `sum` only for its last commit: every
+other one is checked by the `prev` of its successor.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from .upcasters import UPCASTERS, VERSION, Upcasters
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One append, decoded; the fields in the order in which they are stored."""
+    """One decoded append, with its fields in stored order."""
 
     append: str
     at: float
@@ -38,7 +42,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sealed(NamedTuple):
-    """A commit as it is stored, and the SHA-256 (hex) of that: the `prev` of the next."""
+    """A commit as stored, and its SHA-256 (hex), which is the `prev` of the next commit."""
 
     data: bytes
     digest: str
@@ -59,7 +63,7 @@ class _RawCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit whose events were not decoded, for readers that need few of them."""
+    """A commit whose events are not decoded, for readers that need few of them."""
 
     v: int
     run: str
@@ -70,7 +74,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A commit that was read and verified. `digest` is its own hash, the `prev` of the next."""
+    """A commit that was read and verified. `digest` is its hash, the `prev` of the next commit."""
 
     subject: Subject
     position: int
@@ -84,7 +88,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Where a subject stands: position of its last commit, revision of its last event, hash of its last commit."""
+    """The end of a subject: position of its last commit, revision of its last event, hash of its last commit."""
 
     position: int = 0
     rev: int = 0
@@ -104,12 +108,12 @@ _ENVELOPE_DECODER = msgspec.json.Decoder(Envelope)
 
 
 def encode(commit: Commit) -> bytes:
-    """The commit as it is stored."""
+    """Encode a commit as it is stored."""
     return seal(commit).data
 
 
 def seal(commit: Commit) -> Sealed:
-    """Encode a commit, closed with its `sum`. Events read as `Unknown` are written back as they were."""
+    """Encode a commit, including its `sum`. `Unknown` events are written as they were read."""
     if Unknown in map(type, commit.events):
         plain = [event.data if type(event) is Unknown else event for event in commit.events]
         commit = msgspec.structs.replace(commit, events=plain)
@@ -123,7 +127,7 @@ def seal(commit: Commit) -> Sealed:
 
 
 def _checked_digest(data: bytes) -> str:
-    """The SHA-256 (hex) of a commit's bytes, in the pass that checks its `sum`. Raises `ValueError`."""
+    """Check the `sum` of a commit's bytes, and return their SHA-256 (hex). Raises `ValueError`."""
     tail = data[-_SUM_BYTES:]
     whole = hashlib.sha256(memoryview(data)[:-_SUM_BYTES])
     body = whole.copy()
@@ -144,14 +148,14 @@ def is_intact(data: bytes) -> bool:
 
 
 def digest_of_bytes(data: bytes) -> str:
-    """SHA-256 (hex)."""
+    """Return the SHA-256 (hex)."""
     return hashlib.sha256(data).hexdigest()
 
 
 def decode(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
-    """Read a commit of any version. Older events are upcast; newer kinds become `Unknown`.
+    """Decode a commit of any version. Older events are upcast; events of unknown types become `Unknown`.
 
-    Raises `ValueError` for what is not a commit or does not match its `sum`.
+    Raises `ValueError` for bytes that are not a commit or do not match their `sum`.
     """
     _checked_digest(data)
     return _decoded(data, upcasters)
@@ -209,10 +213,10 @@ def verify(stored: Stored, head: Head) -> Recorded:
 
 
 async def verified(commits: AsyncIterator[Stored], head: Head) -> AsyncIterator[Recorded]:
-    """The commits of a subject behind `head`, each as soon as it is known to be as it was written.
+    """Yield the verified commits of a subject after `head`.
 
-    The hash that the next one has of it says so; only the last one has nothing but its own `sum`. So all others are
-    hashed once. Raises what `verify` would.
+    A commit is verified by the hash of it in the next one; only the last one needs its own `sum`. So all others are
+    hashed only once. Raises the errors of `verify`.
     """
     last: tuple[Stored, Head, Recorded] | None = None
     async for stored in commits:
@@ -226,7 +230,7 @@ async def verified(commits: AsyncIterator[Stored], head: Head) -> AsyncIterator[
 
 
 def _next(stored: Stored, head: Head) -> Recorded | None:
-    """The commit that follows `head`, and so vouches for it; None for what `verify` would raise for."""
+    """Return the commit that follows `head`, and so verifies it; None if `verify` would raise an error."""
     try:
         commit = _decoded(stored.data)
     except ValueError:
@@ -237,7 +241,7 @@ def _next(stored: Stored, head: Head) -> Recorded | None:
 
 
 def verify_envelope(stored: Stored, head: Head) -> tuple[Envelope, Head]:
-    """As `verify`, but its events stay bytes; and the head behind it. Raises `LogCorrupted`."""
+    """Verify a commit without decoding its events; return it and the head after it. Raises `LogCorrupted`."""
     try:
         digest = _checked_digest(stored.data)
         envelope = _ENVELOPE_DECODER.decode(stored.data)
@@ -257,39 +261,39 @@ def _unreadable(stored: Stored, head: Head, error: Exception) -> LogCorrupted:
 def _check_place(stored: Stored, head: Head, commit: Commit | Envelope) -> None:
     run, rev = stored.subject.id, head.rev + 1
     if commit.run != run:
-        raise LogCorrupted(run, rev, f"the commit that is stored there belongs to run {commit.run}")
+        raise LogCorrupted(run, rev, f"the stored commit belongs to run {commit.run}")
     if commit.rev != rev:
         raise LogCorrupted(
             run, rev, f"the next stored commit begins at revision {commit.rev}, so commits are missing"
         )
     if commit.prev != head.digest:
-        raise LogCorrupted(run, rev, "its hash of the previous commit does not match what is stored there")
+        raise LogCorrupted(run, rev, "its hash of the previous commit does not match the stored one")
 
 
 class Chain:
-    """Verifies the commits of many subjects, each from its known head (or its beginning) on."""
+    """Verifies the commits of many subjects, each from a known head or from its beginning."""
 
     def __init__(self, heads: dict[Subject, Head] | None = None) -> None:
         self._heads = dict(heads or {})
 
     def head(self, subject: Subject) -> Head:
-        """Where the subject stands as far as was verified."""
+        """Return the head of the last verified commit."""
         return self._heads.get(subject, ORIGIN)
 
     def verify(self, stored: Stored) -> Recorded:
-        """The next commit of its subject, verified. Raises `LogCorrupted`."""
+        """Verify the next commit of its subject. Raises `LogCorrupted`."""
         recorded = verify(stored, self.head(stored.subject))
         self._heads[stored.subject] = head_of(recorded)
         return recorded
 
 
 def head_of(recorded: Recorded) -> Head:
-    """The head right behind a commit."""
+    """Return the head after a commit."""
     return Head(recorded.position, recorded.last_rev, recorded.digest)
 
 
 def as_read(recorded: Recorded) -> Iterator[Event]:
-    """The commit's events with all that a reader is promised (R17)."""
+    """Yield the commit's events with all fields that readers get (R17)."""
     commit = recorded.commit
     agent = commit.path.rpartition("/")[2]
     for index, event in enumerate(commit.events):
@@ -306,12 +310,12 @@ def as_read(recorded: Recorded) -> Iterator[Event]:
 
 
 def cursor_of(position: int, index: int) -> str:
-    """The cursor of a commit's event; cursors of a family sort as text in log order."""
+    """Return the cursor of a commit's event; cursors of a family sort as text in log order."""
     return f"{position:014d}.{index:05d}"
 
 
 def parse_cursor(cursor: str | None) -> tuple[int, int]:
-    """Position and index of a cursor; (0, 0) for none. Raises `ValueError` for what is not a cursor."""
+    """Return the position and index of a cursor; (0, 0) for None. Raises `ValueError` for an invalid cursor."""
     if cursor is None:
         return 0, 0
     position, _, index = cursor.partition(".")
@@ -319,7 +323,7 @@ def parse_cursor(cursor: str | None) -> tuple[int, int]:
 
 
 def as_stored(events: Iterable[Event]) -> Sequence[Event]:
-    """The events without what only reading adds; the reverse of `as_read` but for forwarded events' own agent."""
+    """Remove the fields that reading adds; the reverse of `as_read`, except for the agent of forwarded events."""
     return [
         msgspec.structs.replace(
             event, run_id="", root_id="", revision=None, cursor=None, at=0.0, is_end=False

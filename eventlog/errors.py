@@ -1,19 +1,19 @@
-"""The error tree of foldlog, each named by what the caller should do next.
+"""The error tree of foldlog. Each class says what the caller should do next.
 
-FoldlogError                    catch this to catch everything of ours
+FoldlogError                    catch this to catch every error of foldlog
 ├── ConfigError                 fix the named setting or argument, then call again
-│   ├── ArchiveInvalid          the file is not an export of runs, or was made up (names line and field)
+│   ├── ArchiveInvalid          the file is not an export of runs, or was forged (names line and field)
 │   ├── AgentConfigError        fix the agent's configuration (names the key)
-│   │   └── FlowError           fix the swarm's flow where it points (text, line, column)
+│   │   └── FlowError           fix the swarm's flow at the named place (text, line, column)
 │   └── NotRegistered           register the agent or tool with the process that runs it
 ├── LogUnavailable              the log cannot be reached; the same call may be repeated
-│   └── AppendUnsure            an append got no answer: read, look for its append id, then decide
+│   └── AppendUnsure            an append got no reply: read, look for its append id, then decide
 ├── Conflict                    another writer was first: read, fold, decide again
 ├── LogCorrupted                the log is damaged at the named revision; nothing was skipped
-│   └── ArchiveCorrupted        the export is damaged at the named line: take another copy of it
+│   └── ArchiveCorrupted        the export is damaged at the named line: use another copy
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
 ├── RunNotFound                 no run has this id in this namespace
-│   └── RunPurged               the run was there and has been purged; its idempotency key stays taken
+│   └── RunPurged               the run has been purged; its idempotency key stays taken
 ├── RunConflict                 the id or idempotency key belongs to a run with another input (run_id)
 ├── RunFinished                 the run is over: start a new one
 ├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
@@ -39,9 +39,9 @@ class ConfigError(FoldlogError):
 
 
 class ArchiveInvalid(ConfigError):
-    """A file is not an archive of runs, or holds what no run can have written.
+    """A file is not an archive of runs, or has content that foldlog cannot have written.
 
-    Attributes: `line` (from 1), `field` (where in the line; empty for all of it), `reason`.
+    Attributes: `line` (from 1), `field` (within the line; empty for the whole line), `reason`.
     """
 
     def __init__(self, line: int, field: str, reason: str) -> None:
@@ -50,23 +50,23 @@ class ArchiveInvalid(ConfigError):
         self.line, self.field, self.reason = line, field, reason
 
     def of(self, file: str) -> ArchiveInvalid:
-        """The same error, with the name of the file in front."""
+        """Return the same error with the name of the file in front."""
         named = ArchiveInvalid(self.line, self.field, self.reason)
         named.args = (f"{file}: {self}",)
         return named
 
 
 class ConfigProblem(NamedTuple):
-    """One thing that is wrong with a configuration. `nearest`: the known name that was probably meant."""
+    """One problem of a configuration. `nearest`: the known name that was probably meant."""
 
     key: str
-    """The path of the key, as in `retry.attempts`; empty for the whole."""
+    """The path of the key, such as `retry.attempts`; empty for the whole configuration."""
     message: str
     nearest: str | None = None
 
 
 class AgentConfigError(ConfigError):
-    """An agent's configuration is wrong; the message names the key. `problems`: what is wrong, one by one."""
+    """An agent's configuration is wrong; the message names the key. `problems` lists all errors."""
 
     def __init__(self, message: str, problems: Iterable[ConfigProblem] = ()) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class AgentConfigError(ConfigError):
 class FlowError(AgentConfigError):
     """The text of a swarm's flow is wrong; the message shows the line, with a caret below the place.
 
-    Attributes: `reason`, `text`, `line`, `column` (both from 1, of the text), `key` (where the text stands).
+    Attributes: `reason`, `text`, `line`, `column` (both from 1, of the text), `key` (its configuration key).
     """
 
     def __init__(self, reason: str, text: str, place: int, key: str = "flow") -> None:
@@ -96,16 +96,16 @@ class FlowError(AgentConfigError):
         )
 
     def within(self, key: str) -> FlowError:
-        """The same error, told by whoever has the swarm at `key`."""
+        """Return the same error for a swarm that is nested at `key`."""
         return FlowError(self.reason, self.text, self._place, f"{key}.{self.key}")
 
 
 _BESIDE = 100
-"""How many characters of a line are shown on each side of the place."""
+"""The number of characters of a line that are shown on each side of the place."""
 
 
 def _blank(character: str) -> str:
-    """As much white space as the character takes on a terminal."""
+    """Return as much white space as the character takes on a terminal."""
     if character == "\t":
         return character
     if unicodedata.combining(character):
@@ -114,15 +114,15 @@ def _blank(character: str) -> str:
 
 
 class NotRegistered(ConfigError):
-    """An agent or tool is used that this process' registry does not know."""
+    """An agent or tool is used that is not in this process's registry."""
 
 
 class LogUnavailable(FoldlogError):
-    """The log cannot be reached, or did not answer in time. Nothing is known to be lost."""
+    """The log cannot be reached, or did not reply in time. Nothing is known to be lost."""
 
 
 class AppendUnsure(LogUnavailable):
-    """An append got no answer: it may be stored, or may still be. Read before deciding again (W2)."""
+    """An append got no reply: it may be stored, now or later. Read before deciding again (W2)."""
 
 
 class Conflict(FoldlogError):
@@ -132,7 +132,7 @@ class Conflict(FoldlogError):
 class LogCorrupted(FoldlogError):
     """A commit is missing, altered or unreadable.
 
-    Attributes: `run`, `revision` (of the first event that cannot be trusted), `expected` (what should stand there).
+    Attributes: `run`, `revision` (of the first event that cannot be trusted), `expected` (what was expected there).
     """
 
     def __init__(self, run: str, revision: int, expected: str) -> None:
@@ -144,7 +144,7 @@ class LogCorrupted(FoldlogError):
 
 
 class ArchiveCorrupted(LogCorrupted):
-    """A line of a file of runs was altered, or lines are missing before it. Attributes besides: `line`, `field`."""
+    """A line of an export was altered, or lines before it are missing. Additional attributes: `line`, `field`."""
 
     def __init__(self, line: int, field: str, run: str, revision: int, expected: str) -> None:
         super().__init__(run, revision, expected)
@@ -155,7 +155,7 @@ class ArchiveCorrupted(LogCorrupted):
         self.line, self.field = line, field
 
     def of(self, file: str) -> ArchiveCorrupted:
-        """The same error, with the name of the file in front."""
+        """Return the same error with the name of the file in front."""
         named = ArchiveCorrupted(self.line, self.field, self.run, self.revision, self.expected)
         named.args = (f"{file}: {self}",)
         return named
@@ -177,18 +177,18 @@ class RunNotFound(FoldlogError):
 
 
 class RunPurged(RunNotFound):
-    """The run that a key belongs to is not in the log any more. Attributes: `run_id`, `key`."""
+    """The run to which a key belongs is no longer in the log. Attributes: `run_id`, `key`."""
 
     def __init__(self, run_id: str, key: str) -> None:
         super().__init__(
-            f"run {run_id}, which {key!r} belongs to, was purged from the log. It is not started again: "
+            f"run {run_id}, to which {key!r} belongs, was purged from the log. It is not started again: "
             "import it from an archive, or choose another id or key"
         )
         self.run_id, self.key = run_id, key
 
 
 class RunConflict(FoldlogError):
-    """The run id or idempotency key is taken by a run with another agent or input. Attribute: `run_id`, that run."""
+    """The run id or idempotency key is taken by a run with another agent or input. Attribute: `run_id` of that run."""
 
     def __init__(self, message: str, *, run_id: str) -> None:
         super().__init__(message)
@@ -200,14 +200,14 @@ class RunFinished(FoldlogError):
 
 
 class SessionBusy(FoldlogError):
-    """A run of the session is queued, running or paused, so that its history cannot be changed."""
+    """A run of the session is queued, running or paused, so the session's history cannot be changed."""
 
 
 class RunFailed(FoldlogError):
     """The run ended with `status(error)`.
 
     Attributes: `error_type`, `message`, `run_id`, `usage` (of the whole run), `steps` (completed), `output` (the last
-    text that a completed step answered with; it may be cut, and may be empty).
+    text of a completed step; it may be cut, and may be empty).
     """
 
     def __init__(
@@ -227,11 +227,11 @@ class RunCancelled(FoldlogError):
 
 
 class ApprovalError(FoldlogError):
-    """An approval cannot be answered like this: unknown id, already answered otherwise, or an invalid answer."""
+    """An approval cannot be answered like this: unknown id, already answered differently, or an invalid answer."""
 
 
 class UnsupportedByExecutor(FoldlogError):
-    """The executor lacks a capability the run needs. Attributes: `feature`, `executor`, `remedy`."""
+    """The executor lacks a capability that the run needs. Attributes: `feature`, `executor`, `remedy`."""
 
     def __init__(self, feature: str, executor: str, remedy: str) -> None:
         super().__init__(f"the executor {executor!r} has no {feature}: {remedy}")

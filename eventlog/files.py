@@ -1,4 +1,4 @@
-"""Files and standard input read with a bound: what has no end, as `/dev/zero`, is refused, and not read into memory."""
+"""Reading of files and standard input up to a limit: endless ones, such as `/dev/zero`, are refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import BinaryIO
 from .errors import ConfigError
 
 TEXT_BYTES_MAX = 64 * 1024 * 1024
-"""More than any script, configuration or list of messages has."""
+"""The limit for scripts, configurations and lists of messages."""
 ARCHIVE_BYTES_MAX = 1 << 30
-"""More than an export or a golden trace has."""
+"""The limit for exports and golden traces."""
 _PIECE_BYTES = 64 * 1024
 
 
 def read_bounded(path: str | Path, most: int = TEXT_BYTES_MAX, *, begins: bytes = b"") -> bytes:
-    """All bytes of a file; of standard input for `-`. Of one that does not begin with `begins`, no more than shows it.
+    """Read a file, or standard input for `-`. If it does not begin with `begins`, only its beginning is read.
 
-    Raises `OSError`, and `ConfigError` for more than `most`.
+    Raises `OSError`, and `ConfigError` for more than `most` bytes.
     """
     if str(path) == "-":
         data = _read(sys.stdin.buffer, most, begins)
@@ -27,16 +27,14 @@ def read_bounded(path: str | Path, most: int = TEXT_BYTES_MAX, *, begins: bytes 
         with Path(path).open("rb") as file:
             data = _read(file, most, begins)
     if len(data) > most:
-        raise ConfigError(
-            f"{path} holds more than the {most:,} bytes that are read of such a file, or has no end"
-        )
+        raise ConfigError(f"{path} has more than {most:,} bytes, the limit for such a file, or has no end")
     return data
 
 
 def read_regular(path: str | Path, most: int = ARCHIVE_BYTES_MAX) -> bytes:
-    """All bytes of a regular file: nobody has written into the others just now, and they may never end.
+    """Read a regular file; others, such as pipes, may block or never end.
 
-    Raises `OSError`, and `ConfigError` for another file or more than `most`.
+    Raises `OSError`, and `ConfigError` for another type of file or more than `most` bytes.
     """
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise ConfigError(f"{path} is not a regular file")

@@ -1,4 +1,4 @@
-"""Public names of a package that are loaded when they are first asked for."""
+"""Lazy loading of a package's public names, at their first use."""
 
 from __future__ import annotations
 

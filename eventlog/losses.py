@@ -1,4 +1,4 @@
-"""What a log can say about messages that it has lost, beyond what the chain of each run shows."""
+"""Reports of lost messages, beyond the losses that the hash chain of each run shows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 RUNS_NAMED_MAX = 20
-"""How many missing runs a sentence names."""
+"""The number of missing runs that a sentence names."""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """Positions `first` to `last` of a stream that are gone, or do not hold what was stored there. 0: the whole stream.
+    """Positions `first` to `last` of a stream that are lost or have changed content; 0 for the whole stream.
 
     `shard` is None for the stream of the artifacts.
     """
@@ -23,7 +23,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return the loss in one line."""
         where = f"shard {self.shard}" if self.shard is not None else "artifacts"
         if not self.last:
             return f"{where} (stream {self.stream}): {self.problem}"
@@ -34,18 +34,18 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissingRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of which the log holds no commit any more, and what still names it."""
+    """A run without any commit left in the log; `known_by` is the record that still names it."""
 
     run: str
     known_by: str
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """What every position of a namespace's streams was found to be.
+    """The result of checking every position of a namespace's streams.
 
-    `losses` are neither there nor known to have been removed; `accepted` are losses that an operator knows of.
-    `missing` are runs of which nothing is left, as far as a seal, a key, a session, a wake-up or a parent names them.
-    `positions` is how many were looked at, `sealed` how far the seals of each shard reach.
+    `losses` are positions that are missing and not known to have been removed; `accepted` are losses that an operator
+    has accepted. `missing` are runs without any commit that a seal, a key, a session, a wake-up or a parent still
+    names. `positions` is the number of positions checked, `sealed` the last sealed position of each shard.
     """
 
     losses: tuple[Loss, ...] = ()
@@ -55,26 +55,26 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     sealed: tuple[int, ...] = ()
 
     def lines(self) -> list[str]:
-        """What is lost, for people."""
+        """Return the losses as lines of text."""
         return [*map(str, self.losses), *self.missing_line()]
 
     def missing_line(self) -> list[str]:
-        """The runs that are missing, in one line; none for none."""
+        """Return the missing runs as one line of text; no line if there are none."""
         if not self.missing:
             return []
         named = ", ".join(f"{each.run} (in {each.known_by})" for each in self.missing[:RUNS_NAMED_MAX])
         more = len(self.missing) - RUNS_NAMED_MAX
-        return [f"missing as a whole: {named}" + (f" and {more} more" if more > 0 else "")]
+        return [f"runs completely missing: {named}" + (f" and {more} more" if more > 0 else "")]
 
 
 @runtime_checkable
 class Audited(Protocol):
-    """A log that can account for every position that it has given out."""
+    """A log that can account for every position that it has assigned."""
 
     async def audit(self) -> Audit:
         """Read every stream of the namespace and account for each position. Raises `LogUnavailable`."""
         ...
 
     async def accept(self, losses: tuple[Loss, ...]) -> None:
-        """Note in the log that these losses are known: an audit lists them apart. Raises `LogUnavailable`."""
+        """Record in the log that these losses are accepted; audits list them separately. Raises `LogUnavailable`."""
         ...

@@ -1,4 +1,4 @@
-"""Names and where they lie: run ids, shards, and the rules for what may be a name."""
+"""Names: run ids and the shards in them, subjects, and the syntax of valid names."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .ports import Subject
 
 SHARDS_MAX = 256
 SNAPSHOTS_SUFFIX = "_snapshots"
-"""What the names of streams end in that hold no more than a cache."""
+"""The suffix of the names of streams that are only a cache."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
 _Kind = Literal["run", "lane", "key", "breaker", "slots"]
 
 
 def check_name(what: str, name: object) -> str:
-    """Return `name` if it is 1 to 64 of letters, digits, `_`, `-`. Raises `ConfigError` that says `what` is wrong."""
+    """Return `name` if it is 1 to 64 letters, digits, `_` or `-`. Raises `ConfigError` that names `what`."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ConfigError(f"{what} {name!r} must be 1 to 64 letters, digits, '_' or '-'")
     return name
 
 
 def digest_of(*parts: str) -> str:
-    """SHA-256 (hex) over the parts, each preceded by its length so that no two lists collide."""
+    """Return the SHA-256 (hex) of the parts, each preceded by its length so that no two lists collide."""
     sha = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -35,59 +35,59 @@ def digest_of(*parts: str) -> str:
 
 
 def shard_of(key: str, shards: int) -> int:
-    """The shard of a lane, an idempotency key or a run id chosen by a caller."""
+    """Return the shard of a lane, an idempotency key or a run id chosen by a caller."""
     return int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) % shards
 
 
 def new_run_id(shard: int, clock: Clock) -> str:
-    """A fresh run id: two hex digits of shard, `-`, an id of the clock."""
+    """Return a new run id: the shard as two hex digits, `-`, and an id of the clock."""
     return f"{shard:02x}-{clock.new_id()}"
 
 
 def child_run_id(parent: str, tool_call_id: str, ordinal: int) -> str:
-    """The id of a call's n-th child: the same when the call runs again."""
+    """Return the id of a call's n-th child; it is the same if the call is repeated."""
     return f"{parent[:24]}_{digest_of(parent, tool_call_id, str(ordinal))[:24]}"
 
 
 def shard_in(run_id: str) -> int | None:
-    """The shard that a generated run id (or that of its child) carries; None for an id that a caller chose."""
+    """Return the shard in a generated run id (or in that of a child); None for an id that a caller chose."""
     match = _SHARD_PREFIX.match(run_id)
     return int(match[1], 16) if match else None
 
 
 def run_subject(shard: int, root: str, run: str) -> Subject:
-    """The subject of a run."""
+    """Return the subject of a run."""
     return Subject(shard, "run", root, run)
 
 
 def lane_subject(lane: str, shards: int) -> Subject:
-    """The subject of a lane; the lane's name itself may be any text."""
+    """Return the subject of a lane, whose name may be any text."""
     key = digest_of(lane)[:32]
     return Subject(shard_of(lane, shards), "lane", "", key)
 
 
 def key_subject(key: str, shards: int) -> Subject:
-    """The subject that says whose an idempotency key is; the key itself may be any text."""
+    """Return the subject that records the run of an idempotency key, which may be any text."""
     return Subject(shard_of(key, shards), "key", "", digest_of(key)[:32])
 
 
 def breaker_subject(name: str, shards: int) -> Subject:
-    """The subject of a circuit breaker; its name may be any text."""
+    """Return the subject of a circuit breaker, whose name may be any text."""
     return Subject(shard_of(name, shards), "breaker", "", digest_of(name)[:32])
 
 
 def slots_subject(name: str, shards: int) -> Subject:
-    """The subject that says who holds the slots of this name and who waits for one; the name may be any text."""
+    """Return the subject that records the holders and waiters of the slots of a name, which may be any text."""
     return Subject(shard_of(name, shards), "slots", "", digest_of(name)[:32])
 
 
 def subject_token(subject: Subject) -> str:
-    """The subject as dotted text, without namespace and shard: `run.<root>.<run>`, else its kind and id."""
+    """Return the subject as dotted text without namespace and shard: `run.<root>.<run>`, or its kind and id."""
     return f"run.{subject.root}.{subject.id}" if subject.kind == "run" else f"{subject.kind}.{subject.id}"
 
 
 def parse_subject_token(shard: int, token: str) -> Subject:
-    """The reverse of `subject_token`. Raises `ValueError` for anything else."""
+    """Parse the text of `subject_token`. Raises `ValueError` for anything else."""
     match token.split("."):
         case ["run", root, run]:
             return Subject(shard, "run", root, run)

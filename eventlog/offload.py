@@ -1,11 +1,10 @@
-"""Large values live beside the log: a field above the limit is stored as an artifact, and its commit holds a reference.
+"""Offloading: a value above the limit is stored as an artifact, and its commit has a reference to it.
 
-A reference is `{"$artifact": <SHA-256 of the encoded value>, "size_bytes": n}`. A value of the user's that would look
-like one is stored as `{"$value": <it>}`, so that what is read is always what was written.
+A reference is `{"$artifact": <SHA-256 of the encoded value>, "size_bytes": n}`. A user's value that looks like one is
+stored as `{"$value": <it>}`, so that readers always get the value that was written.
 
-A commit that is too large as a whole is the exception: of such a commit the largest values go the same way, however
-small they are. What a model says has no such field: of that the events are stored as artifacts whole, with an
-`Offloaded` in their place.
+If a commit as a whole is too large, its largest values are offloaded too, even below the limit. Events that have text
+instead of such a value are then stored as artifacts completely, and replaced by an `Offloaded` event.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from .events import (
 from .ports import Artifacts
 
 FIELD_BYTES_MAX = 32 * 1024
-"""How large a value may be, encoded, to stay in its event."""
+"""The largest size of an encoded value that stays in its event."""
 
 E = TypeVar("E", bound=EventFields)
 W = TypeVar("W", bound=EventFields)
@@ -64,7 +63,7 @@ _FIELDS: dict[type[EventFields], str] = {
     ReplyState: "items",
 }
 OFFLOADED: tuple[type[EventFields], ...] = tuple(_FIELDS)
-"""The events that have such a field."""
+"""The events with a field that can be offloaded."""
 _TEXTS: dict[type[EventFields], dict[str, Any]] = {
     Prepared: {"tools": []},
     Text: {"text": ""},
@@ -78,9 +77,9 @@ _TEXTS: dict[type[EventFields], dict[str, Any]] = {
     PlanMade: {"plan": ""},
     SummaryMade: {"text": ""},
 }
-"""The events that may lie beside the log whole, with what their outlines leave out."""
+"""The events that can be offloaded completely, with the values that replace large fields in their outlines."""
 ASIDE_BYTES_MIN = 512
-"""A smaller one would leave no room worth speaking of."""
+"""The smallest event that is offloaded completely; smaller ones would save too little."""
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -110,9 +109,9 @@ def has_references(events: Iterable[Event]) -> bool:
 
 
 async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:
-    """The events as they are stored: large values are put into `artifacts` and replaced by references.
+    """Store large values in `artifacts`, and return the events with references in their place.
 
-    Returns the very same sequence when nothing is to be replaced.
+    Returns the same sequence object if there are none.
     """
     changed = {
         index: msgspec.structs.replace(event, **{field: await _shrink(getattr(event, field), artifacts)})
@@ -123,7 +122,7 @@ async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:
 
 
 def references(events: Iterable[Event]) -> Iterator[str]:
-    """The digests of the artifacts that these events refer to, as they were stored."""
+    """Yield the digests of the artifacts to which these stored events refer."""
     for event in events:
         if isinstance(event, Offloaded):
             yield event.artifact
@@ -136,9 +135,9 @@ def references(events: Iterable[Event]) -> Iterator[str]:
 async def put_aside(
     events: Sequence[StoredEvent], size_bytes_max: int, artifacts: Artifacts
 ) -> Sequence[StoredEvent]:
-    """The events, as `spill` gives them, with as many of the largest put into `artifacts` as it takes for all to fit.
+    """Offload the largest of these events (results of `spill`) until the rest fits into `size_bytes_max`.
 
-    Those that have to stay may still be too many.
+    The result may still be too large, if the events that must stay are.
     """
     kept, sizes = list(events), [len(_ENCODER.encode(event)) + 1 for event in events]
     total = sum(sizes)
@@ -151,7 +150,7 @@ async def put_aside(
 
 
 async def _aside(event: StoredEvent, artifacts: Artifacts) -> StoredEvent:
-    """The event without what may lie beside the log: its value, or, where it has none, all of it."""
+    """Offload the value of an event, or the whole event if it has none."""
     if type(event) in _TEXTS:
         return await _whole_aside(event, artifacts)
     field = _FIELDS.get(type(event))
@@ -179,7 +178,7 @@ async def _whole_aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
 
 
 def inline_bytes(event: Event) -> int:
-    """How large the event is, encoded, without the value that would be stored beside it."""
+    """Return the size of the encoded event without the value that can be offloaded."""
     field = _FIELDS.get(type(event))
     return len(_ENCODER.encode(msgspec.structs.replace(event, **{field: None}) if field else event))
 
@@ -208,10 +207,10 @@ async def _shrink(value: Any, artifacts: Artifacts) -> Any:
 
 
 async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", rev: int = 0) -> Sequence[E]:
-    """The events as they were before `spill`; the very same sequence when there is nothing to put back.
+    """Return the events as they were before `spill`; the same sequence object if nothing was offloaded.
 
-    `run` and `rev` (of the first event) say in errors where the events stand. Raises `LogCorrupted` for an artifact
-    that is missing or damaged.
+    `run` and `rev` (of the first event) locate the events in errors. Raises `LogCorrupted` for an artifact that is
+    missing or damaged.
     """
     changed: dict[int, E] = {}
     for index, event in enumerate(events):
@@ -227,13 +226,13 @@ async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", r
 
 
 async def _whole(event: Offloaded, artifacts: Artifacts, where: tuple[str, int]) -> StoredEvent:
-    """The event that lies beside the log."""
+    """Return an event that was offloaded completely."""
     whole: StoredEvent = await _read(event.artifact, artifacts, where, _STORED.decode)
     return in_place_of(event, whole)
 
 
 def outline_of(event: E) -> E:
-    """What is in the log of an event that lies beside it; any other as it is. Of nobody's writing: `Unknown`."""
+    """Return the outline of an offloaded event (`Unknown` if it is invalid), and any other event unchanged."""
     if not isinstance(event, Offloaded):
         return event
     outline: Event = event
@@ -245,7 +244,7 @@ def outline_of(event: E) -> E:
 
 
 def in_place_of(event: Event, whole: W) -> W:
-    """The event, read as the one in its place was read."""
+    """Return `whole` with the fields that reading has given to `event`, which is in its place in the log."""
     return msgspec.structs.replace(
         whole,
         run_id=event.run_id,

@@ -1,7 +1,7 @@
-"""Content parts: what a message or a tool result is made of, where it is more than one text.
+"""Content parts: the pieces of a message or a tool result that is more than one text.
 
-The bytes of a file are in no event. They are an artifact, named by its SHA-256, which is stored before the commit that
-names it. A file at a URL has no artifact: the provider fetches it.
+The bytes of a file are never in an event. They are an artifact, named by its SHA-256, which is stored before the commit
+that refers to it. A file at a URL has no artifact: the provider fetches it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class FilePart(
 ):
     """A file: its artifact (SHA-256, hex) and size, or its URL.
 
-    `detail` is how closely the model is to look at an image (low, high, auto), in the provider's words; empty leaves it
-    to the provider. `tokens` is what the file takes of a prompt by the rule of the provider that was asked first; null
-    where that publishes none.
+    `detail` is the level of detail of an image (low, high, auto), in the provider's words; empty for the provider's
+    default. `tokens` is the size of the file in a prompt by the rule of the provider that was called first; None if it
+    does not publish one.
     """
 
     media_type: str
@@ -42,7 +42,7 @@ class FilePart(
     tokens: int | None = None
 
     def __str__(self) -> str:
-        """Name, type and size, for people and in the place of the file itself."""
+        """Return name, type and size, as text that can replace the file."""
         named = self.name or self.url or "file"
         size = f", {self.bytes:,} bytes" if self.bytes else ""
         return f"{named} ({self.media_type}{size})"
@@ -53,10 +53,10 @@ Part = TextPart | FilePart
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The text of all text parts, each on lines of its own."""
+    """Return the text of all text parts, joined by newlines."""
     return "\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def files_of(parts: Iterable[Part]) -> list[FilePart]:
-    """The files among the parts, in their order."""
+    """Return the files among the parts, in order."""
     return [part for part in parts if isinstance(part, FilePart)]

@@ -3,13 +3,13 @@
 `EventLog`   commits, appended at an expected position, read and followed in one total order per shard
 `Wakeups`    obligations to look at a run, delivered at least once until acknowledged
 `Timers`     wake-ups that are sent at a given time
-`Leases`     hints who drives what, and news of holders that vanished
-`Drafts`     what a model is still writing: at most once, never synced to disk
+`Leases`     hints on which worker drives which run, and news of workers that died
+`Drafts`     the text that a model is still writing: at most once, never synced to disk
 `Artifacts`  content-addressed bytes
 `Snapshots`  the newest cached state of a run, which may be missing at any time
 
 Any method may raise `LogUnavailable` (the log cannot be reached; the call may be repeated); methods that raise more
-say so. Conformance suites for each port stand in `eventlog.conformance`.
+say so. `eventlog.conformance` has a conformance suite for each port.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import msgspec
 from .clock import Clock
 
 COMMIT_BYTES_MAX = 900 * 1024
-"""How large one encoded commit may be: below the server's default for a message, with room for headers."""
+"""The largest size of an encoded commit: below the server's default for a message, with room for headers."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
-    """One strictly ordered sequence of commits: of a run, a lane's queue, a key's owner, a breaker, or slots."""
+    """One strictly ordered sequence of commits: of a run, a lane's queue, an idempotency key, a breaker, or slots."""
 
     shard: int
     kind: Literal["run", "lane", "key", "breaker", "slots"]
@@ -36,7 +36,7 @@ class Subject(msgspec.Struct, frozen=True, order=True):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Selects the commits of a root run and of all runs below it."""
+    """Selects the commits of a root run and its descendants."""
 
     shard: int
     root: str
@@ -64,9 +64,9 @@ NEW = At(0)
 class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An obligation to look at a run, never data.
 
-    `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, `slots_cause` of its
-    agent's slots, that a reader must have seen to judge it (W10). `kind`: wake, timer (`ref` is the
-    timer id), child (`ref` is the child run).
+    `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, and `slots_cause` of
+    its agent's slots, that a worker must have read before it decides about the wake-up (W10). `kind`: wake, timer
+    (`ref` is the timer id), child (`ref` is the child run).
     """
 
     shard: int
@@ -92,8 +92,8 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
 class CommitWrite(msgspec.Struct, frozen=True):
     """Append `data` (one encoded commit) to `subject`, whose last position must be `expected`.
 
-    Commits of one subject in one append follow one another in the order given; all name the position that the subject
-    has before the append. One that `ends` its run is what those wait for who follow `to_end`.
+    Commits of one subject in one append follow one another in the given order; all name the position that the subject
+    has before the append. `ends`: it ends its run, which readers that follow `to_end` wait for.
     """
 
     subject: Subject
@@ -118,7 +118,7 @@ Write = CommitWrite | WakeWrite | TimerWrite
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A commit as the log holds it. Positions rise within a shard, not densely."""
+    """A commit as stored. Positions increase within a shard, with gaps."""
 
     subject: Subject
     position: int
@@ -130,44 +130,45 @@ class EventLog(Protocol):
 
     @property
     def shards(self) -> int:
-        """How many shards the namespace has; fixed when it is made."""
+        """The number of shards of the namespace; fixed when it is created."""
         ...
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
         """Store all writes or none, and return their positions in order. All subjects must be of one shard.
 
-        Durable when it returns, as far as the log's sync setting promises.
-        Raises `Conflict` when a condition does not hold (nothing is stored), `AppendUnsure` when no answer came
-        (the writes may be stored, now or later), `PayloadTooLarge` for a commit over the limit.
+        The writes are durable when it returns, as far as the log's sync setting guarantees.
+        Raises `Conflict` if a condition does not hold (nothing is stored), `AppendUnsure` if no reply came (the writes
+        may be stored, now or later), `PayloadTooLarge` for a commit over the limit.
         """
         ...
 
     def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        """All commits behind position `after` that are stored now, in order.
+        """Yield all commits after position `after` that are stored now, in order.
 
-        May be stale by what other writers stored in the last instants. Raises `LogCorrupted` for an unreadable commit.
+        May be stale: commits that other writers have just stored may be missing. Raises `LogCorrupted` for an
+        unreadable commit.
         """
         ...
 
     async def head(self, subject: Subject) -> Stored | None:
-        """The last commit of the subject, None if it has none; may be stale like `read`."""
+        """Return the last commit of the subject, None if it has none; may be stale like `read`."""
         ...
 
     async def find(self, shard: int, run: str) -> Subject | None:
-        """The subject of a run of which only the id is known; None if the shard has no such run."""
+        """Return the subject of a run by its id; None if the shard has no such run."""
         ...
 
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
-        """Every commit behind `after`, stored or still to come, once and in order, until the iterator is closed.
+        """Yield every commit after `after`, stored or still to come, once and in order, until the iterator is closed.
 
-        Survives outages of the log: it waits and goes on where it was, without a gap. `to_end`: commits may come late,
-        together with the one that `ends` the run; who waits for that alone is not woken by each.
+        Survives outages of the log: it waits and continues where it was, without a gap. With `to_end`, commits may be
+        delivered late, together with the one that `ends` the run, for readers that only wait for the end.
         """
         ...
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A wake-up in somebody's hands. `token` names it to `ack`, `nak` and `extend`, also on behalf of the holder."""
+    """A wake-up delivered to a worker. Its `token` is for `ack`, `nak` and `extend`, by any process."""
 
     wakeup: Wakeup
     token: str
@@ -175,43 +176,43 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Wakeups(Protocol):
-    """Obligations, delivered to one consumer at a time, again and again until one acknowledges."""
+    """Obligations, delivered to one consumer at a time, and redelivered until one acknowledges."""
 
     async def send(self, wakeup: Wakeup) -> None:
         """Store a wake-up. Never deduplicated (W9)."""
         ...
 
     def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
-        """Wake-ups of runs of these agents, as they come; many consumers share them. Survives outages."""
+        """Yield wake-ups of runs of these agents; many consumers share them. Survives outages."""
         ...
 
     async def ack(self, token: str) -> None:
-        """Done with it for ever. A stale token is accepted silently (W15 makes that harmless)."""
+        """Acknowledge a delivery: it is done. A stale token is accepted silently (W15 makes that harmless)."""
         ...
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
-        """Not done: deliver it again, to anybody, after the delay."""
+        """Give a delivery back: it is redelivered, to any consumer, after the delay."""
         ...
 
     async def extend(self, token: str) -> None:
-        """Still at work: restart the time after which it is delivered again by itself."""
+        """Send a heartbeat: restart the time after which the wake-up is redelivered."""
         ...
 
 
 class Timers(Protocol):
-    """Wake-ups at a time. Not exact: up to half a second late, never early."""
+    """Wake-ups at a given time: up to half a second late, never early."""
 
     async def set(self, timer: Timer) -> None:
-        """Set or replace the timer; one that is due already fires at once."""
+        """Set or replace the timer; one that is already due fires at once."""
         ...
 
     async def cancel(self, timer: Timer) -> None:
-        """Forget the timer, if it is still set."""
+        """Remove the timer, if it is still set."""
         ...
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """`worker` says that it drives `run` in `epoch`. `token` is the wake-up it holds for it, if any."""
+    """The statement of `worker` that it drives `run` in `epoch`. `token` is the wake-up it holds for it, if any."""
 
     shard: int
     agent: str
@@ -227,37 +228,37 @@ class Leases(Protocol):
     """Hints only: a wrong one costs a fenced executor, never correctness (W17)."""
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
-        """Say, or say again, that the lease holds for the next `ttl_s` seconds (at least 1)."""
+        """Set or renew the lease for the next `ttl_s` seconds (at least 1)."""
         ...
 
     async def end(self, lease: Lease) -> None:
-        """The drive is over, for whatever reason."""
+        """End the lease, because the worker no longer drives the run."""
         ...
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Return whether this holder vouches for this run and epoch now."""
+        """Return whether the worker has a lease on this run and epoch now."""
         ...
 
     def presence(
         self, worker: str, agents: frozenset[str] = frozenset()
     ) -> AbstractAsyncContextManager[None]:
-        """While open, the worker counts as there; when its connection ends, its leases become news in `deaths`.
+        """Announce the worker while the context is open; if its connection ends, `deaths` reports its leases.
 
         `agents` are those whose wake-ups it takes.
         """
         ...
 
     async def served(self) -> frozenset[str]:
-        """Return the agents whose wake-ups are taken by workers that are there now."""
+        """Return the agents whose wake-ups are taken by workers that are present now."""
         ...
 
     def deaths(self) -> AbstractAsyncContextManager[AsyncIterator[Lease]]:
-        """The leases of workers whose connection ended without a word; each is ended by being told."""
+        """Yield the leases of workers whose connection ended unexpectedly; a reported lease is ended."""
         ...
 
 
 class DraftPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of what a model is writing. `offset` counts characters of the channel within the attempt."""
+    """A piece of text that a model is writing. `offset` counts characters of the channel within the attempt."""
 
     run: str
     step: int
@@ -272,10 +273,10 @@ class DraftPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Drafts(Protocol):
-    """At most once, in order per writer, kept a short while for late readers.
+    """Pieces of text, delivered at most once, in order per writer, and kept for a short time for late readers.
 
-    Pieces that continue one another may arrive as one: the first of them, with the text of all. A long one may arrive
-    in parts that continue one another.
+    Consecutive pieces may arrive as one: the first of them, with the text of all. A long piece may arrive in several
+    consecutive ones.
     """
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
@@ -283,7 +284,7 @@ class Drafts(Protocol):
         ...
 
     def follow(self, root: str) -> AbstractAsyncContextManager[AsyncIterator[DraftPiece]]:
-        """The recent pieces of the family, then the new ones. Everything published after entering is seen."""
+        """Yield the recent pieces of the family, then new ones. Pieces published after entering are not missed."""
         ...
 
 
@@ -291,23 +292,23 @@ class Artifacts(Protocol):
     """Bytes under the SHA-256 of their content (hex)."""
 
     async def put(self, data: bytes) -> str:
-        """Store the bytes and return their digest; storing them again changes nothing."""
+        """Store the bytes and return their digest. Idempotent."""
         ...
 
     async def get(self, digest: str) -> bytes:
-        """The bytes. Raises `LogCorrupted` when they no longer match the digest, `KeyError` when there are none."""
+        """Return the bytes. Raises `LogCorrupted` if they do not match the digest, `KeyError` if there are none."""
         ...
 
 
 class Snapshots(Protocol):
-    """One value for each run, a cache: it may be gone, old or damaged at any time, and its readers check it."""
+    """A cache with one value for each run, which may be missing, old or damaged at any time; readers check it."""
 
     async def put(self, run: str, data: bytes) -> None:
-        """Keep this for the run, in place of what was kept before. Of two at the same time either may stay, or none."""
+        """Store the value for the run, replacing any other. Of two concurrent values either may remain, or neither."""
         ...
 
     async def get(self, run: str) -> bytes | None:
-        """What was put last, whole; None when there is nothing, or nothing whole. Needs no more than is kept."""
+        """Return the last value; None if there is none or it is incomplete. The cost depends only on its size."""
         ...
 
 
@@ -316,12 +317,12 @@ class Log(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The clock that stamps and waits."""
+        """The clock for time stamps and waiting."""
         ...
 
     @property
@@ -331,22 +332,22 @@ class Log(Protocol):
 
     @property
     def wakeups(self) -> Wakeups:
-        """Obligations."""
+        """Obligations to look at runs."""
         ...
 
     @property
     def timers(self) -> Timers:
-        """Wake-ups at a time."""
+        """Wake-ups at a given time."""
         ...
 
     @property
     def leases(self) -> Leases:
-        """Who drives what."""
+        """Hints on which worker drives which run."""
         ...
 
     @property
     def drafts(self) -> Drafts:
-        """Text in the making."""
+        """Text that models are writing."""
         ...
 
     @property

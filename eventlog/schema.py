@@ -1,6 +1,6 @@
 """The stored format as JSON Schema (2020-12), for readers in any language.
 
-What two equal runs need not have in common is marked `"x-volatile": true`; `VOLATILE` is the one list behind it.
+Fields in which two equal runs may differ are marked `"x-volatile": true`; `VOLATILE` is the only list of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VOLATILE = frozenset(
         "lease_s",
         "retry_at",
         "started_at",
-        # dice
+        # random values
         "sha256",
         "token",
         # tries
@@ -34,7 +34,7 @@ VOLATILE = frozenset(
         "deduplicated",
         "epoch",
         "idempotency_key",
-        # who and where
+        # processes and actors
         "by",
         "executor",
         "recorded_from",
@@ -61,16 +61,18 @@ _COMMIT_FIELDS: dict[str, JsonSchema] = {
     "run": {"description": "The run, or the lane or key, whose sequence this is."},
     "root": {"description": "The root run of its family."},
     "rev": {"minimum": 1, "description": "Revision of the first event; revisions of a run are dense."},
-    "append": {"description": "Unique to this append; by it a writer finds out whether it was stored."},
+    "append": {
+        "description": "Unique id of this append; a writer uses it to find out whether it was stored."
+    },
     "prev": {
         **_DIGEST,
         "description": "SHA-256 of the run's previous commit as stored; empty for the first.",
     },
-    "epoch": {"minimum": 0, "description": "Fencing number of the writer; 0 for one that holds no claim."},
-    "at": {"description": "When it was written, in Unix seconds UTC."},
+    "epoch": {"minimum": 0, "description": "Fencing token of the writer; 0 for one without a claim."},
+    "at": {"description": "Time of writing, in Unix seconds UTC."},
     "path": {"description": "Names from the root agent to this one, joined by '/'."},
     "events": {
-        "description": "What happened, in order. An event of a type not listed here is of a newer writer."
+        "description": "The events, in order. An event of a type not listed here is of a newer writer."
     },
     "sum": {
         "pattern": "^[0-9a-f]{16}$",
@@ -80,7 +82,7 @@ _COMMIT_FIELDS: dict[str, JsonSchema] = {
 
 
 def commit_schema() -> JsonSchema:
-    """The schema of a stored commit with all events that can stand in it."""
+    """Return the schema of a stored commit with all events that it can contain."""
     _, definitions = msgspec.json.schema_components([Commit], ref_template="#/$defs/{name}")
     commit = definitions.pop("Commit")
     definitions.pop("Unknown")
@@ -91,7 +93,7 @@ def commit_schema() -> JsonSchema:
     return {
         "$schema": _DIALECT,
         "title": "Commit",
-        "description": "What one append to a run stores.",
+        "description": "The content of one append to a run.",
         "type": "object",
         "properties": _marked(properties),
         "required": list(properties),
@@ -100,7 +102,7 @@ def commit_schema() -> JsonSchema:
 
 
 def event_schemas() -> dict[str, JsonSchema]:
-    """The schema of each event by its stored name, drafts included; each stands alone."""
+    """Return the schema of each event by its stored name, including drafts; each is self-contained."""
     schemas = {}
     for event in (*OBSERVABLE, *ENGINE, *DRAFTS):
         _, definitions = msgspec.json.schema_components([event], ref_template="#/$defs/{name}")

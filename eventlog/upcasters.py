@@ -1,8 +1,8 @@
-"""Old events read as new ones: functions from the JSON of one vocabulary version to that of the next.
+"""Upcasters: functions that convert the JSON of an event from one version of the vocabulary to the next.
 
-A commit says in `v` which version of the vocabulary it was written in. When the meaning of an event changes, `VERSION`
-rises by one and an upcaster for that event type and the old version is registered. Upcasters are pure and stay
-for ever.
+The field `v` of a commit is the version of the vocabulary in which it was written. When the meaning of an event
+changes, `VERSION` is raised by one, and an upcaster for that event type and the old version is registered. Upcasters
+are pure and kept for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Upcast = Callable[[JsonObject], JsonObject]
 
 
 class Upcasters:
-    """A registry of upcasters, one for each (event type, version it was written in)."""
+    """A registry of upcasters, one for each (event type, old version)."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[str, int], Upcast] = {}
@@ -26,11 +26,11 @@ class Upcasters:
     def register(self, event_type: str, version: int, upcast: Upcast) -> None:
         """Add the step from `version` to `version + 1` for one event type. Raises `ValueError` for a second one."""
         if (event_type, version) in self._steps:
-            raise ValueError(f"there is an upcaster of {event_type!r} from version {version} already")
+            raise ValueError(f"{event_type!r} already has an upcaster from version {version}")
         self._steps[event_type, version] = upcast
 
     def upcast(self, event: JsonObject, version: int, target: int = VERSION) -> JsonObject:
-        """The event as version `target` would have written it; unchanged where nothing is registered."""
+        """Return the event in the form of version `target`; unchanged if no upcaster applies."""
         for step in range(version, target):
             upcast = self._steps.get((event["type"], step))
             event = upcast(event) if upcast else event

@@ -113,7 +113,7 @@ def test_runs_that_asked_the_model_something_else_are_shown_with_what_differs_an
     assert told in done.out
     assert "rule R12: equal runs ask the model the same" in done.out
     assert "docs/maintainers/contract.md#r12" in done.out
-    assert "request: " not in done.out
+    assert "  request: " not in done.out
     first = project.run("diff", "first", "third", "--json").document["first_difference"]
     assert (first["request"][0]["left"], first["request"][0]["right"]) == ("question", "question?")
 

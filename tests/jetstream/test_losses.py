@@ -412,7 +412,7 @@ async def test_the_embedded_server_starts_on_a_damaged_store_only_when_the_loss_
     middle(kept).unlink()
     for _ in range(2):
         with pytest.raises(
-            StoreDamaged, match=r"shard 0 .*positions \d+ to \d+.*missing as a whole: run-.*accept"
+            StoreDamaged, match=r"shard 0 .*positions \d+ to \d+.*completely missing: run-.*accept"
         ):
             await ensure_server(kept)
     info = await ensure_server(kept, accept_loss=True)
@@ -440,5 +440,5 @@ async def test_a_lost_tail_is_told_with_the_runs_that_were_in_it(kept: Path):
     await stop_server(kept)
     blocks(kept)[-1].unlink()
     without_index(kept)
-    with pytest.raises(TailLost, match="missing as a whole: run-"):
+    with pytest.raises(TailLost, match="completely missing: run-"):
         await ensure_server(kept)

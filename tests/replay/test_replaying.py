@@ -134,7 +134,7 @@ def test_a_decision_that_the_code_takes_besides_is_found(monkeypatch: pytest.Mon
     found = diverged(only("approvals"))
     assert found.decided is not None
     assert found.decided.type == "tool_result"
-    assert "goes on with" in found.why or "the code decides" in found.why
+    assert "also decides" in found.why or "the code decides" in found.why
 
 
 def test_a_result_of_a_call_that_was_not_asked_for_yet_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

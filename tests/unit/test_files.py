@@ -24,14 +24,14 @@ from typer.testing import CliRunner
 
 ZERO = "/dev/zero"
 HISTORIES = Path(__file__).parents[1] / "histories" / "v1"
-NO_END = "holds more than the [0-9,]+ bytes that are read of such a file, or has no end"
+NO_END = "has more than [0-9,]+ bytes, the limit for such a file, or has no end"
 
 
 def test_a_file_is_read_to_its_bound_and_refused_beyond(tmp_path: Path) -> None:
     file = tmp_path / "some"
     file.write_bytes(b"x" * 100)
     assert read_bounded(file, 100) == b"x" * 100
-    with pytest.raises(ConfigError, match="some holds more than the 99 bytes"):
+    with pytest.raises(ConfigError, match="some has more than 99 bytes"):
         read_bounded(file, 99)
 
 
