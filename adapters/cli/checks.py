@@ -113,6 +113,7 @@ def _keys() -> Iterator[Check]:
             detail="OPENAI_API_KEY is not set",
             remedy="set it to run agents with the model openai:...",
         )
+    yield _vendors()
     from ..models.configured import load_providers
 
     try:
@@ -282,6 +283,23 @@ def _disk() -> Check:
             name="disk", state="wrong", detail=told, remedy="free some space: a full disk stops the server"
         )
     return Check(name="disk", state="ok", detail=told)
+
+
+def _vendors() -> Check:
+    """Name the vendors of the extra `foldlog[models]` that are installed, and those of them that have a key."""
+    from ..models.vendors import VendorProvider
+    from ..models.vendors.vendors import VENDORS
+
+    found: dict[str, list[str]] = {"can be called": [], "no key": [], "not installed": []}
+    for name, vendor in VENDORS.items():
+        try:
+            VendorProvider(name).check("a model")
+        except ConfigError:
+            found["no key" if vendor.is_installed else "not installed"].append(name)
+        else:
+            found["can be called"].append(name)
+    told = "; ".join(f"{state}: {', '.join(names)}" for state, names in found.items() if names)
+    return Check(name="vendors", state="ok", detail=told)
 
 
 def _first(error: BaseException) -> str:

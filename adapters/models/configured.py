@@ -1,11 +1,11 @@
 """OpenAI-compatible servers by name, from the project's configuration.
 
-    [providers.groq]                                # foldlog.toml; in pyproject.toml: [tool.foldlog.providers.groq]
-    base_url = "https://api.groq.com/openai/v1"     # absent: OpenAI's
-    api_key_env = "GROQ_API_KEY"                    # absent: no key is sent; without base_url OPENAI_API_KEY
+    [providers.cerebras]                            # foldlog.toml; in pyproject.toml: [tool.foldlog.providers.groq]
+    base_url = "https://api.cerebras.ai/v1"         # absent: OpenAI's
+    api_key_env = "CEREBRAS_API_KEY"                # absent: no key is sent; without base_url OPENAI_API_KEY
     api = "chat"                                    # or "responses"
 
-An agent uses it with `model = "groq:llama-3.3-70b"`. `ProviderTable` lists all keys.
+An agent uses it with `model = "cerebras:llama-3.3-70b"`. `ProviderTable` lists all keys.
 """
 
 from __future__ import annotations

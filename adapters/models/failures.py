@@ -125,7 +125,7 @@ def translated(callee: Callee, error: Exception) -> ModelError | None:
         case openai.APIStatusError():
             return reported(callee, error.body, status=error.status_code, headers=error.response.headers)
         case openai.APIConnectionError() | httpx2.RequestError():
-            return TransientModelError(callee.says(_lost(callee, error.__cause__ or error)))
+            return TransientModelError(callee.says(lost(callee, error.__cause__ or error)))
         case (
             openai.APIResponseValidationError()
             | json.JSONDecodeError()
@@ -141,7 +141,8 @@ def translated(callee: Callee, error: Exception) -> ModelError | None:
             return None
 
 
-def _lost(callee: Callee, cause: BaseException) -> str:
+def lost(callee: Callee, cause: BaseException) -> str:
+    """Say which part of a connection failed, and why."""
     name = type(cause).__name__
     detail = f"{name}: {cause}" if str(cause) else name
     if name == "ReadTimeout":

@@ -11,7 +11,7 @@ from foldlog.runtime.ports.models import Finished, ModelRequest, TextDelta
 
 from ..fakes.openai_server import Reply, serve
 
-GROQ = '[providers.groq]\nbase_url = "https://api.groq.com/openai/v1"\napi_key_env = "GROQ_API_KEY"\n'
+CEREBRAS = '[providers.cerebras]\nbase_url = "https://api.cerebras.ai/v1"\napi_key_env = "CEREBRAS_API_KEY"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +72,11 @@ async def test_a_named_provider_calls_its_server_with_all_that_its_table_says(
 
 
 def test_the_files_are_looked_for_in_this_order(project: Path, monkeypatch: pytest.MonkeyPatch):
-    (project / "pyproject.toml").write_text(GROQ.replace("providers", "tool.foldlog.providers"))
-    assert set(load_providers()) == {"groq"}
-    (project / "foldlog.toml").write_text(GROQ.replace("groq]", "second]"))
+    (project / "pyproject.toml").write_text(CEREBRAS.replace("providers", "tool.foldlog.providers"))
+    assert set(load_providers()) == {"cerebras"}
+    (project / "foldlog.toml").write_text(CEREBRAS.replace("cerebras]", "second]"))
     assert set(load_providers()) == {"second"}
-    (project / "elsewhere.toml").write_text(GROQ.replace("groq]", "third]"))
+    (project / "elsewhere.toml").write_text(CEREBRAS.replace("cerebras]", "third]"))
     monkeypatch.setenv("FOLDLOG_CONFIG", str(project / "elsewhere.toml"))
     assert set(load_providers()) == {"third"}
 
@@ -90,20 +90,20 @@ def test_a_configuration_that_is_named_but_not_there_is_an_error(monkeypatch: py
 def test_a_missing_key_is_told_with_provider_model_and_variable(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.delenv("GROQ_API_KEY", raising=False)
-    (project / "foldlog.toml").write_text(GROQ)
-    with pytest.raises(ConfigError, match=r"groq:llama cannot be called: .*GROQ_API_KEY"):
-        load_providers()["groq"].check("llama")
+    monkeypatch.delenv("CEREBRAS_API_KEY", raising=False)
+    (project / "foldlog.toml").write_text(CEREBRAS)
+    with pytest.raises(ConfigError, match=r"cerebras:llama cannot be called: .*CEREBRAS_API_KEY"):
+        load_providers()["cerebras"].check("llama")
 
 
 def test_a_header_that_needs_a_variable_which_is_not_set_is_told_with_its_name(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("GROQ_API_KEY", "k")
+    monkeypatch.setenv("CEREBRAS_API_KEY", "k")
     monkeypatch.delenv("TEAM", raising=False)
-    (project / "foldlog.toml").write_text(GROQ + 'headers = { X-Team = "${TEAM}" }\n')
+    (project / "foldlog.toml").write_text(CEREBRAS + 'headers = { X-Team = "${TEAM}" }\n')
     with pytest.raises(ConfigError, match="TEAM"):
-        load_providers()["groq"].check("llama")
+        load_providers()["cerebras"].check("llama")
 
 
 def test_openais_key_never_goes_to_another_server_unless_the_table_says_so(
@@ -135,17 +135,23 @@ def test_openais_key_never_goes_to_another_server_unless_the_table_says_so(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (GROQ + "base_ur = 'x'", "[providers.groq]: unknown key 'base_ur'; did you mean 'base_url'?"),
-        (GROQ + "api = 'chatty'", "[providers.groq]: api: Input should be 'chat' or 'responses'"),
-        (GROQ + "idle_timeout_s = '5'", "[providers.groq]: idle_timeout_s: Input should be a valid number"),
-        (GROQ + "idle_timeout_s = 0", "[providers.groq]: idle_timeout_s: Input should be greater than 0"),
-        (GROQ + "headers = { a = 1 }", "[providers.groq]: headers.a: Input should be a valid string"),
+        (CEREBRAS + "base_ur = 'x'", "[providers.cerebras]: unknown key 'base_ur'; did you mean 'base_url'?"),
+        (CEREBRAS + "api = 'chatty'", "[providers.cerebras]: api: Input should be 'chat' or 'responses'"),
+        (
+            CEREBRAS + "idle_timeout_s = '5'",
+            "[providers.cerebras]: idle_timeout_s: Input should be a valid number",
+        ),
+        (
+            CEREBRAS + "idle_timeout_s = 0",
+            "[providers.cerebras]: idle_timeout_s: Input should be greater than 0",
+        ),
+        (CEREBRAS + "headers = { a = 1 }", "[providers.cerebras]: headers.a: Input should be a valid string"),
         ("[providers.x]\nbase_url = 'localhost:8000'", "[providers.x]: base_url: String should match"),
         ("[providers.'a:b']", "[providers.a:b]: a provider's name has letters"),
         ("[providers.openai]", "[providers.openai]: 'openai' is the name of an installed provider"),
         ("[providers.scripted]", "[providers.scripted]: 'scripted' is the name of an installed provider"),
         ("providers = 5", "providers must be a table"),
-        ("[providers]\ngroq = 5", "[providers.groq]: Input should be"),
+        ("[providers]\ncerebras = 5", "[providers.cerebras]: Input should be"),
         ("[providers\n", "cannot be read: Expected"),
     ],
 )

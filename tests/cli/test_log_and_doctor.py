@@ -63,6 +63,7 @@ def test_doctor_finds_a_healthy_project_healthy(own: Project) -> None:
         "python": "ok",
         "packages": "ok",
         "keys": "ok",
+        "vendors": "ok",
         "nats-server": "ok",
         "server": "ok",
         "JetStream": "ok",
@@ -72,6 +73,16 @@ def test_doctor_finds_a_healthy_project_healthy(own: Project) -> None:
         "disk": "ok",
     }
     assert "made-up" not in done.out
+
+
+def test_doctor_says_which_vendors_are_installed_and_have_a_key(alone: Project) -> None:
+    checks = alone.run("doctor", "--json", ANTHROPIC_API_KEY="made-up", GOOGLE_API_KEY="").document["checks"]
+    (told,) = [check["detail"] for check in checks if check["name"] == "vendors"]
+    groups = dict(group.split(": ") for group in told.split("; "))
+    assert "anthropic" in groups["can be called"].split(", ")
+    assert "google" in groups["no key"].split(", ")
+    assert "bedrock" in groups["not installed"].split(", ")
+    assert "made-up" not in told
 
 
 def test_doctor_names_a_key_that_a_configured_provider_needs(alone: Project, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class OpenAIServer:
             while (request := await read_request(reader)) is not None:
                 self.requests.append(request)
                 self.asked.set()
-                reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
+                reply = self.refusal(request) or self.replies[min(len(self.requests), len(self.replies)) - 1]
                 if not await self.answer(request, reply, reader, writer):
                     return
 
@@ -101,11 +101,18 @@ class OpenAIServer:
             return True
         headers = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **reply.headers}
         writer.write(head(200, headers))
-        events = list(stream_of(request, reply))
+        events = list(self.stream(request, reply))
         for event in events[: reply.fault_after] if reply.fault else events:
             await asyncio.sleep(reply.pause_s)
             await write_chunk(writer, event)
         return await self.finish(reply, reader, writer)
+
+    def refusal(self, request: Request) -> Reply | None:
+        """The answer to a request that this server does not take; null for one that it does."""
+        return None
+
+    def stream(self, request: Request, reply: Reply) -> Iterator[str]:
+        return stream_of(request, reply)
 
     async def finish(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         match reply.fault:

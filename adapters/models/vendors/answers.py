@@ -1,0 +1,118 @@
+"""The events of pydantic-ai's stream as deltas, and its end as ours. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ....eventlog.events import TokenUsage
+from ....runtime.ports.models import (
+    ContentFiltered,
+    Delta,
+    Finished,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    TransientModelError,
+    cut_reason,
+)
+from ..failures import Callee
+from ..openai.calls import CallAssembly
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as pai
+    from pydantic_ai.usage import RequestUsage
+
+_MADE_UP_ID = "pyd_ai_"
+"""What begins the ids that the library gives to calls without one; they differ from attempt to attempt."""
+
+
+class AnswerReader:
+    """Reads the events of one answer."""
+
+    def __init__(self, request: ModelRequest, callee: Callee) -> None:
+        self._callee, self._model = callee, request.model
+        self._calls = CallAssembly(request.idempotency_key)
+        self._any_thought = False
+
+    def feed(self, event: Any) -> Iterator[Delta]:
+        """Yield what the next event adds."""
+        match event.event_kind:
+            case "part_start":
+                yield from self._start(event.index, event.part)
+            case "part_delta":
+                yield from self._delta(event.index, event.delta)
+            case _:
+                pass  # Events of which the others say all.
+
+    def _start(self, index: int, part: pai.ModelResponsePart) -> Iterator[Delta]:
+        match part.part_kind:
+            case "text" if part.content:
+                yield TextDelta(part.content)
+            case "thinking":
+                if self._any_thought and part.content:
+                    yield ReasoningDelta("\n\n")
+                yield from self._thought(part.content)
+            case "tool-call":
+                given = "" if part.tool_call_id.startswith(_MADE_UP_ID) else part.tool_call_id
+                yield self._calls.piece(
+                    index, call_id=given, name=part.tool_name, arguments=_written(part.args)
+                )
+            case _:
+                pass
+
+    def _delta(self, index: int, delta: pai.ModelResponsePartDelta) -> Iterator[Delta]:
+        match delta.part_delta_kind:
+            case "text" if delta.content_delta:
+                yield TextDelta(delta.content_delta)
+            case "thinking":
+                yield from self._thought(delta.content_delta)
+            case "tool_call" if index in self._calls:
+                name, arguments = delta.tool_name_delta or "", _written(delta.args_delta)
+                if name or arguments:
+                    yield self._calls.piece(index, arguments=arguments)
+            case _:
+                pass
+
+    def _thought(self, text: str | None) -> Iterator[Delta]:
+        if text:
+            self._any_thought = True
+            yield ReasoningDelta(text)
+
+    def finished(self, whole: pai.ModelResponse) -> Finished:
+        """The end of the answer. Raises `ModelError` for an answer without one, and for a request that was blocked."""
+        details = whole.provider_details or {}
+        said = str(details.get("finish_reason") or whole.finish_reason or "")
+        if blocked := details.get("block_reason"):
+            raise ContentFiltered(self._callee.says(f"the request was blocked ({blocked})"))
+        if not said:
+            raise TransientModelError(self._callee.says("the stream ended before the answer was complete"))
+        cut = cut_reason(said) or cut_reason(whole.finish_reason or "")
+        if not cut and whole.finish_reason == "error":
+            raise TransientModelError(self._callee.says(f"the answer broke off ({said})"))
+        return Finished(
+            reason=cut or ("tool_calls" if len(self._calls) else "stop"),
+            usage=usage_of(whole.usage),
+            model=whole.model_name or self._model,
+        )
+
+
+def _written(arguments: str | dict[str, Any] | None) -> str:
+    """Arguments as the model wrote them; some vendors send the object itself."""
+    if isinstance(arguments, dict):
+        return json.dumps(arguments, ensure_ascii=False)
+    return arguments or ""
+
+
+def usage_of(usage: RequestUsage) -> TokenUsage | None:
+    """The tokens that the vendor counted; null if it counted none."""
+    if not usage.input_tokens:
+        return None
+    return TokenUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        cached_input_tokens=usage.cache_read_tokens,
+        reasoning_tokens=usage.output_reasoning_tokens or 0,
+    )

@@ -1,0 +1,107 @@
+"""The HTTP clients that a vendor's SDK calls through: one event loop, one server, every byte heard of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from typing import Any
+
+from ....runtime.ports.models import HEARD
+from ..endpoint import Endpoint
+
+OPENED: ContextVar[list[Any] | None] = ContextVar("OPENED", default=None)
+"""The responses of a call, to be closed after it: not every SDK closes one that was left half read."""
+
+
+class Connection:
+    """What the SDK of a vendor is given on one event loop. Closed by `aclose`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._clients: dict[str, Any] = {}
+        self._open = AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self.endpoint.url
+
+    @property
+    def key(self) -> str:
+        """The key to send. Raises `ConfigError`."""
+        return self.endpoint.key()
+
+    def http2(self) -> Any:
+        """The client for SDKs over httpx2."""
+        import httpx2
+
+        return self._client(httpx2)
+
+    def http1(self) -> Any:
+        """The client for SDKs over the older httpx."""
+        import httpx
+
+        return self._client(httpx)
+
+    async def aclose(self) -> None:
+        """Close all clients."""
+        await self._open.aclose()
+
+    def _client(self, library: Any) -> Any:
+        """One client per library: both have the same classes."""
+        if library.__name__ not in self._clients:
+            options = self.endpoint.options
+            client = library.AsyncClient(
+                timeout=library.Timeout(options.idle_timeout_s, connect=options.connect_timeout_s),
+                limits=library.Limits(max_connections=1000, max_keepalive_connections=100),
+                trust_env=not self.endpoint.is_loopback,  # a proxy has no business between a machine and itself
+                follow_redirects=True,
+                event_hooks={"response": [_listener(library)]},
+            )
+            self._clients[library.__name__] = client
+            self._open.push_async_callback(client.aclose)
+        return self._clients[library.__name__]
+
+
+def _listener(library: Any) -> Callable[[Any], Awaitable[None]]:
+    class Heard(library.AsyncByteStream):  # type: ignore[misc] # of a module that is known late
+        """The bytes of a response, without comments. The runtime hears of each piece: of keep-alives, too."""
+
+        def __init__(self, stream: Any, comments: _Comments | None) -> None:
+            self._stream, self._heard, self._comments = stream, HEARD.get(), comments
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for piece in self._stream:
+                self._heard()
+                yield piece if self._comments is None else self._comments.cut(piece)
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def listen(response: Any) -> None:
+        if (opened := OPENED.get()) is not None:
+            opened.append(response)
+        is_events = response.headers.get("content-type", "").startswith("text/event-stream")
+        is_plain = "content-encoding" not in response.headers
+        response.stream = Heard(response.stream, _Comments() if is_events and is_plain else None)
+
+    return listen
+
+
+class _Comments:
+    """Cuts comments (lines that begin with a colon) out of server-sent events: Google's SDK stumbles over them."""
+
+    def __init__(self) -> None:
+        self._at_line_start, self._within = True, False
+
+    def cut(self, piece: bytes) -> bytes:
+        """Return the piece without what is a comment."""
+        kept = bytearray()
+        for line in piece.splitlines(keepends=True):
+            if self._at_line_start:
+                self._within = line.startswith(b":")
+            self._at_line_start = line.endswith((b"\n", b"\r"))
+            if not self._within:
+                kept += line
+        return bytes(kept)

@@ -1,0 +1,74 @@
+"""What a failed call means: every error of pydantic-ai as one of the runtime's model errors."""
+
+from __future__ import annotations
+
+from ....runtime.ports.models import (
+    AuthenticationFailed,
+    ContextOverflow,
+    InvalidRequest,
+    ModelError,
+    QuotaExceeded,
+    RateLimited,
+    TransientModelError,
+    model_error,
+)
+from ..failures import Callee, lost, reported
+
+
+def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError | None:
+    """The error for an exception of the library; null for one that is none of its own.
+
+    After the answer has begun (`begun`) whatever reading it raises is a stream that makes no sense.
+    """
+    from pydantic_ai import exceptions as pai
+
+    match error:
+        case pai.ModelConnectionError():
+            return TransientModelError(callee.says(lost(callee, _first_cause(error))))
+        case pai.ModelAPIError():
+            return _reported(callee, error)
+        case pai.UserError() | UnicodeEncodeError():
+            return InvalidRequest(callee.says(f"the request cannot be sent: {error}"))
+        case pai.AgentRunError():
+            return TransientModelError(callee.says(f"the stream is malformed: {error}"))
+        case _ if begun:
+            return TransientModelError(
+                callee.says(f"the stream is malformed: {type(error).__name__}: {error}")
+            )
+        case _:
+            return None
+
+
+def _reported(callee: Callee, error: object) -> ModelError:
+    """What the vendor says went wrong. The library knows the words of each; the text and its numbers we read."""
+    from pydantic_ai import exceptions as pai
+
+    assert isinstance(error, pai.ModelAPIError)  # noqa: S101 - imported late
+    http = error if isinstance(error, pai.ModelHTTPError) else None
+    ours = reported(
+        callee,
+        error.body or error.message,
+        status=http.status_code if http is not None else 0,
+        headers=(http.headers if http is not None else None) or {},
+    )
+    kinds: tuple[tuple[type[pai.ModelAPIError], type[ModelError]], ...] = (
+        (pai.ModelQuotaExceededError, QuotaExceeded),
+        (pai.ModelContextWindowExceededError, ContextOverflow),
+        (pai.ModelRateLimitError, RateLimited),
+        (pai.ModelAuthenticationError, AuthenticationFailed),
+        (pai.ModelUnavailableError, TransientModelError),
+        (pai.ModelServerError, TransientModelError),
+    )
+    known = next((kind for theirs, kind in kinds if isinstance(error, theirs)), None)
+    return model_error(
+        ours.error_type if known is None or isinstance(ours, ContextOverflow) else known.error_type,
+        str(ours),
+        retry_after_s=ours.retry_after_s if ours.retry_after_s is not None else error.retry_after,
+        window_tokens=getattr(ours, "window_tokens", None),
+        request_tokens=getattr(ours, "request_tokens", None),
+    )
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return what the transport raised: SDK and library wrap it, each once."""
+    return error if error.__cause__ is None else _first_cause(error.__cause__)

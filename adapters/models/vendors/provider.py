@@ -1,0 +1,152 @@
+"""`VendorProvider`: one request of pydantic-ai's model class per model request, without anybody's retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import anyio.to_thread
+import msgspec
+
+from ....eventlog.errors import ConfigError
+from ....runtime.ports.models import (
+    HEARD,
+    AuthenticationFailed,
+    Delta,
+    ModelError,
+    ModelRequest,
+)
+from .. import prices
+from ..endpoint import Endpoint, HttpOptions
+from ..failures import Callee
+from . import requests
+from .answers import AnswerReader
+from .connection import OPENED, Connection
+from .errors import translated
+from .vendors import VENDORS, ModelOf
+
+
+class _Link(msgspec.Struct, frozen=True):
+    """A vendor's SDK on one event loop."""
+
+    connection: Connection
+    model: ModelOf
+
+
+class VendorProvider:
+    """Calls a vendor's models (`foldlog.runtime.ports.models.ModelProvider`).
+
+    `vendor` is the part before the colon of a model's name. `base_url` null is the vendor's own, or what its SDK's
+    environment variable says; `api_key_env` null is the variable that its SDK reads. One client is kept per event
+    loop, until `aclose`.
+    """
+
+    def __init__(
+        self,
+        vendor: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str | None = None,
+        options: HttpOptions | None = None,
+    ) -> None:
+        self.vendor = VENDORS[vendor]
+        self.name = vendor
+        self._base_url, self._api_key_env = base_url, api_key_env
+        self.options = options or HttpOptions()
+        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = WeakKeyDictionary()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it calls and with which key, by the environment as it is now."""
+        return Endpoint(
+            base_url=self._base_url or self.vendor.address,
+            api_key_env=self._api_key_env or self.vendor.key_env,
+            options=self.options,
+        )
+
+    @property
+    def api_url(self) -> str | None:
+        """Where it calls: by this address its prices are looked up."""
+        return self.endpoint.base_url or None
+
+    def check(self, model: str) -> None:
+        """Raise `ConfigError` if the extra is not installed, or the key or address is not set or not usable."""
+        try:
+            self.vendor.check()
+            endpoint = self.endpoint
+            if endpoint.base_url:
+                endpoint.check()
+            endpoint.key()
+            endpoint.headers()
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The answer in pieces, closed by one `Finished`. Raises `ModelError`; names the model, never the key."""
+        callee = self._callee(request.model)
+        reader = AnswerReader(request, callee)
+        response: Any = None
+        heard, opened = HEARD.get(), list[Any]()
+        OPENED.set(opened)
+        try:
+            model = (await self._link()).model(request.model)
+            async with model.request_stream(*self._request(request, model)) as response:
+                async for event in response:
+                    heard()
+                    for delta in reader.feed(event):
+                        yield delta
+        except ModelError:
+            raise
+        except Exception as error:
+            failure = translated(callee, error, begun=response is not None)
+            if failure is None:
+                raise
+            # What comes after the end of the answer is not worth another call.
+            if response is None or response.finish_reason is None:
+                raise failure from None
+        finally:
+            for each in opened:
+                await each.aclose()
+        yield reader.finished(response.get())
+
+    async def aclose(self) -> None:
+        """Close this event loop's client. Safe to repeat; a later call opens a new one."""
+        link = self._links.pop(asyncio.get_running_loop(), None)
+        if link is not None:
+            await link.connection.aclose()
+
+    def _callee(self, model: str) -> Callee:
+        try:
+            self.check(model)
+        except ConfigError as error:
+            raise AuthenticationFailed(str(error)) from None
+        endpoint = self.endpoint
+        return Callee(
+            f"{self.name}:{model}",
+            endpoint.base_url or self.name,
+            self.options.idle_timeout_s,
+            endpoint.secrets(),
+        )
+
+    def _request(self, request: ModelRequest, model: Any) -> tuple[Any, Any, Any]:
+        parameters = requests.parameters(request, model.profile)
+        settings = requests.settings(request, self.options, max_retries=self.vendor.max_retries)
+        if headers := self.endpoint.headers():
+            settings["extra_headers"] = headers
+        return model.prepare_messages(requests.history(request), parameters), settings, parameters
+
+    async def _link(self) -> _Link:
+        loop = asyncio.get_running_loop()
+        if loop not in self._links:
+            await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+        if loop not in self._links:  # another task may have been faster
+            connection = Connection(self.endpoint)
+            self._links[loop] = _Link(connection, self.vendor.connect(connection))
+        return self._links[loop]
+
+    def _load(self) -> None:
+        """Others on the event loop should not have to wait for it."""
+        self.vendor.load()
+        prices.load_data()

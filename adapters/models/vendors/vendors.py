@@ -1,0 +1,293 @@
+"""The vendors: what each needs to be installed and set, and how its SDK calls without retries of its own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from ....eventlog.errors import ConfigError
+from .connection import Connection
+
+ModelOf = Callable[[str], Any]
+"""The model class of pydantic-ai for a model's name, over one connection."""
+
+
+class Vendor(msgspec.Struct, frozen=True, kw_only=True):
+    """One vendor as pydantic-ai calls it.
+
+    `sdk` is the module of its SDK. `keys` names the environment variables that may hold the key, the first that is set
+    counts; empty where the SDK finds credentials by itself. `needs` names other variables that have to be set.
+    `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `max_retries`: the library takes
+    the number of the SDK's retries with each request.
+    """
+
+    name: str
+    sdk: str
+    connect: Callable[[Connection], ModelOf]
+    modules: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    url: str = ""
+    url_env: str = ""
+    key_optional: bool = False
+    max_retries: bool = True
+
+    @property
+    def is_installed(self) -> bool:
+        """Return whether the library and the SDK are there, without importing either."""
+        return _is_there("pydantic_ai") and _is_there(self.sdk)
+
+    @property
+    def key_env(self) -> str | None:
+        """The variable that holds the key: the first that is set, else the first; null for a vendor without keys."""
+        is_set = (name for name in self.keys if os.environ.get(name, "").strip())
+        first = next(iter(self.keys), None)
+        return next(is_set, None if self.key_optional else first)
+
+    @property
+    def address(self) -> str:
+        """Where it is called if nobody says otherwise; empty where that is not to be known."""
+        return (os.environ.get(self.url_env, "").strip() if self.url_env else "") or self.url
+
+    def check(self) -> None:
+        """Raise `ConfigError` that says what to install or to set."""
+        if not self.is_installed:
+            raise ConfigError(f"it needs an extra: pip install 'foldlog[{self.name}]' (or 'foldlog[models]')")
+        missing = next((name for name in self.needs if not os.environ.get(name, "").strip()), None)
+        if missing is not None:
+            raise ConfigError(f"set the environment variable {missing}")
+
+    def load(self) -> None:
+        """Import all that a call needs. It takes up to seconds: not for the event loop's thread."""
+        for module in self.modules:
+            importlib.import_module(module)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # its parent is not there
+        return False
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _pydantic_ai(module: str, model: str) -> Any:
+    return _load(f"pydantic_ai.models.{module}:{model}")
+
+
+def _anthropic(connection: Connection) -> ModelOf:
+    client = _load("anthropic:AsyncAnthropic")(
+        api_key=connection.key,
+        base_url=connection.url,
+        http_client=connection.http2(),
+        max_retries=0,
+        timeout=connection.http2().timeout,
+    )
+    provider = _load("pydantic_ai.providers.anthropic:AnthropicProvider")(anthropic_client=client)
+    return partial(_pydantic_ai("anthropic", "AnthropicModel"), provider=provider)
+
+
+def _google(connection: Connection) -> ModelOf:
+    provider = _load("pydantic_ai.providers.google:GoogleProvider")(
+        api_key=connection.key, base_url=connection.url, http_client=connection.http2()
+    )
+    return partial(_pydantic_ai("google", "GoogleModel"), provider=provider)
+
+
+def _openai(connection: Connection) -> Any:
+    return _load("openai:AsyncOpenAI")(
+        api_key=connection.key,
+        base_url=connection.url,
+        http_client=connection.http2(),
+        max_retries=0,
+        timeout=connection.http2().timeout,
+        # What `OPENAI_ORG_ID` and the like hold is for OpenAI alone.
+        default_headers={name: _load("openai:Omit")() for name in ("OpenAI-Organization", "OpenAI-Project")},
+    )
+
+
+_CHAT = {"openai_chat_streaming_requires_finish_reason": True}
+"""Without it the library takes a stream that was cut for a short answer."""
+
+
+def _openrouter(connection: Connection) -> ModelOf:
+    provider = _load("pydantic_ai.providers.openrouter:OpenRouterProvider")(openai_client=_openai(connection))
+    return partial(_pydantic_ai("openrouter", "OpenRouterModel"), provider=provider, profile=_CHAT)
+
+
+def _ollama(connection: Connection) -> ModelOf:
+    provider = _load("pydantic_ai.providers.ollama:OllamaProvider")(openai_client=_openai(connection))
+    return partial(_pydantic_ai("ollama", "OllamaModel"), provider=provider, profile=_CHAT)
+
+
+def _azure(connection: Connection) -> ModelOf:
+    provider = _load("pydantic_ai.providers.azure:AzureProvider")(
+        azure_endpoint=connection.url, api_key=connection.key, http_client=connection.http2()
+    )
+    return partial(_pydantic_ai("openai", "OpenAIChatModel"), provider=provider, profile=_CHAT)
+
+
+def _mistral(connection: Connection) -> ModelOf:
+    provider = _load("pydantic_ai.providers.mistral:MistralProvider")(
+        api_key=connection.key, base_url=connection.url, http_client=connection.http2()
+    )
+    return partial(_pydantic_ai("mistral", "MistralModel"), provider=provider)
+
+
+def _groq(connection: Connection) -> ModelOf:
+    client = _load("groq:AsyncGroq")(
+        api_key=connection.key, base_url=connection.url, http_client=connection.http1(), max_retries=0
+    )
+    provider = _load("pydantic_ai.providers.groq:GroqProvider")(groq_client=client)
+    return partial(_pydantic_ai("groq", "GroqModel"), provider=provider)
+
+
+def _cohere(connection: Connection) -> ModelOf:
+    client = _load("cohere:AsyncClientV2")(
+        api_key=connection.key, base_url=connection.url, httpx_client=connection.http1()
+    )
+    provider = _load("pydantic_ai.providers.cohere:CohereProvider")(cohere_client=client)
+    return partial(_pydantic_ai("cohere", "CohereModel"), provider=provider)
+
+
+def _huggingface(connection: Connection) -> ModelOf:
+    provider = _load("pydantic_ai.providers.huggingface:HuggingFaceProvider")(
+        api_key=connection.key, base_url=connection.endpoint.base_url or None
+    )
+    return partial(_pydantic_ai("huggingface", "HuggingFaceModel"), provider=provider)
+
+
+def _xai(connection: Connection) -> ModelOf:
+    client = _load("xai_sdk:AsyncClient")(
+        api_key=connection.key, channel_options=[("grpc.enable_retries", 0)]
+    )
+    provider = _load("pydantic_ai.providers.xai:XaiProvider")(xai_client=client)
+    return partial(_pydantic_ai("xai", "XaiModel"), provider=provider)
+
+
+def _bedrock(connection: Connection) -> ModelOf:
+    """Over botocore, which finds keys, regions and profiles by itself."""
+    options = connection.endpoint.options
+    config = _load("botocore.config:Config")(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        read_timeout=options.idle_timeout_s,
+        connect_timeout=options.connect_timeout_s,
+    )
+    client = _load("boto3:client")(
+        "bedrock-runtime", config=config, endpoint_url=connection.endpoint.base_url or None
+    )
+    provider = _load("pydantic_ai.providers.bedrock:BedrockProvider")(bedrock_client=client)
+    return partial(_pydantic_ai("bedrock", "BedrockConverseModel"), provider=provider)
+
+
+VENDORS: dict[str, Vendor] = {
+    vendor.name: vendor
+    for vendor in (
+        Vendor(
+            name="anthropic",
+            sdk="anthropic",
+            connect=_anthropic,
+            modules=("pydantic_ai.models.anthropic",),
+            keys=("ANTHROPIC_API_KEY",),
+            url="https://api.anthropic.com",
+            url_env="ANTHROPIC_BASE_URL",
+        ),
+        Vendor(
+            name="google",
+            sdk="google.genai",
+            connect=_google,
+            modules=("pydantic_ai.models.google",),
+            keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+            url="https://generativelanguage.googleapis.com",
+            url_env="GOOGLE_GEMINI_BASE_URL",
+        ),
+        Vendor(
+            name="bedrock",
+            sdk="boto3",
+            connect=_bedrock,
+            modules=("pydantic_ai.models.bedrock",),
+            max_retries=False,
+        ),
+        Vendor(
+            name="mistral",
+            sdk="mistralai",
+            connect=_mistral,
+            modules=("pydantic_ai.models.mistral",),
+            keys=("MISTRAL_API_KEY",),
+            url="https://api.mistral.ai",
+        ),
+        Vendor(
+            name="groq",
+            sdk="groq",
+            connect=_groq,
+            modules=("pydantic_ai.models.groq",),
+            keys=("GROQ_API_KEY",),
+            url="https://api.groq.com",
+            url_env="GROQ_BASE_URL",
+        ),
+        Vendor(
+            name="cohere",
+            sdk="cohere",
+            connect=_cohere,
+            modules=("pydantic_ai.models.cohere",),
+            keys=("CO_API_KEY",),
+            url="https://api.cohere.com",
+            url_env="CO_BASE_URL",
+        ),
+        Vendor(
+            name="xai",
+            sdk="xai_sdk",
+            connect=_xai,
+            modules=("pydantic_ai.models.xai",),
+            keys=("XAI_API_KEY",),
+            url="https://api.x.ai",
+            max_retries=False,
+        ),
+        Vendor(
+            name="openrouter",
+            sdk="openai",
+            connect=_openrouter,
+            modules=("pydantic_ai.models.openrouter",),
+            keys=("OPENROUTER_API_KEY",),
+            url="https://openrouter.ai/api/v1",
+        ),
+        Vendor(
+            name="azure",
+            sdk="openai",
+            connect=_azure,
+            modules=("pydantic_ai.models.openai", "pydantic_ai.providers.azure"),
+            keys=("AZURE_OPENAI_API_KEY",),
+            needs=("AZURE_OPENAI_ENDPOINT",),
+            url_env="AZURE_OPENAI_ENDPOINT",
+        ),
+        Vendor(
+            name="huggingface",
+            sdk="huggingface_hub",
+            connect=_huggingface,
+            modules=("pydantic_ai.models.huggingface",),
+            keys=("HF_TOKEN",),
+            max_retries=False,
+        ),
+        Vendor(
+            name="ollama",
+            sdk="openai",
+            connect=_ollama,
+            modules=("pydantic_ai.models.ollama",),
+            keys=("OLLAMA_API_KEY",),
+            key_optional=True,
+            url="http://localhost:11434/v1",
+            url_env="OLLAMA_BASE_URL",
+        ),
+    )
+}
+"""Every vendor by the prefix of its models."""

@@ -1,0 +1,351 @@
+"""What holds on every wire: whole answers, cut ones, odd servers, through the real SDKs."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from foldlog.adapters.models.vendors import VendorProvider
+from foldlog.runtime.ports.models import (
+    HEARD,
+    AuthenticationFailed,
+    ContextOverflow,
+    InvalidRequest,
+    ModelError,
+    QuotaExceeded,
+    RateLimited,
+    ReasoningDelta,
+    TextDelta,
+    TransientModelError,
+)
+
+from ..fakes import anthropic_server, gemini_server
+from ..fakes.openai_server import Call, Reply
+from .wires import KEY, WIRES, Wire, calls_of, end_of, scripted_replies, text_of
+
+every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
+of_vendors = pytest.mark.parametrize(
+    "wire", [WIRES["anthropic"], WIRES["google"]], ids=["anthropic", "google"]
+)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for wire in WIRES.values():
+        monkeypatch.setenv(wire.variable, KEY)
+
+
+async def failure(wire: Wire, reply: Reply) -> ModelError:
+    async with wire.served(reply) as (_, provider):
+        with pytest.raises(ModelError) as caught:
+            await wire.answer(provider)
+    return caught.value
+
+
+# --- whole answers ----------------------------------------------------------------------------------------------------
+
+
+@every_wire
+async def test_scripted_answers_arrive_whole_with_their_usage(wire: Wire):
+    replies = scripted_replies(17)
+    async with wire.served(*replies) as (_, provider):
+        for reply in replies:
+            deltas = await wire.answer(provider)
+            assert text_of(deltas) == "".join(reply.text)
+            assert "".join(each.text for each in deltas if isinstance(each, ReasoningDelta)) == "".join(
+                reply.reasoning
+            )
+            assert calls_of(deltas) == [
+                (call.id, call.name, json.loads("".join(call.arguments))) for call in reply.calls
+            ]
+            end = end_of(deltas)
+            assert end.reason == ("tool_calls" if reply.calls else "stop")
+            assert (end.usage is None) == (reply.usage is None)
+
+
+@of_vendors
+async def test_usage_counts_what_came_from_the_cache_and_the_model_that_answered(wire: Wire):
+    async with wire.served(Reply(text=("x",))) as (server, provider):
+        end = end_of(await wire.answer(provider))
+        assert KEY in " ".join(server.requests[0].headers.values())
+    assert end.usage is not None
+    assert (end.usage.input_tokens, end.usage.output_tokens, end.usage.cached_input_tokens) == (11, 7, 4)
+    assert end.model.startswith(wire.model)
+
+
+@of_vendors
+async def test_answers_follow_each_other_on_one_connection(wire: Wire):
+    async with wire.served(Reply(text=("x",))) as (server, provider):
+        for _ in range(3):
+            await wire.answer(provider)
+        assert (len(server.requests), server.connections) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "reason"),
+    [
+        ("anthropic", "max_tokens", "length"),
+        ("anthropic", "model_context_window_exceeded", "length"),
+        ("anthropic", "refusal", "content_filter"),
+        ("anthropic", "stop_sequence", "stop"),
+        ("google", "MAX_TOKENS", "length"),
+        ("google", "SAFETY", "content_filter"),
+        ("google", "MALFORMED_FUNCTION_CALL", "malformed_call"),
+    ],
+)
+async def test_the_reason_of_an_end_is_told_in_the_words_of_the_runtime(name: str, word: str, reason: str):
+    async with WIRES[name].served(Reply(text=("x",), finish=word)) as (_, provider):
+        assert end_of(await WIRES[name].answer(provider)).reason == reason
+
+
+# --- cut answers ------------------------------------------------------------------------------------------------------
+
+
+def cuts(wire: Wire, reply: Reply) -> list[Reply]:
+    """The reply cut after each of its events that come before its end, in turn by an abort and by a clean end."""
+    events = list(wire.events(wire.model, reply))
+    until = next(number for number, event in enumerate(events) if wire.ends(event))
+    faults = ("cut", "end", "torn")
+    return [
+        Reply(events=tuple(events), fault=faults[number % len(faults)], fault_after=number)
+        for number in range(until + 1)
+    ]
+
+
+async def all_are_transient(wire: Wire, replies: list[Reply]) -> None:
+    broken = [cut for reply in replies for cut in cuts(wire, reply)]
+    async with wire.served(*broken) as (server, provider):
+        for _ in broken:
+            with pytest.raises(TransientModelError):
+                await wire.answer(provider)
+        assert len(server.requests) == len(broken)  # no SDK tried again by itself
+
+
+@every_wire
+async def test_an_answer_that_is_cut_at_any_event_is_transient_and_never_a_short_answer(wire: Wire):
+    await all_are_transient(wire, scripted_replies()[4::13])
+
+
+@pytest.mark.nightly
+@every_wire
+async def test_forty_answers_that_are_cut_at_any_event_are_transient(wire: Wire):
+    await all_are_transient(wire, scripted_replies())
+
+
+@of_vendors
+async def test_an_answer_that_broke_off_after_its_end_is_whole(wire: Wire):
+    whole = tuple(wire.events(wire.model, Reply(text=("Hel", "lo"))))
+    until = next(number for number, event in enumerate(whole) if wire.ends(event)) + 1
+    async with wire.served(Reply(events=whole, fault="cut", fault_after=until)) as (_, provider):
+        deltas = await wire.answer(provider)
+    assert (text_of(deltas), end_of(deltas).reason) == ("Hello", "stop")
+
+
+@of_vendors
+async def test_whoever_stops_reading_closes_the_connection(wire: Wire):
+    whole = tuple(wire.events(wire.model, Reply(text=("Hel", "lo"))))
+    async with wire.served(Reply(events=whole, fault="stall", fault_after=len(whole) - 2)) as (
+        server,
+        provider,
+    ):
+        stream = provider.stream(wire.request())
+        assert await anext(stream) == TextDelta("Hel")
+        await stream.aclose()
+        async with asyncio.timeout(10):
+            await server.disconnected.wait()
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+ANTHROPIC_ERRORS: list[tuple[int, str, str, type[ModelError]]] = [
+    (401, "authentication_error", "invalid x-api-key", AuthenticationFailed),
+    (403, "permission_error", "not allowed", AuthenticationFailed),
+    (400, "invalid_request_error", "messages: roles must alternate", InvalidRequest),
+    (400, "invalid_request_error", "Your credit balance is too low to access the API.", QuotaExceeded),
+    (413, "request_too_large", "Request exceeds the maximum size", InvalidRequest),
+    (404, "not_found_error", "model: claude-none", InvalidRequest),
+    (429, "rate_limit_error", "slow down", RateLimited),
+    (500, "api_error", "Internal server error", TransientModelError),
+    (529, "overloaded_error", "Overloaded", TransientModelError),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "message", "expected"), ANTHROPIC_ERRORS)
+async def test_an_error_of_anthropic_says_what_may_be_done_about_it(
+    status: int, kind: str, message: str, expected: type[ModelError]
+):
+    error = await failure(
+        WIRES["anthropic"], Reply(status=status, body=anthropic_server.error_body(kind, message))
+    )
+    assert type(error) is expected
+    assert "anthropic:claude-sonnet-5" in str(error)
+    assert message in str(error)
+
+
+GOOGLE_ERRORS: list[tuple[int, str, str, list[dict[str, Any]], type[ModelError]]] = [
+    (400, "INVALID_ARGUMENT", "bad schema", [], InvalidRequest),
+    (400, "INVALID_ARGUMENT", "API key not valid", [{"reason": "API_KEY_INVALID"}], AuthenticationFailed),
+    (403, "PERMISSION_DENIED", "no access", [], AuthenticationFailed),
+    (429, "RESOURCE_EXHAUSTED", "too fast", [], RateLimited),
+    (500, "INTERNAL", "sorry", [], TransientModelError),
+    (503, "UNAVAILABLE", "The model is overloaded.", [], TransientModelError),
+]
+
+
+@pytest.mark.parametrize(("status", "word", "message", "details", "expected"), GOOGLE_ERRORS)
+async def test_an_error_of_google_says_what_may_be_done_about_it(
+    status: int, word: str, message: str, details: list[dict[str, Any]], expected: type[ModelError]
+):
+    typed = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo"} | each for each in details]
+    body = gemini_server.error_body(status, word, message, *typed)
+    error = await failure(WIRES["google"], Reply(status=status, body=body))
+    assert type(error) is expected
+    assert message in str(error)
+
+
+async def test_a_rate_limit_says_how_long_to_wait():
+    limited = Reply(
+        status=429, headers={"retry-after": "7"}, body=anthropic_server.error_body("rate_limit_error", "x")
+    )
+    assert (await failure(WIRES["anthropic"], limited)).retry_after_s == 7
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}
+    body = gemini_server.error_body(429, "RESOURCE_EXHAUSTED", "x", retry)
+    assert (await failure(WIRES["google"], Reply(status=429, body=body))).retry_after_s == 34
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "window", "asked"),
+    [
+        (
+            "anthropic",
+            anthropic_server.error_body(
+                "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"
+            ),
+            200_000,
+            210_000,
+        ),
+        (
+            "google",
+            gemini_server.error_body(
+                400,
+                "INVALID_ARGUMENT",
+                "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            ),
+            1_048_576,
+            1_200_000,
+        ),
+    ],
+)
+async def test_a_request_that_is_too_long_says_how_much_fits(name: str, body: Any, window: int, asked: int):
+    error = await failure(WIRES[name], Reply(status=400, body=body))
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.request_tokens) == (window, asked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("overloaded_error", TransientModelError),
+        ("api_error", TransientModelError),
+        ("rate_limit_error", RateLimited),
+    ],
+)
+async def test_an_error_within_a_stream_is_what_it_would_be_before(kind: str, expected: type[ModelError]):
+    wire = WIRES["anthropic"]
+    events = (*list(wire.events(wire.model, Reply(text=("x",))))[:3], anthropic_server.error_body(kind, "Oh"))
+    assert type(await failure(wire, Reply(events=events))) is expected
+
+
+async def test_a_prompt_that_google_blocks_is_filtered():
+    blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "m"}
+    assert (await failure(WIRES["google"], Reply(events=(blocked,)))).error_type == "content_filter"
+
+
+@of_vendors
+async def test_a_server_that_is_not_there_is_transient_and_no_key_is_told(wire: Wire):
+    async with wire.served(Reply()) as (_, _):
+        pass
+    provider = wire.provider("http://127.0.0.1:9/v1")
+    with pytest.raises(TransientModelError, match="cannot connect") as caught:
+        await wire.answer(provider)
+    assert KEY not in str(caught.value)
+    await provider.aclose()
+
+
+@of_vendors
+async def test_a_key_that_is_not_set_is_told_by_its_variable(wire: Wire, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(wire.variable)
+    with pytest.raises(AuthenticationFailed, match=wire.variable):
+        await wire.answer(VendorProvider(wire.name))
+
+
+# --- odd servers ------------------------------------------------------------------------------------------------------
+
+
+@of_vendors
+async def test_keep_alives_are_heard(wire: Wire):
+    events = list(wire.events(wire.model, Reply(text=("x",))))
+    heard: list[None] = []
+    token = HEARD.set(lambda: heard.append(None))
+    reply = Reply(events=(": keep-alive\n\n",) * 20 + tuple(events), pause_s=0.002)
+    async with wire.served(reply) as (_, provider):
+        assert text_of(await wire.answer(provider)) == "x"
+    HEARD.reset(token)
+    assert len(heard) >= 10
+
+
+async def test_calls_without_ids_get_distinct_ids_that_an_attempt_does_not_change():
+    wire = WIRES["google"]
+    twice = (Call(id="", name="search", arguments=('{"q": "a"}',)),) * 2
+    async with wire.served(Reply(calls=twice)) as (_, provider):
+        first, second = calls_of(await wire.answer(provider)), calls_of(await wire.answer(provider))
+    assert first == second
+    assert len({call_id for call_id, _, _ in first}) == 2
+
+
+@every_wire
+async def test_two_calls_with_one_id_stay_two_calls(wire: Wire):
+    calls = tuple(Call(id="call_a", name="search", arguments=(f'{{"q": "{q}"}}',)) for q in "ab")
+    async with wire.served(Reply(calls=calls)) as (_, provider):
+        assert [given for _, _, given in calls_of(await wire.answer(provider))] == [{"q": "a"}, {"q": "b"}]
+
+
+@of_vendors
+async def test_usage_that_comes_again_replaces_the_one_before(wire: Wire):
+    *before, last = wire.events(wire.model, Reply(text=("x",)))
+    events = (*before, before[-1] if wire.name == "anthropic" else last, last)
+    async with wire.served(Reply(events=tuple(events))) as (_, provider):
+        end = end_of(await wire.answer(provider))
+    assert end.usage is not None
+    assert (end.usage.input_tokens, end.usage.output_tokens) == (11, 7)
+
+
+async def test_chunks_without_candidates_say_nothing():
+    wire = WIRES["google"]
+    empty = ({"candidates": [], "modelVersion": "m"}, {"usageMetadata": {"promptTokenCount": 3}})
+    async with wire.served(Reply(events=(*empty, *wire.events(wire.model, Reply(text=("x",)))))) as (
+        _,
+        provider,
+    ):
+        assert text_of(await wire.answer(provider)) == "x"
+
+
+async def test_an_event_that_nobody_knows_yet_is_passed_over():
+    wire = WIRES["anthropic"]
+    first, *rest = wire.events(wire.model, Reply(text=("x",)))
+    async with wire.served(Reply(events=(first, {"type": "weather", "sun": True}, *rest))) as (_, provider):
+        assert text_of(await wire.answer(provider)) == "x"
+
+
+@of_vendors
+async def test_a_character_in_two_halves_makes_no_short_answer(wire: Wire):
+    """A half alone is not JSON text; who writes it has broken the answer, or both halves arrive."""
+    reply = Reply(text=("\ud83e", "\udd86"))
+    async with wire.served(reply) as (_, provider):
+        try:
+            deltas = await wire.answer(provider)
+        except TransientModelError:
+            return
+    assert text_of(deltas).encode("utf-16", "surrogatepass").decode("utf-16") == "🦆"

@@ -1,0 +1,153 @@
+"""The four wires that models are called over, each with its server on loopback and the real SDK in front of it."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import cycle, islice, product
+from typing import Any
+
+from foldlog.adapters.models import OpenAIProvider
+from foldlog.adapters.models.vendors import VendorProvider
+from foldlog.eventlog.events import ToolSchema
+from foldlog.projections.messages import Message
+from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelProvider, ModelRequest, TextDelta
+
+from ..fakes import anthropic_server, gemini_server, openai_server
+from ..fakes.anthropic_server import AnthropicServer
+from ..fakes.gemini_server import GeminiServer
+from ..fakes.openai_server import Call, OpenAIServer, Reply, Usage, serve
+
+KEY = "key-verysecret0123456789"
+SEARCH = ToolSchema(
+    name="search",
+    description="Looks it up.",
+    parameters={"type": "object", "properties": {"q": {"type": "string"}}},
+)
+
+
+@dataclass(frozen=True)
+class Wire:
+    """`events` are those of a reply; `ends` says of one whether the answer is whole with it."""
+
+    name: str
+    model: str
+    server: type[OpenAIServer]
+    provider: Callable[[str], ModelProvider]
+    events: Callable[[str, Reply], Iterator[Any]]
+    ends: Callable[[Any], bool]
+    variable: str
+
+    @asynccontextmanager
+    async def served(self, *replies: Reply) -> AsyncIterator[tuple[Any, ModelProvider]]:
+        async with serve(*replies, kind=self.server) as server:
+            provider = self.provider(server.url)
+            yield server, provider
+            await provider.aclose()
+
+    def request(self, **fields: Any) -> ModelRequest:
+        asked = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+        given = {"model": self.model, "messages": asked, "tools": (SEARCH,), "idempotency_key": "run1/3"}
+        return ModelRequest(**(given | fields))
+
+    async def answer(self, provider: ModelProvider, **fields: Any) -> list[Delta]:
+        return [delta async for delta in provider.stream(self.request(**fields))]
+
+
+def vendor(name: str) -> Callable[[str], ModelProvider]:
+    return lambda url: VendorProvider(name, base_url=url.removesuffix("/v1"))
+
+
+WIRES = {
+    wire.name: wire
+    for wire in (
+        Wire(
+            "chat",
+            "gpt-x",
+            OpenAIServer,
+            lambda url: OpenAIProvider(base_url=url),
+            lambda model, reply: openai_server.chat_chunks(
+                {"model": model, "stream_options": {"include_usage": True}}, reply
+            ),
+            lambda event: any(choice["finish_reason"] for choice in event["choices"]),
+            "OPENAI_API_KEY",
+        ),
+        Wire(
+            "responses",
+            "gpt-x",
+            OpenAIServer,
+            lambda url: OpenAIProvider(base_url=url, api="responses"),
+            openai_server.response_events,
+            lambda event: event["type"] in {"response.completed", "response.incomplete"},
+            "OPENAI_API_KEY",
+        ),
+        Wire(
+            "ollama",
+            "llama",
+            OpenAIServer,
+            lambda url: VendorProvider("ollama", base_url=url),
+            lambda model, reply: openai_server.chat_chunks(
+                {"model": model, "stream_options": {"include_usage": True}}, reply
+            ),
+            lambda event: any(choice["finish_reason"] for choice in event["choices"]),
+            "OLLAMA_API_KEY",
+        ),
+        Wire(
+            "anthropic",
+            "claude-sonnet-5",
+            AnthropicServer,
+            vendor("anthropic"),
+            anthropic_server.message_events,
+            lambda event: event["type"] == "message_delta",
+            "ANTHROPIC_API_KEY",
+        ),
+        Wire(
+            "google",
+            "gemini-3-pro-preview",
+            GeminiServer,
+            vendor("google"),
+            gemini_server.chunks,
+            lambda event: "finishReason" in event["candidates"][0],
+            "GOOGLE_API_KEY",
+        ),
+    )
+}
+
+
+def scripted_replies(count: int = 40) -> list[Reply]:
+    """Answers of every shape: thoughts, text, calls, in one piece and in many, with characters of every width."""
+    thoughts = ((), ("Let me", " see.", " So."))
+    texts = ((), ("Hel", "lo, ", "wörld 🦆"), ("x",))
+    calls = (
+        (),
+        (Call(id="call_a", name="search", arguments=('{"q": ', '"ä🦆"}')),),
+        (
+            Call(id="call_a", name="search", arguments=('{"q": "a"}',)),
+            Call(id="call_b", name="search", arguments=('{"q"', ": ", '"b"}')),
+        ),
+    )
+    shapes = [shape for shape in product(thoughts, texts, calls) if any(shape)]
+    usages = cycle((Usage(), Usage(input=300, cached=0, output=9, reasoning=0), None))
+    return [
+        Reply(reasoning=thought, text=text, calls=made, usage=usage)
+        for (thought, text, made), usage in islice(zip(cycle(shapes), usages, strict=False), count)
+    ]
+
+
+def text_of(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def calls_of(deltas: list[Delta]) -> list[tuple[str, str, Any]]:
+    """Each call's id, name and arguments."""
+    calls: dict[int, tuple[str, str, str]] = {}
+    for delta in deltas:
+        if isinstance(delta, CallDelta):
+            call_id, name, arguments = calls.get(delta.index, ("", "", ""))
+            calls[delta.index] = (call_id + delta.id, name + delta.name, arguments + delta.arguments)
+    return [(call_id, name, json.loads(arguments or "{}")) for call_id, name, arguments in calls.values()]
+
+
+def end_of(deltas: list[Delta]) -> Finished:
+    assert isinstance(deltas[-1], Finished)
+    return deltas[-1]

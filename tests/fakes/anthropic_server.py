@@ -1,0 +1,104 @@
+"""A real HTTP server on loopback that speaks Anthropic's Messages API, and refuses what the real one refuses.
+
+What an answer thinks (`Reply.reasoning`) is a signed block, followed by a redacted one. A request whose history holds a
+call without exactly the blocks that stood before it is answered with 400.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from .openai_server import OpenAIServer, Reply, Request, serve, sse
+
+Json = dict[str, Any]
+
+
+class AnthropicServer(OpenAIServer):
+    """Answers the n-th request with the n-th reply, if it takes the request."""
+
+    def __init__(self, replies: tuple[Reply, ...]) -> None:
+        super().__init__(replies)
+        self.thoughts = {call.id: thinking_blocks(reply) for reply in replies for call in reply.calls}
+
+    def refusal(self, request: Request) -> Reply | None:
+        if not request.headers.keys() & {"authorization", "x-api-key"} or "max_tokens" not in request.body:
+            return refused("a key and max_tokens are required")
+        for message in request.body["messages"]:
+            blocks = message["content"] if isinstance(message["content"], list) else []
+            thought = [unmarked(block) for block in blocks if "thinking" in block["type"]]
+            for call in (block["id"] for block in blocks if block["type"] == "tool_use"):
+                if thought != self.thoughts.get(call, thought):
+                    return refused(f"what was thought before {call} is missing or was altered: {thought}")
+        return None
+
+    def stream(self, request: Request, reply: Reply) -> Iterator[str]:
+        events = reply.events if reply.events is not None else message_events(request.body["model"], reply)
+        yield from map(sse, events)
+
+
+def serve_anthropic(*replies: Reply) -> AbstractAsyncContextManager[Any]:
+    return serve(*replies, kind=AnthropicServer)
+
+
+def refused(why: str) -> Reply:
+    return Reply(status=400, body=error_body("invalid_request_error", why))
+
+
+def error_body(kind: str, message: str) -> Json:
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+
+def signature(thought: str) -> str:
+    return f"signed/{hashlib.sha256(thought.encode()).hexdigest()}=="
+
+
+def thinking_blocks(reply: Reply) -> list[Json]:
+    thought = "".join(reply.reasoning)
+    if not thought:
+        return []
+    return [
+        {"type": "thinking", "thinking": thought, "signature": signature(thought)},
+        {"type": "redacted_thinking", "data": f"redacted/{signature(thought)}"},
+    ]
+
+
+def unmarked(block: Json) -> Json:
+    """A block of a request without its cache mark."""
+    return {name: value for name, value in block.items() if name != "cache_control"}
+
+
+def message_events(model: str, reply: Reply) -> Iterator[Any]:
+    usage = {"input_tokens": 0, "output_tokens": 0}
+    if reply.usage:
+        fresh, cached = reply.usage.input - reply.usage.cached, reply.usage.cached
+        usage = {"input_tokens": fresh, "cache_read_input_tokens": cached, "output_tokens": 1}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": f"{model}-2026-01-01"}
+    state = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    yield {"type": "message_start", "message": message | state}
+    yield {"type": "ping"}
+    for index, (block, deltas) in enumerate(content(reply)):
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    reason = reply.finish or ("tool_use" if reply.calls else "end_turn")
+    counted = (
+        {"usage": {"output_tokens": reply.usage.output}} if reply.usage else {"usage": {"output_tokens": 0}}
+    )
+    yield {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}} | counted
+    yield {"type": "message_stop"}
+
+
+def content(reply: Reply) -> Iterator[tuple[Json, list[Json]]]:
+    """Each block as it begins, and its deltas."""
+    if reply.reasoning:
+        pieces = [{"type": "thinking_delta", "thinking": piece} for piece in reply.reasoning]
+        signed = {"type": "signature_delta", "signature": signature("".join(reply.reasoning))}
+        yield {"type": "thinking", "thinking": "", "signature": ""}, [*pieces, signed]
+        yield thinking_blocks(reply)[1], []
+    if reply.text:
+        yield {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in reply.text]
+    for call in reply.calls:
+        block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+        yield block, [{"type": "input_json_delta", "partial_json": piece} for piece in call.arguments]

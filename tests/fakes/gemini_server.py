@@ -1,0 +1,97 @@
+"""A real HTTP server on loopback that speaks Gemini's streamGenerateContent, and refuses what the real one refuses.
+
+The first call of an answer that thinks (`Reply.reasoning`) carries a thought signature. A request whose history holds
+that call without exactly this signature is answered with 400.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from .openai_server import OpenAIServer, Reply, Request, serve, sse
+
+Json = dict[str, Any]
+
+
+class GeminiServer(OpenAIServer):
+    """Answers the n-th request with the n-th reply, if it takes the request."""
+
+    def __init__(self, replies: tuple[Reply, ...]) -> None:
+        super().__init__(replies)
+        self.signatures = {
+            (reply.calls[0].name, "".join(reply.calls[0].arguments)): signature(reply)
+            for reply in replies
+            if reply.calls and reply.reasoning
+        }
+
+    def refusal(self, request: Request) -> Reply | None:
+        if "x-goog-api-key" not in request.headers or "alt=sse" not in request.path:
+            return refused("x-goog-api-key and alt=sse are required")
+        for part in (part for content in request.body["contents"] for part in content["parts"]):
+            call = part.get("functionCall")
+            if call is None:
+                continue
+            wanted = self.signatures.get((call["name"], json.dumps(call["args"])))
+            if wanted is not None and decoded(part.get("thoughtSignature", "")) != wanted:
+                return refused(f"the function call {call['name']} lacks its thought_signature")
+        return None
+
+    def stream(self, request: Request, reply: Reply) -> Iterator[str]:
+        model = request.path.rpartition("/")[2].partition(":")[0]
+        yield from map(sse, reply.events if reply.events is not None else chunks(model, reply))
+
+
+def serve_gemini(*replies: Reply) -> AbstractAsyncContextManager[Any]:
+    return serve(*replies, kind=GeminiServer)
+
+
+def refused(why: str) -> Reply:
+    return Reply(status=400, body=error_body(400, "INVALID_ARGUMENT", why))
+
+
+def error_body(code: int, status: str, message: str, *details: Json) -> Json:
+    return {"error": {"code": code, "status": status, "message": message, "details": list(details)}}
+
+
+def signature(reply: Reply) -> bytes:
+    return hashlib.sha512("".join(reply.reasoning).encode()).digest()
+
+
+def decoded(text: str) -> bytes:
+    return base64.b64decode(text.replace("-", "+").replace("_", "/") + "==")
+
+
+def chunk(model: str, *parts: Json, finish: str = "") -> Json:
+    candidate: Json = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if finish:
+        candidate["finishReason"] = finish
+    return {"candidates": [candidate], "modelVersion": f"{model}-001", "responseId": "r1"}
+
+
+def chunks(model: str, reply: Reply) -> Iterator[Json]:
+    for piece in reply.reasoning:
+        yield chunk(model, {"text": piece, "thought": True})
+    for piece in reply.text:
+        yield chunk(model, {"text": piece})
+    for index, call in enumerate(reply.calls):
+        part: Json = {
+            "functionCall": {"name": call.name, "args": json.loads("".join(call.arguments) or "{}")}
+        }
+        if call.id:
+            part["functionCall"]["id"] = call.id
+        if reply.reasoning and not index:
+            part["thoughtSignature"] = base64.b64encode(signature(reply)).decode()
+        yield chunk(model, part)
+    last = chunk(model, {"text": ""}, finish=reply.finish or "STOP")
+    if reply.usage:
+        last["usageMetadata"] = {
+            "promptTokenCount": reply.usage.input,
+            "cachedContentTokenCount": reply.usage.cached,
+            "candidatesTokenCount": reply.usage.output - reply.usage.reasoning,
+            "thoughtsTokenCount": reply.usage.reasoning,
+            "totalTokenCount": reply.usage.input + reply.usage.output,
+        }
+    yield last
