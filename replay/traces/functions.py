@@ -13,7 +13,7 @@ from ...eventlog.events import Evaluated, Event
 from ...projections.fold import apply
 from ...projections.run_state import RunState
 from ...runtime.agents.agent import Agent
-from ...runtime.agents.readiness import functions_asked
+from ...runtime.agents.readiness import functions_used
 from ...runtime.core.coordination import COORDINATORS
 from ...runtime.core.effects import Evaluate
 from ...runtime.ports.runnable import Runnable
@@ -52,7 +52,7 @@ class RecordedRunnable:
     @property
     def functions(self) -> frozenset[str]:
         """All functions that the configuration names; one that is not recorded fails when it is called."""
-        return functions_asked(self._runnable)
+        return functions_used(self._runnable)
 
     def parse_output(self, value: Any) -> Any:
         """Delegate to the runnable."""

@@ -1,4 +1,4 @@
-"""What users write: agents, swarms and loops, and the registry that holds them."""
+"""Agents, swarms and loops as users write them, and the registry that holds them."""
 
 from .agent import Agent
 from .kinds import KINDS

@@ -1,7 +1,7 @@
 """An agent: a configuration that can be stored, and the Python objects that it names.
 
-`Agent.config` is all that the log, a worker or the console need; functions, an output type and instructions that are
-computed live on the object only.
+`Agent.config` is all that the log, a worker or the console need; functions, an output type and computed instructions
+exist only on the object.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .subagents import subagent_specs
 OutputT = TypeVar("OutputT", default=Any)
 
 Instructions = str | Callable[[Mapping[str, Any]], str]
-"""The system prompt, or a function of the run (`input`, `session`, `metadata`, `agent`) that makes it."""
+"""The system prompt, or a function of the run (`input`, `session`, `metadata`, `agent`) that returns it."""
 
 ToolLike = Tool | ToolFunction | str
-"""A tool, a function to be made one with the defaults of `tool`, or a name that the registry knows."""
+"""A tool, a function to make into one with the defaults of `tool`, or a name that the registry knows."""
 
 
 class KnownTools(Protocol):
-    """What a process knows of tools. `Registry` is one."""
+    """The tools that a process knows. `Registry` implements it."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -42,12 +42,12 @@ class KnownTools(Protocol):
         ...
 
     def check(self, runnable: Runnable[Any]) -> None:
-        """Raise `NotRegistered` for a tool of the agent, or of what its tools start, that is unknown."""
+        """Raise `NotRegistered` if a tool of the agent, or of a runnable that its tools start, is unknown."""
         ...
 
 
 class AgentFields(TypedDict, total=False):
-    """What `Agent` takes besides: every other field of `AgentConfig`; tables as dicts or as their own types."""
+    """The other arguments of `Agent`: every other field of `AgentConfig`; tables as dicts or as their own types."""
 
     max_steps: int
     temperature: float | None
@@ -89,8 +89,8 @@ class AgentFields(TypedDict, total=False):
 class Agent(Generic[OutputT]):
     """A named agent; frozen, equal only to itself.
 
-    `name`, `config` (the stored form), `tools` (name to tool, of those given as objects), `output_type`. Raises
-    `AgentConfigError` that names the wrong key.
+    `name`, `config` (the stored form), `tools` (by name, those given as objects), `output_type`. Raises
+    `AgentConfigError`, which names the wrong key.
     """
 
     __slots__ = ("__weakref__", "_instructions", "_output", "config", "output_type", "tools")
@@ -116,7 +116,7 @@ class Agent(Generic[OutputT]):
         if not callable(instructions):
             data["instructions"] = instructions
         if output_type is str:
-            output_type = None  # an output without a type is text
+            output_type = None  # without an output type, the output is text
         output = None if output_type is None else _adapter(name, output_type)
         if output is not None:
             data["output_schema"] = _output_schema(name, output_type, output, fields.get("output_schema"))
@@ -149,11 +149,11 @@ class Agent(Generic[OutputT]):
             check_clashes(config, spec)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """An agent never changes."""
+        """Raise `AttributeError`: an agent is immutable."""
         raise AttributeError(f"an agent is frozen: {name} cannot be set")
 
     def __delattr__(self, name: str) -> None:
-        """An agent never changes."""
+        """Raise `AttributeError`: an agent is immutable."""
         raise AttributeError(f"an agent is frozen: {name} cannot be deleted")
 
     def __repr__(self) -> str:
@@ -166,29 +166,29 @@ class Agent(Generic[OutputT]):
 
     @property
     def kind(self) -> str:
-        """What a run of it is."""
+        """The kind of its runs."""
         return "agent"
 
     @property
     def members(self) -> Mapping[str, Runnable]:
-        """An agent has none: its sub-agents are started by tool calls."""
+        """None: an agent starts its sub-agents by tool calls."""
         return {}
 
     @property
     def functions(self) -> frozenset[str]:
-        """An agent has none: its configuration names no functions."""
+        """None: an agent's configuration does not name functions."""
         return frozenset()
 
     def capabilities(self) -> frozenset[str]:
-        """What an executor must be able to do for it."""
+        """Return the capabilities that an executor needs for it."""
         return capabilities_needed(self.config)
 
     async def evaluate(self, name: str, argument: str) -> Any:
-        """An agent's configuration names no functions. Raises `ConfigError`."""
+        """Raise `ConfigError`: an agent's configuration does not name functions."""
         raise ConfigError(f"agent {self.name!r} has no function {name!r} to call with {argument!r}")
 
     def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
-        """A tool that runs this agent with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        """Return a tool that runs this agent as a child run, and returns its output. Raises `ConfigError`."""
         return runnable_tool(self, name, description)
 
     def extended(
@@ -198,7 +198,7 @@ class Agent(Generic[OutputT]):
         instructions: str = "",
         output_schema: Mapping[str, Any] | None = None,
     ) -> Agent[Any]:
-        """A copy with more tools, more instructions, an output schema. Raises `AgentConfigError` for what clashes."""
+        """Return a copy with more tools, more instructions, an output schema. Raises `AgentConfigError` on a clash."""
         more = {tool.spec.name: tool for tool in tools}
         data = self.config.to_config()
         data["tools"] = [*data["tools"], *more]
@@ -220,11 +220,11 @@ class Agent(Generic[OutputT]):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of `to_config()`, and raises what that raises."""
+        """The SHA-256 (hex) of `to_config()`. Raises what that raises."""
         return config_digest(self.to_config())
 
     def to_config(self) -> dict[str, Any]:
-        """The configuration as JSON builtins. Raises `AgentConfigError` if the instructions are a function."""
+        """Return the configuration as JSON builtins. Raises `AgentConfigError` if the instructions are a function."""
         if self._instructions is not None:
             raise AgentConfigError(
                 f"agent {self.name!r}: instructions is the function {_described(self._instructions)}, which cannot be "
@@ -233,7 +233,7 @@ class Agent(Generic[OutputT]):
         return self.config.to_config()
 
     def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """What a run stores: `to_config()`, with instructions that are a function made text by calling it with `run`.
+        """Return the configuration to store with a run: `to_config()`, with computed instructions called with `run`.
 
         Raises `AgentConfigError` if the function fails or returns anything but text.
         """
@@ -257,7 +257,7 @@ class Agent(Generic[OutputT]):
         return text
 
     def as_stored(self, config: Mapping[str, Any]) -> Agent[Any]:
-        """This agent with the configuration that a run of it stored; tool objects and functions stay its own.
+        """Return this agent with the configuration that one of its runs stored, and its own objects and functions.
 
         Raises `AgentConfigError`.
         """
@@ -266,7 +266,7 @@ class Agent(Generic[OutputT]):
         return self if stored == self.config else self.derived(stored, self.tools)
 
     def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent[Any]:
-        """An agent of another configuration with these tool objects; instructions that are a function stay.
+        """Return an agent with another configuration and these tools; computed instructions are kept.
 
         Raises `AgentConfigError`.
         """
@@ -276,16 +276,16 @@ class Agent(Generic[OutputT]):
         return agent
 
     def parse_output(self, value: Any) -> OutputT:
-        """The run's output (JSON builtins) as `output_type`; without one as it is. Raises `ValueError`."""
+        """Return the output (JSON builtins) as `output_type`; unchanged without one. Raises `ValueError`."""
         if self._output is None:
             return cast("OutputT", value)
         return cast("OutputT", self._output.validate_json(canonical_json(value)))
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any], registry: KnownTools | None = None) -> Agent[Any]:
-        """The agent of a stored configuration; its tools are names, looked up in the registry when a run needs them.
+        """Return the agent of a stored configuration; its tools are names, looked up when a run needs them.
 
-        A `kind` of `agent`, as in a file, is not part of it. With a registry, a configuration without `tools` has the
+        A `kind` of `agent`, as in a file, is not part of it. With a registry, a configuration without `tools` gets the
         registered ones among its `hitl_tools`. Raises `AgentConfigError` for a wrong key and, if a registry is given,
         `NotRegistered` for an unknown tool.
         """
@@ -298,7 +298,7 @@ class Agent(Generic[OutputT]):
 
 
 def with_approved_tools(data: Mapping[str, Any], registered: Container[str]) -> Mapping[str, Any]:
-    """The configuration; one that says nothing of its `tools` lists those of its `hitl_tools` that are registered.
+    """Return the configuration; without a `tools` key, the registered tools among its `hitl_tools` are added.
 
     Tools listed in `hitl_tools` are added implicitly.
     """
@@ -311,7 +311,7 @@ def with_approved_tools(data: Mapping[str, Any], registered: Container[str]) -> 
 
 
 def check_clashes(config: AgentConfig, agent_tool: Tool | ToolSpec) -> None:
-    """Raises `AgentConfigError` if the tool has a parameter of the name of an injected one."""
+    """Raise `AgentConfigError` if the tool has a parameter with the name of an injected one."""
     spec = agent_tool if isinstance(agent_tool, ToolSpec) else agent_tool.spec
     try:
         check_injected(spec, config.injected_tool_args)
@@ -321,16 +321,16 @@ def check_clashes(config: AgentConfig, agent_tool: Tool | ToolSpec) -> None:
 
 
 def as_tool(given: Tool | ToolFunction) -> Tool:
-    """The tool itself, or the function made one. Raises `ConfigError` if it is neither."""
+    """Return the tool, or the function made into one. Raises `ConfigError` if it is neither."""
     if hasattr(given, "spec") and hasattr(given, "call"):
         return cast("Tool", given)
     if not callable(given):
-        raise ConfigError(f"{given!r} is no tool: give a function or a tool")
+        raise ConfigError(f"{given!r} is not a tool: give a function or a tool")
     return tool(given)
 
 
 def _read_tools(agent: str, given: Iterable[ToolLike]) -> tuple[list[str], dict[str, Tool]]:
-    """All names in order (those of a set sorted, so that the digest holds), and the objects by name."""
+    """Return all names in order (those of a set sorted, so that the digest is stable), and the objects by name."""
     if isinstance(given, (str, Mapping)):
         raise AgentConfigError(f"agent {agent!r}: tools: must be a list, not {given!r}")
     names: list[str] = []
@@ -348,7 +348,7 @@ def _read_tools(agent: str, given: Iterable[ToolLike]) -> tuple[list[str], dict[
 
 
 def _as_builtins(fields: AgentFields) -> dict[str, Any]:
-    """Tuples, mapping proxies and the like as the lists and dicts that a configuration holds."""
+    """Return tuples, mapping proxies and the like as the lists and dicts of a configuration."""
     return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
 
 
@@ -363,9 +363,7 @@ def _output_schema(
     agent: str, output_type: Any, output: pydantic.TypeAdapter[Any], given: Any
 ) -> dict[str, Any]:
     if given is not None:
-        raise AgentConfigError(
-            f"agent {agent!r}: output_schema and output_type are both given; one says it all"
-        )
+        raise AgentConfigError(f"agent {agent!r}: output_schema and output_type cannot both be given")
     try:
         return output.json_schema()
     except (pydantic.PydanticUserError, NameError) as error:

@@ -1,4 +1,4 @@
-"""A runnable as a tool: each call of it is a child run."""
+"""Runnables as tools: each call is a child run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..tools.decorator import PythonTool, tool
 def runnable_tool(
     runnable: Runnable[Any], name: str | None = None, description: str = ""
 ) -> PythonTool[Any, Any]:
-    """A tool that runs `runnable` with the text it is given, and returns its output; named as it is by default.
+    """Return a tool that runs `runnable` with the text it is given, and returns its output; by default with its name.
 
-    A call that is run again after a crash goes on with the child that it had. It takes as long as the child does.
-    Raises `ConfigError` for a name that is none.
+    A call that is repeated after a crash continues its child. It has no timeout: it takes as long as the child does.
+    Raises `ConfigError` for an invalid name.
     """
-    told = description or f"Ask {runnable.name}."
+    text = description or f"Ask {runnable.name}."
 
-    @tool(name=name or runnable.name, description=told, effect="idempotent", timeout_s=None)
+    @tool(name=name or runnable.name, description=text, effect="idempotent", timeout_s=None)
     async def ask(input: str, context: ToolContext) -> str:  # noqa: A002 - the word of the field
         return await context.run(runnable, input)
 

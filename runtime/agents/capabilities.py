@@ -1,4 +1,4 @@
-"""What an agent asks of its models, held against what their providers say that they lack: refused by name."""
+"""The check of an agent's settings against the features that its models' providers lack."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "max_tokens": ("max_tokens",),
 }
-"""What a provider may lack, with the keys of a configuration that ask for it."""
+"""The features that a provider may lack, with the keys of a configuration that use them."""
 
 
 def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> None:
-    """Raises `ConfigError` for the first thing that a provider of the agent's lacks."""
+    """Raise `ConfigError` for the first feature that a provider of the agent lacks."""
     for problem in problems(provider_of, config, rules):
         raise ConfigError(problem)
 
 
 def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:
-    """All that the providers of the agent's models lack. Raises `ConfigError` for an unknown one, with its key."""
+    """Yield all features that the agent's providers lack. Raises `ConfigError` for an unknown one, with its key."""
     for model in dict.fromkeys(rules.models):
         lacks = getattr(_provider(provider_of, config, model), "lacks", ())
         for feature, keys in FEATURES.items():
-            asking = [key for key in keys if _asks(config.get(key))]
-            if feature in lacks and asking:
+            using = [key for key in keys if _is_used(config.get(key))]
+            if feature in lacks and using:
                 yield (
-                    f"the provider of {model!r} lacks {feature!r}, which {' and '.join(asking)} of agent "
-                    f"{config.get('name')!r} asks for: choose another model, or leave it out"
+                    f"the provider of {model!r} lacks {feature!r}, which {' and '.join(using)} of agent "
+                    f"{config.get('name')!r} uses: choose another model, or remove it"
                 )
 
 
@@ -48,5 +48,5 @@ def _provider(provider_of: ProviderOf, config: Mapping[str, Any], model: str) ->
         raise ConfigError(f"agent {config.get('name')!r}: {(*keys, 'fallback_models')[0]}: {error}") from None
 
 
-def _asks(value: object) -> bool:
+def _is_used(value: object) -> bool:
     return value is not None and value is not False and value not in ([], {})

@@ -1,7 +1,7 @@
-"""The one configuration of an agent: what TOML, JSON, the log, a worker and the console hold of it.
+"""The configuration of an agent, in the one form shared by TOML, JSON, the log, workers and the console.
 
-`to_config()` is complete (defaults are written out, so that a later release cannot change what a stored run meant) and
-holds no null at a field of ours (null is always the default, and TOML has none). Fields of a switched-off feature are
+`to_config()` is complete (defaults are included, so that a later release cannot change the meaning of a stored run) and
+has no null in our own fields (null is always the default, and TOML has none). Fields of a disabled feature are
 validated, kept and ignored.
 """
 
@@ -41,7 +41,7 @@ from .mcp_servers import server_problems, servers_schema
 
 APPROVAL_TIMEOUT_S_MAX = 1e9
 INTEGER_MAX = 2**53 - 1
-"""What every reader of JSON holds exactly."""
+"""The largest integer that every JSON reader represents exactly."""
 AGENT = "agent"
 """The kind of a run of an agent, and of its configuration."""
 MODEL = "openai:gpt-4o"
@@ -65,7 +65,7 @@ _MESSAGES = {
 
 
 def _pattern(pattern: re.Pattern[str]) -> Any:
-    """Tell the JSON Schema what the validator holds to; the validator has the better message."""
+    """Add the validator's pattern to the JSON Schema; the validator has the better message."""
     return Field(json_schema_extra={"pattern": f"^({pattern.pattern})$"})
 
 
@@ -96,12 +96,12 @@ def _injected_name(value: str) -> str:
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise ValueError(f"{value!r} stands twice")
+            raise ValueError(f"{value!r} occurs twice")
     return values
 
 
 def _in_order(value: Any) -> Any:
-    """A set has no order that two processes share, and the order is part of the digest."""
+    """Sort a set, whose order differs between processes, because the order is part of the digest."""
     return sorted(value) if isinstance(value, AbstractSet) else value
 
 
@@ -135,7 +135,7 @@ class _Table(pydantic.BaseModel):
 
 
 class ContextConfig(_Table):
-    """How the history is kept within the model's window. Numbers go before the mode's."""
+    """The rules that keep the history within the context window. Explicit numbers override those of the mode."""
 
     mode: Literal["pilot", "copilot", "navigator"] | None = None
     history_messages_max: Positive | None = None
@@ -143,7 +143,7 @@ class ContextConfig(_Table):
     offload_at_messages: Positive | None = None
     overflow: Literal["summarize", "truncate", "none"] = _CONTEXT.overflow
     window_tokens: Positive | None = None
-    """The model's window, where it is not known."""
+    """The model's context window, if foldlog does not know it."""
     trigger_pct: Percent = _CONTEXT.trigger_pct
     compact_pct: Percent = _CONTEXT.compact_pct
     keep_user_tokens: NotNegative = _CONTEXT.keep_user_tokens
@@ -152,14 +152,14 @@ class ContextConfig(_Table):
 
 
 class MemoryConfig(_Table):
-    """What a run remembers of earlier runs: those of its user, its session or its task, or none."""
+    """The earlier runs that a run remembers: those of its user, its session or its task, or none."""
 
     scope: Literal["user", "session", "task", "none"]
     backend: Name = "log"
 
 
 class Ceilings(_Table):
-    """What may be used up, in all; null is no ceiling."""
+    """The amounts that may be used in all; null for no ceiling."""
 
     max_tokens: NotNegative | None = None
     max_cost_usd: Annotated[Decimal, Field(ge=0)] | None = None
@@ -173,48 +173,48 @@ class BudgetsConfig(Ceilings):
 
 
 class RetryConfig(_Table):
-    """How often and how fast a failed model call is tried again: `base_s` x 2^n, at most `max_s`, with jitter."""
+    """The retries of failed model calls: backoff of `base_s` x 2^n, at most `max_s`, with jitter."""
 
     attempts: Positive = _RETRY.attempts
-    """Attempts of each model; 1 is no retry."""
+    """Attempts with each model; 1 for no retry."""
     base_s: Seconds = _RETRY.base_s
     max_s: Seconds = _RETRY.max_s
     jitter: StrictBool = _RETRY.jitter
     exhausted: Literal["error", "pause"] = _RETRY.exhausted
-    """What a run does when its model, and every fallback, has failed."""
+    """The reaction of a run when its model, and every fallback, has failed."""
     quota: dict[Literal["transient", "rate_limit", "tool_failure"], NotNegative] = {}
-    """How often a run may try again in all, by the type of the error; one that is missing has no such bound."""
+    """The most retries of a run in all, by error type; types that are missing are not limited."""
 
 
 class BreakerConfig(_Table):
-    """When the circuit breaker of a model provider, or of a tool, opens; its state is shared by all workers."""
+    """The circuit breakers of model providers and tools, whose state is shared by all workers."""
 
     failures: Positive = _BREAKER.failures
-    """In a row."""
+    """The consecutive failures that open it."""
     open_s: Annotated[StrictFloat, Field(gt=0)] = _BREAKER.open_s
-    """How long it lets no call through; then one."""
+    """The time it stays open; then it admits one call."""
 
 
 class PolicyRuleConfig(_Table):
-    """A rule: what becomes of calls whose tool's name and whose arguments all match these patterns."""
+    """A rule: the action for calls whose tool name and arguments all match these patterns."""
 
     tool: Annotated[Text, Field(min_length=1)] = "*"
     arguments: dict[Text, Text] = {}
-    """A pattern for each argument that counts."""
+    """A pattern for each argument that has to match."""
     action: PolicyAction
     reason: Text = ""
-    """Told to the model, or to who decides."""
+    """Shown to the model, or to the person who decides."""
 
 
 class PolicyConfig(_Table):
-    """What the agent's tools may be called with: deny > require_approval > allow > default."""
+    """The rules for calls of the agent's tools: deny > require_approval > allow > default."""
 
     rules: tuple[PolicyRuleConfig, ...] = ()
     default: PolicyAction = "allow"
 
 
 class ConcurrencyConfig(_Table):
-    """How many runs of this agent may be driven at once, over all workers; null is no limit."""
+    """The limit on runs of this agent that are driven at once, over all workers; null for none."""
 
     runs_max: Positive | None = None
 
@@ -229,7 +229,7 @@ class AgentConfig(_Table):
     temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
     max_tokens: Positive | None = None
     on_length: Literal["error", "continue", "accept"] = _RULES.on_length
-    """What becomes of a final answer that was cut at the limit of its length."""
+    """The handling of a final answer that was cut off at its length limit."""
     tools: Names = ()
     mcp_servers: dict[Name, JsonObject] = {}
     output_schema: JsonObject | None = None
@@ -251,23 +251,23 @@ class AgentConfig(_Table):
     memory: MemoryConfig | None = None
     """Null: a run of a session remembers the session."""
     knowledge: StrictBool | None = None
-    """Whether the prompt gets the stored knowledge that fits the input; null: if the agent has a memory."""
+    """If true, the prompt includes stored knowledge that matches the input; null: only if the agent has a memory."""
     budgets: BudgetsConfig | None = None
     retry: RetryConfig = RetryConfig()
     fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
     breaker: BreakerConfig | None = None
     concurrency: ConcurrencyConfig | None = None
     loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = _RULES.loop_threshold
-    """So many identical rounds in a row end the run; 0 is off."""
+    """This many identical rounds in a row end the run; 0 is off."""
     model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = _RULES.model_idle_timeout_s
     model_first_token_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
-    """How long a model may read the prompt before it sends anything; null: by the length of the prompt."""
+    """The time to the first token; null: by the length of the prompt."""
     model_timeout_s: Annotated[StrictFloat, Field(gt=0)] = _RULES.model_timeout_s
     step_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
-    """How long a step may take, pauses aside; null is no bound, as for the run."""
+    """The timeout of a step, not counting pauses; null for none, as for the run."""
     run_timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
     approval_timeout_s: Annotated[StrictFloat, Field(gt=0, le=APPROVAL_TIMEOUT_S_MAX)] | None = None
-    """How long an approval waits for an answer; null is seven days."""
+    """The time that an approval waits for an answer; null is seven days."""
 
     @pydantic.field_validator("output_schema")
     @classmethod
@@ -286,28 +286,28 @@ class AgentConfig(_Table):
                 explain(error, data, AgentConfig), problems_of(error, AgentConfig)
             ) from None
         if problems := [*server_problems(config.mcp_servers), *_unknown_approvals(config)]:
-            raise AgentConfigError(f"agent {config.name!r}: {_told(problems)}", problems)
+            raise AgentConfigError(f"agent {config.name!r}: {_joined(problems)}", problems)
         return config
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> AgentConfig:
-        """The configuration in `data`. Raises `AgentConfigError` that names each wrong key by its path.
+        """Return the configuration in `data`. Raises `AgentConfigError`, which names each wrong key by its path.
 
-        A table among others says its `kind`; that of an agent may say it anywhere.
+        A table among others has a `kind`; that of an agent may have it anywhere.
         """
         if not isinstance(data, Mapping):
-            raise AgentConfigError(f"an agent is configured by a table, not {data!r:.60}")
+            raise AgentConfigError(f"an agent's configuration must be a table, not {data!r:.60}")
         table = dict(data)
         kind = table.pop("kind", AGENT)
         if kind != AGENT:
-            told = f"kind is {kind!r:.60}, and this is read as an agent"
-            raise AgentConfigError(told, [ConfigProblem("kind", told)])
+            message = f"kind is {kind!r:.60}, but this is read as an agent"
+            raise AgentConfigError(message, [ConfigProblem("kind", message)])
         return cls.model_validate(table)
 
     def to_config(self) -> dict[str, Any]:
-        """The configuration as JSON builtins; `from_config` of it is equal. Every call gives a fresh copy."""
+        """Return the configuration as JSON builtins; `from_config` of it is equal. Each call returns a new copy."""
         config = self.model_dump(mode="json", exclude_none=True)
-        # What lies within these is the user's, nulls included.
+        # The content of these is the user's, including nulls.
         if self.output_schema is not None:
             config["output_schema"] = as_json(self.output_schema)
         config["mcp_servers"] = as_json(self.mcp_servers)
@@ -315,24 +315,24 @@ class AgentConfig(_Table):
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) over the canonical JSON of a configuration as `to_config` gives it."""
+    """Return the SHA-256 (hex) over the canonical JSON of a configuration from `to_config`."""
     return sha256_hex(canonical_json(config))
 
 
 def config_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of an agent's configuration."""
+    """Return the JSON Schema (draft 2020-12) of an agent's configuration."""
     schema = AgentConfig.model_json_schema()
     entry, tables = servers_schema("#/$defs/{name}")
     schema["$defs"] |= tables
     schema["properties"]["mcp_servers"]["additionalProperties"] = entry
-    schema["properties"]["kind"] = {"const": AGENT, "description": "What the table is of; may be left out."}
+    schema["properties"]["kind"] = {"const": AGENT, "description": "The kind of the table; optional."}
     return {"$schema": DRAFT, **schema}
 
 
 def capabilities_needed(config: AgentConfig) -> frozenset[str]:
-    """What an executor must be able to do for this agent, by the names of R20.
+    """Return the capabilities that an executor needs for this agent, by their names in R20.
 
-    Besides those: `concurrency`, so that no executor ignores the setting in silence.
+    In addition: `concurrency`, so that no executor ignores that setting silently.
     """
     needs = {
         "approvals": config.hitl_tools or config.budgets or _policy_asks(config.policy),
@@ -352,20 +352,17 @@ def _policy_asks(policy: PolicyConfig | None) -> bool:
     return "require_approval" in actions
 
 
-# --- the output schema ------------------------------------------------------------------------------------------------
-
-
 # --- checks and errors ------------------------------------------------------------------------------------------------
 
 
 def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
-    """Tools of MCP servers are not known before they are connected to: their names are checked at preparation."""
+    """Return `hitl_tools` that are unknown. Tools of MCP servers are only checked at preparation, once connected."""
     known = [*python_tool_names(config), *([RETRIEVE] if config.context is not None else [])]
     servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
     return [
         ConfigProblem(
             "hitl_tools",
-            f"hitl_tools: {name!r} is no tool of the agent"
+            f"hitl_tools: {name!r} is not a tool of the agent"
             + (nearest(name, known) if near(name, known) else "; list it in tools, too"),
             near(name, known),
         )
@@ -375,7 +372,7 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
 
 
 def python_tool_names(config: AgentConfig) -> list[str]:
-    """All tools of the agent but those of MCP servers: the named ones, then those that start sub-agents."""
+    """Return all tools of the agent except those of MCP servers: the named ones, then those for sub-agents."""
     spawns = {"spawn_self": config.allow_self_spawn, "parallel_subagents": config.allow_parallel_subagents}
     return [*config.tools, *(name for name, allowed in spawns.items() if allowed)]
 
@@ -383,19 +380,19 @@ def python_tool_names(config: AgentConfig) -> list[str]:
 def explain(
     error: pydantic.ValidationError, data: Any, model: type[pydantic.BaseModel], what: str = "agent"
 ) -> str:
-    """Each problem by its path, with the nearest known key; `what` is named if `data` has a name."""
-    told = _told(problems_of(error, model))
+    """Return each problem by its path, with the nearest known key; `what` is named if `data` has a name."""
+    message = _joined(problems_of(error, model))
     name = data.get("name") if isinstance(data, Mapping) else None
-    return f"{what} {name!r}: {told}" if isinstance(name, str) else told
+    return f"{what} {name!r}: {message}" if isinstance(name, str) else message
 
 
 def problems_of(error: pydantic.ValidationError, model: type[pydantic.BaseModel]) -> list[ConfigProblem]:
-    """What is wrong, one by one."""
+    """Return the problems one by one."""
     return [_problem(problem, model) for problem in error.errors(include_url=False)]
 
 
 def within(key: str, error: AgentConfigError) -> AgentConfigError:
-    """What is wrong with the table at `key` of another one, told with its place there."""
+    """Return the error of the table at `key` of another table, with its place there."""
     problems = [
         problem._replace(key=f"{key}.{problem.key}".removesuffix("."), message=f"{key}: {problem.message}")
         for problem in error.problems
@@ -403,7 +400,7 @@ def within(key: str, error: AgentConfigError) -> AgentConfigError:
     return AgentConfigError(f"{key}: {error}", problems)
 
 
-def _told(problems: list[ConfigProblem]) -> str:
+def _joined(problems: list[ConfigProblem]) -> str:
     return "; ".join(problem.message for problem in problems)
 
 
@@ -411,28 +408,28 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
     kind = problem["type"]
     marks = (
         set[str]() if kind == "extra_forbidden" else {"[key]"}
-    )  # pydantic's, of a key; else somebody's own
+    )  # pydantic's mark of a key; elsewhere a user's own key
     marked = _unmarked(problem["loc"]) if kind == _NO_JSON else problem["loc"]
     location = [str(part) for part in marked if part not in marks]
     path = ".".join(location)
     match kind:
         case "extra_forbidden":
             known = _keys(model, location[:-1])
-            told = f"unknown key {path!r}{nearest(location[-1], known)}"
-            return ConfigProblem(path, told, near(location[-1], known))
+            message = f"unknown key {path!r}{nearest(location[-1], known)}"
+            return ConfigProblem(path, message, near(location[-1], known))
         case "missing":
-            told = f"the key {path!r} is required"
+            message = f"the key {path!r} is required"
         case "value_error":
-            told = f"{path}: {problem['ctx']['error']}".removeprefix(": ")
+            message = f"{path}: {problem['ctx']['error']}".removeprefix(": ")
         case _:
             # The entry of a server may hold a secret.
             shown = "" if location[:1] == ["mcp_servers"] else f", not {reprlib.repr(problem['input'])}"
-            told = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}".removeprefix(": ")
-    return ConfigProblem(path, told)
+            message = f"{path}: {_MESSAGES.get(kind, problem['msg'])}{shown}".removeprefix(": ")
+    return ConfigProblem(path, message)
 
 
 def _unmarked(location: Sequence[str | int]) -> list[str | int]:
-    """Where in a JSON value something is, without pydantic's word before each key (`dict`) and index (`list`)."""
+    """Return the path in a JSON value, without pydantic's word before each key (`dict`) and index (`list`)."""
     found, end = [], len(location)
     while end > 1 and location[end - 2] == ("list" if isinstance(location[end - 1], int) else "dict"):
         found.append(location[end - 1])
@@ -441,16 +438,16 @@ def _unmarked(location: Sequence[str | int]) -> list[str | int]:
 
 
 def _keys(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:
-    """The keys that the table at `path` may have."""
+    """Return the keys that the table at `path` may have."""
     table: Any = model
     for part in path:
-        if not part.isdecimal():  # else a place in a list of tables
+        if not part.isdecimal():  # a number is an index in a list of tables
             table = _table(table.model_fields[part].annotation)
     return list(table.model_fields)
 
 
 def _table(annotation: Any) -> Any:
-    """The table within `Table`, `Table | None` or `tuple[Table, ...]`."""
+    """Return the table type in `Table`, `Table | None` or `tuple[Table, ...]`."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) in {typing.Union, tuple}:
         return typing.get_args(annotation)[0]
     return annotation

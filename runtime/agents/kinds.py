@@ -1,4 +1,4 @@
-"""The kinds of runnables, and how one is made again from what a run of it stored."""
+"""The kinds of runnables, and how to rebuild one from the configuration that a run stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ..ports.runnable import Runnable
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Runnable[Any]]] = {}
-"""By the kind of a run: what makes its runnable from the configuration in `submitted`.
+"""By the kind of a run: the function that builds its runnable from the configuration in `submitted`.
 
 The package adds its classes when it is imported: a swarm's configuration holds agents, loops and other swarms, so no
 class can name the others.
@@ -17,20 +17,20 @@ class can name the others.
 
 
 def runnable_of_table(table: Mapping[str, Any]) -> Runnable[Any]:
-    """The runnable of a table whose `kind` says what it is; an agent if it says nothing. Raises `AgentConfigError`."""
+    """Return the runnable of a table, by its `kind`; an agent if it has none. Raises `AgentConfigError`."""
     return KINDS[checked_kind(table.get("kind", "agent"))](table)
 
 
 def checked_kind(kind: object) -> str:
-    """The kind, if it is one. Raises `AgentConfigError`."""
+    """Return the kind if it is known. Raises `AgentConfigError`."""
     if not isinstance(kind, str) or kind not in KINDS:
-        told = f"kind is {kind!r:.60}; known are {', '.join(map(repr, KINDS))}"
-        raise AgentConfigError(told, [ConfigProblem("kind", told)])
+        message = f"kind is {kind!r:.60}; known are {', '.join(map(repr, KINDS))}"
+        raise AgentConfigError(message, [ConfigProblem("kind", message)])
     return kind
 
 
 def runnable_of(kind: str, config: Mapping[str, Any]) -> Runnable[Any]:
-    """The runnable of a stored run, without the Python objects that only its process had. Raises `ConfigError`."""
+    """Return the runnable of a stored run, without Python objects that only its process had. Raises `ConfigError`."""
     if kind not in KINDS:
-        raise ConfigError(f"runs of kind {kind!r} are not known here; known kinds: {', '.join(KINDS)}")
+        raise ConfigError(f"runs of kind {kind!r} are unknown here; known kinds: {', '.join(KINDS)}")
     return KINDS[kind](config)

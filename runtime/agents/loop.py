@@ -1,6 +1,6 @@
-"""A ralph loop as its users make it: what it repeats, who scores, what is fed back, and when it ends.
+"""Ralph loops as users write them: a runnable to repeat, scorers, feedback, and stop conditions.
 
-`config` is all that the log or a worker need; the functions live on the object only and are called by name.
+`config` is all that the log or a worker need; the functions exist only on the object and are called by name.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from .config import config_digest, within
 from .loop_config import RalphConfig, Stop, read_config
 
 Scorer = Callable[[Scored], float | Decimal | Awaitable[float | Decimal]]
-"""How good an output is; more is better. Usually 0 to 1. A truth value is 0 or 1."""
+"""Scores an output; more is better. Usually 0 to 1. A truth value is 0 or 1."""
 
 Reflect = Callable[[Reflection], str | Awaitable[str]]
-"""What the next iteration is told besides the loop's own input."""
+"""Returns the feedback for the next iteration, which is added to the loop's own input."""
 
 
 class RalphLoop:
     """A named loop; frozen, equal only to itself.
 
     `RalphLoop(writer, scorers={"quality": score}, stop=Stop(score_threshold=0.9))`. `runnable` is an agent, a swarm or
-    another loop. `scorers` are functions of a `Scored`, sync or async, by name or in a list, where each goes by its own
-    name; `reflect` is one of a `Reflection`, whose text is fed back (without one, the scores and the last output are).
-    Their results are stored, so they are asked once an iteration, or again after a crash. Raises `AgentConfigError`
-    that names the wrong key.
+    another loop. `scorers` are functions of a `Scored`, sync or async, by name or in a list, where each has its own
+    name; `reflect` is a function of a `Reflection`, whose text is fed back (without it, the scores and the last output
+    are). Their results are stored, so they are called once per iteration, or again after a crash. Raises
+    `AgentConfigError`, which names the wrong key.
     """
 
     __slots__ = ("__weakref__", "_reflect", "_scorers", "_stop", "name", "runnable")
@@ -61,7 +61,7 @@ class RalphLoop:
         reflect: Reflect | None = None,
     ) -> None:
         if not is_runnable(runnable):
-            raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is no agent, swarm or loop")
+            raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is not an agent, swarm or loop")
         named = _by_name(name, scorers)
         _check_functions(name, named, reflect)
         stops = stop.model_dump() if isinstance(stop, Stop) else stop or {}
@@ -77,11 +77,11 @@ class RalphLoop:
         self._config({"name": getattr(runnable, "name", "")})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A loop never changes."""
+        """Raise `AttributeError`: a loop is immutable."""
         raise AttributeError(f"a loop is frozen: {name} cannot be set")
 
     def __delattr__(self, name: str) -> None:
-        """A loop never changes."""
+        """Raise `AttributeError`: a loop is immutable."""
         raise AttributeError(f"a loop is frozen: {name} cannot be deleted")
 
     def __repr__(self) -> str:
@@ -89,39 +89,39 @@ class RalphLoop:
 
     @property
     def kind(self) -> str:
-        """What a run of it is."""
+        """The kind of its runs."""
         return "ralph"
 
     @property
     def members(self) -> Mapping[str, Runnable[Any]]:
-        """What it repeats, by name."""
+        """The repeated runnable, by name."""
         return {self.runnable.name: self.runnable}
 
     @property
     def functions(self) -> frozenset[str]:
-        """The names of what it asks about an iteration."""
+        """The names of the functions that are called for an iteration."""
         return frozenset(self._scorers) | ({REFLECT} if self._reflect is not None else set())
 
     @property
     def output_type(self) -> Any:
-        """That of what it repeats."""
+        """The output type of the repeated runnable."""
         return self.runnable.output_type
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of `to_config()`."""
+        """The SHA-256 (hex) of `to_config()`."""
         return config_digest(self.to_config())
 
     def parse_output(self, value: Any) -> Any:
-        """The output as `output_type`. Raises `ValueError`."""
+        """Return the output as `output_type`. Raises `ValueError`."""
         return self.runnable.parse_output(value)
 
     def capabilities(self) -> frozenset[str]:
-        """What an executor must be able to do for it, what it repeats apart."""
+        """Return the capabilities that an executor needs for it, without those for the repeated runnable."""
         return frozenset({"children"})
 
     def check_prices(self, known: Callable[[str], bool]) -> None:
-        """Raises `AgentConfigError` for a `max_cost_usd` that cannot be kept: `known` says whose price is known."""
+        """Raise `AgentConfigError` for a `max_cost_usd` that cannot be enforced, as a price is not `known`."""
         if not read_config(self._config({"name": self.runnable.name})).stop.max_cost_usd:
             return
         for each in all_members(self.runnable):
@@ -129,19 +129,19 @@ class RalphLoop:
                 if not known(model):
                     raise AgentConfigError(
                         f"loop {self.name!r}: stop.max_cost_usd needs the price of {model!r} (agent {each.name!r}), "
-                        "which is not known: configure it, or leave max_cost_usd out"
+                        "which is unknown: configure it, or leave max_cost_usd out"
                     )
 
     def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
-        """A tool that runs this loop with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        """Return a tool that runs this loop as a child run, and returns its output. Raises `ConfigError`."""
         return runnable_tool(self, name, description)
 
     def to_config(self) -> dict[str, Any]:
-        """The configuration as JSON builtins. Raises `AgentConfigError` if instructions within are a function."""
+        """Return the configuration as JSON builtins. Raises `AgentConfigError` if any instructions are a function."""
         return self._config(self.runnable.to_config())
 
     def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """What a run stores: as `to_config`, with instructions that are a function called for this run."""
+        """Return the configuration to store with a run: `to_config`, with computed instructions called for this run."""
         return self._config(self.runnable.submission_config(run))
 
     def _config(self, member: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class RalphLoop:
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> RalphLoop:
-        """The loop of a stored configuration. It runs only where nothing has to be scored or reflected any more.
+        """Return the loop of a stored configuration. It can only run if nothing has to be scored or reflected any more.
 
         Raises `AgentConfigError` for a wrong key.
         """
@@ -171,7 +171,7 @@ class RalphLoop:
         )
 
     async def evaluate(self, name: str, argument: str) -> Any:
-        """Ask a scorer, or what reflects. Raises what it raises, and `ConfigError` for a result of the wrong type."""
+        """Call a scorer or the reflection function. Raises its errors, and `ConfigError` for a wrong result type."""
         function: Callable[..., Any] | None = self._reflect if name == REFLECT else self._scorers.get(name)
         if function is None:
             raise ConfigError(f"loop {self.name!r} has no function {name!r}")
@@ -182,16 +182,16 @@ class RalphLoop:
         return value if name == REFLECT else self._score(name, value)
 
     def _score(self, name: str, value: Any) -> float:
-        """The number that a scorer returned; true is 1."""
-        told = repr(value) if isinstance(value, float) else type(value).__name__
+        """Return the number that a scorer returned; true is 1."""
+        shown = repr(value) if isinstance(value, float) else type(value).__name__
         with suppress(OverflowError):
             if isinstance(value, (Real, Decimal)) and isfinite(score := float(value)):
                 return score
-        raise ConfigError(f"scorer {name!r} of loop {self.name!r} returned {told}, not a finite number")
+        raise ConfigError(f"scorer {name!r} of loop {self.name!r} returned {shown}, not a finite number")
 
 
 def _read(config: RalphConfig) -> Runnable[Any]:
-    """What is repeated."""
+    """Return the repeated runnable."""
     from .kinds import checked_kind, runnable_of
 
     key = "runnable"
@@ -201,12 +201,12 @@ def _read(config: RalphConfig) -> Runnable[Any]:
     except FlowError as error:
         raise error.within(key) from None
     except AgentConfigError as error:
-        told = within(key, error)
-        raise AgentConfigError(f"loop {config.name!r}: {told}", told.problems) from None
+        inner = within(key, error)
+        raise AgentConfigError(f"loop {config.name!r}: {inner}", inner.problems) from None
 
 
 def _by_name(loop: object, scorers: object) -> Mapping[str, Scorer]:
-    """The scorers of a list by their own names. Raises `AgentConfigError` for one that has none, or another's."""
+    """Return the scorers of a list by their names. Raises `AgentConfigError` for a missing or repeated name."""
     if isinstance(scorers, Mapping):
         return scorers
     if not isinstance(scorers, Sequence) or isinstance(scorers, str):
@@ -228,16 +228,16 @@ def _by_name(loop: object, scorers: object) -> Mapping[str, Scorer]:
 
 
 def _check_functions(name: object, scorers: Mapping[str, object], reflect: object) -> None:
-    """Raises `AgentConfigError` for what cannot be called."""
+    """Raise `AgentConfigError` for values that are not functions."""
     for key, scorer in scorers.items():
         if key == REFLECT:
             raise AgentConfigError(
-                f"loop {name!r}: scorers: {REFLECT!r} is the name of what reflects; take another"
+                f"loop {name!r}: scorers: {REFLECT!r} is the name of the reflection function; use another name"
             )
         if not callable(scorer):
-            raise AgentConfigError(f"loop {name!r}: scorers.{key}: {scorer!r:.60} is no function")
+            raise AgentConfigError(f"loop {name!r}: scorers.{key}: {scorer!r:.60} is not a function")
     if reflect is not None and not callable(reflect):
-        raise AgentConfigError(f"loop {name!r}: reflect: {reflect!r:.60} is no function")
+        raise AgentConfigError(f"loop {name!r}: reflect: {reflect!r:.60} is not a function")
 
 
 def _gone(name: str) -> Callable[[Any], Any]:

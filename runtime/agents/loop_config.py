@@ -1,4 +1,4 @@
-"""The stored form of a loop: what it repeats, the names of its functions, and when it ends."""
+"""The stored form of a loop: the runnable it repeats, the names of its functions, and its stop conditions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .config import JsonObject, Name, Text, explain, problems_of, within
 
 
 class Stop(pydantic.BaseModel):
-    """What ends a loop, asked after each iteration in this order; 0 (or an empty text) is off."""
+    """The stop conditions of a loop, checked after each iteration in this order; 0 (or an empty text) turns one off."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     completion: Text = ""
-    """A text that the output contains when the work is done."""
+    """A text that marks an output as complete."""
     max_iterations: Annotated[StrictInt, Field(ge=0)] = 10
     timeout_s: Annotated[StrictFloat, Field(ge=0)] = 0.0
-    """From the start of the first iteration to the end of the latest; an iteration is not cut short."""
+    """From the start of the first iteration to the end of the latest; an iteration is not interrupted."""
     max_cost_usd: Annotated[Decimal, Field(ge=0)] = Decimal(0)
-    """What all iterations cost together; those whose cost nobody knows count as nothing."""
+    """The total cost of all iterations; iterations of unknown cost count as nothing."""
     max_consecutive_failures: Annotated[StrictInt, Field(ge=0)] = 3
     score_threshold: Annotated[StrictFloat, Field(ge=0)] = 0.0
-    """The mean of an iteration's scores."""
+    """The mean of an iteration's scores that is good enough."""
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -35,8 +35,8 @@ class Stop(pydantic.BaseModel):
         try:
             return handler(data)
         except pydantic.ValidationError as error:
-            told = AgentConfigError(explain(error, data, Stop), problems_of(error, Stop))
-            raise within("stop", told) from None
+            problem = AgentConfigError(explain(error, data, Stop), problems_of(error, Stop))
+            raise within("stop", problem) from None
 
 
 class MemberConfig(pydantic.BaseModel):
@@ -49,7 +49,7 @@ class MemberConfig(pydantic.BaseModel):
 
 
 class RalphConfig(pydantic.BaseModel):
-    """The stored form of a loop. `scorers` and `reflects` say which functions there are."""
+    """The stored form of a loop. `scorers` and `reflects` tell which functions it has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,9 +71,9 @@ class RalphConfig(pydantic.BaseModel):
 
 
 def read_config(data: Mapping[str, Any]) -> RalphConfig:
-    """The configuration in `data`. Raises `AgentConfigError` that names each wrong key."""
+    """Return the configuration in `data`. Raises `AgentConfigError`, which names each wrong key."""
     if not isinstance(data, Mapping):
-        raise AgentConfigError(f"a loop is configured by a table, not {data!r:.60}")
+        raise AgentConfigError(f"a loop's configuration must be a table, not {data!r:.60}")
     try:
         return RalphConfig.model_validate(dict(data))
     except pydantic.ValidationError as error:

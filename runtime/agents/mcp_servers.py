@@ -1,9 +1,9 @@
-"""What an agent's `mcp_servers` table says: one frozen value per server, checked without connecting.
+"""An agent's `mcp_servers` table: one frozen value per server, validated without connecting.
 
 The shape is the usual one, `{command, args, env, cwd}` or `{url, headers}`, with an optional `type` (or `transport`).
-Ours are `oauth`, `effects`, `postconditions`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and
-`connect_timeout_s`. `${VAR}` in any string of the usual part and of `oauth` stands for an environment variable of the
-process that connects, at the time it connects; in a postcondition `${name}` is an argument of the call.
+Our own keys are `oauth`, `effects`, `postconditions`, `trust_annotations`, `tools`, `exclude`, `timeout_s` and
+`connect_timeout_s`. `${VAR}` in any string of the usual keys and of `oauth` is replaced by that environment variable of
+the connecting process, when it connects; in a postcondition `${name}` is an argument of the call.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ToolProbe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call of another tool of the server that only looks; `arguments` may hold `${name}` of the call looked at."""
+    """A call of another tool of the server that only reads; `arguments` may contain `${name}` of the verified call."""
 
     tool: Text
     arguments: dict[str, Any] = {}
 
 
 class ToolPostcondition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What must hold after a call of a tool, judged by what its probe answers, else by its own result."""
+    """The assertions that must hold after a call of a tool, judged by the result of its probe, else by its own."""
 
     assertions: list[dict[str, dict[str, Any]]]
     probe: ToolProbe | None = None
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every server's entry may say, however the server is reached.
+    """The keys of every server's entry, however the server is reached.
 
-    `effects` declares what a second run of a tool would do, also of tools that the server does not offer yet; a tool
-    that it does not name is what its annotations say if `trust_annotations` is set (readOnlyHint: pure, idempotentHint:
-    idempotent), else unsafe. `postconditions` says what must hold after a call of a tool, likewise by the server's own
+    `effects` declares the effect of running a tool's call twice, also for tools that the server does not offer yet.
+    Without an entry, a tool's annotations decide if `trust_annotations` is set (readOnlyHint: pure, idempotentHint:
+    idempotent), else it is unsafe. `postconditions` has the assertions about a tool's calls, also by the server's own
     names. `tools` lists the tools to offer (null: all), by the server's names or those that a model sees; `exclude`
     those of them not to offer. `timeout_s` bounds one call, `connect_timeout_s` one connection until its tools are
     listed.
@@ -71,16 +71,16 @@ class StdioServer(ServerOptions, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def address(self) -> str:
-        """What to name it by in a message."""
+        """The name of the server in messages."""
         return " ".join((self.command, *self.args))
 
 
 class OAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a server over HTTP is told who calls.
+    """The credentials for a server over HTTP.
 
-    With `authorization_code` a person logs in once (`foldlog mcp login`); a client that has no `client_id` registers
-    itself, or is known by `client_metadata_url`. With `client_credentials` the client shows its `client_secret`, or
-    signs with its `private_key` (PEM). `issuer` names the authorization server that the credentials belong to.
+    With `authorization_code` a person logs in once (`foldlog mcp login`); a client without a `client_id` registers
+    itself, or is identified by `client_metadata_url`. With `client_credentials` the client sends its `client_secret`,
+    or signs with its `private_key` (PEM). `issuer` names the authorization server that the credentials belong to.
     """
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
@@ -102,7 +102,7 @@ class HttpServer(ServerOptions, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def address(self) -> str:
-        """What to name it by in a message."""
+        """The name of the server in messages."""
         return self.url
 
 
@@ -119,12 +119,12 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def parse_servers(servers: Mapping[str, Mapping[str, Any]]) -> dict[str, ServerConfig]:
-    """The entries as values, `${VAR}` still in them. Raises `AgentConfigError` that names the server and the key."""
+    """Return the entries as values, with `${VAR}` unresolved. Raises `AgentConfigError` with the server and the key."""
     return {name: _parse(name, entry) for name, entry in servers.items()}
 
 
 def server_problems(servers: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What is wrong with the entries, as far as it shows without connecting: of each server the first of its kind."""
+    """Return the problems of the entries that show without connecting: for each server the first of its kind."""
     found: list[ConfigProblem] = []
     for name, entry in servers.items():
         try:
@@ -135,7 +135,7 @@ def server_problems(servers: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def servers_schema(ref_template: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON Schema of an entry, and the tables it refers to by `ref_template`, such as `#/$defs/{name}`."""
+    """Return the JSON Schema of an entry, and the tables it refers to by `ref_template`, such as `#/$defs/{name}`."""
     (stdio, http), tables = msgspec.json.schema_components(
         [StdioServer, HttpServer], ref_template=ref_template
     )
@@ -146,7 +146,7 @@ def servers_schema(ref_template: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def resolve(name: str, config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-    """The entry with each `${VAR}` replaced. Raises `ConfigError` that names server, key and unset variable."""
+    """Return the entry with each `${VAR}` replaced. Raises `ConfigError` with the server, key and unset variable."""
 
     def replace(key: str, text: str) -> str:
         def value(match: re.Match[str]) -> str:
@@ -164,7 +164,7 @@ def resolve(name: str, config: ServerConfig, environ: Mapping[str, str]) -> Serv
 
 
 def _map_strings(config: ServerConfig, change: Callable[[str, str], str]) -> ServerConfig:
-    """The entry with every string of its usual part changed; `change` gets the key's path and the string."""
+    """Return the entry with every string of its usual keys changed; `change` gets the key's path and the string."""
 
     def table(key: str, values: dict[str, str]) -> dict[str, str]:
         return {name: change(f"{key}.{name}", value) for name, value in values.items()}
@@ -192,7 +192,7 @@ def _map_strings(config: ServerConfig, change: Callable[[str, str], str]) -> Ser
 def _parse(name: str, entry: Any) -> ServerConfig:
     path = f"mcp_servers.{name}"
     if not name:
-        _refuse("mcp_servers", "a server's name is not empty")
+        _refuse("mcp_servers", "a server's name must not be empty")
     if not isinstance(entry, Mapping):
         _refuse(path, f"expected a table with `command` or `url`, got {type(entry).__name__}")
     kind = _kind(path, entry)
@@ -219,17 +219,17 @@ def _check_oauth(path: str, oauth: OAuth) -> None:
                 path, "the grant client_credentials needs `client_id`, and `client_secret` or `private_key`"
             )
     elif oauth.private_key:
-        _refuse(f"{path}.private_key", "a key signs for the grant client_credentials alone")
+        _refuse(f"{path}.private_key", "a private key is only used by the grant client_credentials")
     elif oauth.client_secret and not oauth.client_id:
-        _refuse(f"{path}.client_secret", "a secret belongs to a `client_id`")
+        _refuse(f"{path}.client_secret", "a client_secret needs a `client_id`")
     url = urllib.parse.urlsplit(oauth.client_metadata_url or "https://example.com/client")
     if url.scheme != "https" or url.path in ("", "/"):
-        _refuse(f"{path}.client_metadata_url", "it is an https URL with a path")
+        _refuse(f"{path}.client_metadata_url", "it must be an https URL with a path")
 
 
 def _refuse(path: str, why: str) -> NoReturn:
-    told = f"{path}: {why}"
-    raise AgentConfigError(told, [ConfigProblem(path, told)])
+    message = f"{path}: {why}"
+    raise AgentConfigError(message, [ConfigProblem(path, message)])
 
 
 def _unknown_keys(path: str, entry: Iterable[Any], known: Collection[str]) -> list[ConfigProblem]:
@@ -243,14 +243,16 @@ def _unknown_keys(path: str, entry: Iterable[Any], known: Collection[str]) -> li
 
 
 def _check_effects(path: str, effects: object) -> None:
-    """What is not a table is told with the rest."""
+    """Check the declared effects. A value that is not a table is reported with the other fields."""
     for tool, effect in effects.items() if isinstance(effects, Mapping) else ():
         if effect not in get_args(ToolEffect):
-            _refuse(f"{path}.{tool}", f"{effect!r} is no effect; known are {', '.join(get_args(ToolEffect))}")
+            _refuse(
+                f"{path}.{tool}", f"{effect!r} is not an effect; known are {', '.join(get_args(ToolEffect))}"
+            )
 
 
 def _check_postconditions(path: str, postconditions: Mapping[str, ToolPostcondition]) -> None:
-    """As far as it shows before the tools, and so their parameters, are known."""
+    """Check the postconditions as far as possible before the tools' parameters are known."""
     for tool, written in postconditions.items():
         try:
             condition = Postcondition(tool, written.assertions)
@@ -258,16 +260,17 @@ def _check_postconditions(path: str, postconditions: Mapping[str, ToolPostcondit
             _refuse(f"{path}.{tool}", str(error))
         if condition.reads_files:
             _refuse(
-                f"{path}.{tool}", "an assertion about files needs a workspace, and a server's tool has none"
+                f"{path}.{tool}",
+                "an assertion about files needs a workspace, which a server's tool does not have",
             )
 
 
 def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
-    """Return whether the entry is of a process or of a URL."""
+    """Return the type of the entry: a process or a URL."""
     if ("command" in entry) == ("url" in entry):
         known = dict.fromkeys((*StdioServer.__struct_fields__, *HttpServer.__struct_fields__, *_KIND_KEYS))
-        told = f"{path}: give either `command` (a server over stdio) or `url` (over streamable HTTP)"
-        problems = [*_unknown_keys(path, entry, known), ConfigProblem(path, told)]
+        message = f"{path}: give either `command` (a server over stdio) or `url` (over streamable HTTP)"
+        problems = [*_unknown_keys(path, entry, known), ConfigProblem(path, message)]
         raise AgentConfigError("; ".join(problem.message for problem in problems), problems)
     kind: type[ServerConfig] = StdioServer if "command" in entry else HttpServer
     for key in _KIND_KEYS:
@@ -283,7 +286,7 @@ def _kind(path: str, entry: Mapping[str, Any]) -> type[ServerConfig]:
 
 
 def _checked(path: str, text: str) -> str:
-    """The string, if each `${` in it begins a variable."""
+    """Return the string if each `${` in it begins a variable."""
     if "${" in _VARIABLE.sub("", text):
         _refuse(path, "a variable is written ${NAME}, of letters, digits and _")
     return text
@@ -292,10 +295,10 @@ def _checked(path: str, text: str) -> str:
 def check_named_tools(name: str, config: ServerConfig, offered: list[str], shown: Collection[str]) -> None:
     """Raise `ConfigError` if `tools` or `exclude` names a tool that the server does not offer.
 
-    Silence would leave an agent without the tool, or with one that it should not have. `shown` are the names that a
-    model sees, without the prefix that they share. `effects` and `postconditions` go by the server's own names and may
+    Otherwise an agent would silently lack the tool, or have one that it should not have. `shown` are the names that a
+    model sees, without the prefix that they share. `effects` and `postconditions` use the server's own names, and may
     name a tool that the server offers later; a name that looks like a misspelt one is logged. The tool of a probe has
-    to be there when the tool is that it looks after.
+    to exist if the tool that it verifies does.
     """
     for key, named in (("tools", config.tools or []), ("exclude", config.exclude)):
         for tool in named:

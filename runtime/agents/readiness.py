@@ -1,8 +1,8 @@
-"""Whether a process has what a run was prepared for: asked before it is claimed, and before a fork of it is stored.
+"""The readiness of a process for a run: checked before the run is claimed, and before a fork of it is stored.
 
-What the run has stored counts: its configuration, the tools that it was prepared with, the calls that are open, and the
-runs below it that are. What this process would give a new run does not matter. Tools of MCP servers are not asked for:
-a server that is away is away for every process.
+It goes by what the run has stored: its configuration, the tools that it was prepared with, its open calls, and the open
+runs below it; not by what this process would give a new run. Tools of MCP servers are not checked: a server that is
+down is down for every process.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ class OpenRun(Protocol):
 
     @property
     def state(self) -> RunState:
-        """What is folded of it."""
+        """The folded run."""
         ...
 
     @property
     def rules(self) -> Rules:
-        """What it goes on by."""
+        """The rules of the run."""
         ...
 
 
 class Readiness:
-    """One family against one process. Its methods raise `ConfigError` that says what is missing or has changed."""
+    """The check of one family. Its methods raise `ConfigError`, which says what is missing or has changed."""
 
     def __init__(self, registry: Registry, family: Mapping[str, OpenRun]) -> None:
         self._registry, self._family = registry, family
 
     def check(self, run: OpenRun, live: Runnable[Any]) -> None:
-        """A run, which `live` would drive here, and all that is open below it."""
+        """Check a run, which `live` would drive here, and all open runs below it."""
         state, submitted = run.state, run.state.submitted
         if submitted is None:
             return
         if live.kind != submitted.kind:
             raise NotRegistered(
-                f"{submitted.kind} {state.path!r} is a run of a {submitted.kind}, and {live.name!r} is a {live.kind} "
+                f"{submitted.kind} {state.path!r} is a run of a {submitted.kind}, but {live.name!r} is a {live.kind} "
                 "in this process"
             )
         tools: Mapping[str, Tool] = {}
@@ -76,15 +76,15 @@ class Readiness:
         self._registry.check(live)
         for child, call_id in state.open_children.items():
             below = self._family.get(child)
-            if below is None or below.state.over:  # announced, and not begun
+            if below is None or below.state.over:  # announced, but not started
                 continue
             runnable = self._of_child(state, below.state, call_id, live, tools)
             if runnable is not None:
                 self.check(below, runnable)
 
     def _members(self, state: RunState, stored: Runnable[Any], live: Runnable[Any]) -> None:
-        """The functions and members of what coordinates others, as far down as it is stored."""
-        for name in sorted(functions_asked(stored) - live.functions):
+        """Check the functions and members of a swarm or loop, and of those in it, as stored."""
+        for name in sorted(functions_used(stored) - live.functions):
             raise NotRegistered(f"{live.kind} {state.path!r}: there is no function {name!r} in this process")
         for name, member in stored.members.items():
             if name not in live.members:
@@ -99,9 +99,9 @@ class Readiness:
         live: Runnable[Any],
         tools: Mapping[str, Tool],
     ) -> Runnable[Any] | None:
-        """What drives an open child here; null where only the tool knows, which starts it as it likes."""
+        """Return the runnable that drives an open child here; null if only the tool knows that starts it."""
         if call_id is None:
-            return live.members.get(child.agent)  # which is there: `_members`
+            return live.members.get(child.agent)  # checked by `_members`
         call = state.calls.get(call_id)
         if call is None:
             return None
@@ -110,13 +110,13 @@ class Readiness:
         starts: Runnable[Any] | None = getattr(tools.get(call.name), "starts", None)
         if starts is not None and starts.name != child.agent:
             raise NotRegistered(
-                f"agent {state.path!r}: the tool {call.name!r} has started {child.agent!r}, and starts {starts.name!r} "
+                f"agent {state.path!r}: the tool {call.name!r} has started {child.agent!r}, but starts {starts.name!r} "
                 "in this process"
             )
         return starts
 
     def _tools(self, run: OpenRun, tools: Mapping[str, Tool]) -> None:
-        """The tools that the run was prepared with, if it was."""
+        """Check the tools that the run was prepared with, if it was."""
         state, rules = run.state, run.rules
         for name, stored in state.tools.items():
             if stored.source == RETRIEVAL or stored.source.startswith(_MCP):
@@ -130,32 +130,32 @@ class Readiness:
 
 
 def _change(state: RunState, stored: ToolSpec, now: ToolSpec) -> str | None:
-    """How a tool differs from the one that the run was prepared with, if that matters to the run.
+    """Return how a tool differs from the one that the run was prepared with, if that matters to the run.
 
-    A model that was told of the old parameters must find that what fits them fits; a description may change.
+    Arguments that match the parameters which the model was sent must still match; a description may change.
     """
     if now.effect != stored.effect:
-        return f"its effect is {now.effect}, and was {stored.effect}"
+        return f"its effect was {stored.effect} and is now {now.effect}"
     if _canonical(now.postcondition) != _canonical(stored.postcondition):
-        return "its postcondition is another one"
+        return "its postcondition is different"
     if _canonical(now.parameters) == _canonical(stored.parameters):
         return None
     required = set(now.parameters.get("required", ())) - set(stored.parameters.get("required", ()))
     if required:
-        return f"it requires {_named(required)} now"
-    gone = set(stored.parameters.get("properties", {})) - set(now.parameters.get("properties", {}))
-    if gone and now.parameters.get("additionalProperties", True) is False:
-        return f"it has no parameter {_named(gone)} any more"
+        return f"it now requires {_named(required)}"
+    removed = set(stored.parameters.get("properties", {})) - set(now.parameters.get("properties", {}))
+    if removed and now.parameters.get("additionalProperties", True) is False:
+        return f"it no longer has a parameter {_named(removed)}"
     open_calls = [*state.calls.values(), *state.planning.calls.values()]
     for call in open_calls:
         problem = _misfit(state, call, stored, now)
         if problem is not None:
-            return f"the arguments of the call {call.id} do not fit it any more: {problem}"
+            return f"the arguments of the call {call.id} no longer match it: {problem}"
     return None
 
 
 def _misfit(state: RunState, call: CallState, stored: ToolSpec, now: ToolSpec) -> str | None:
-    """What is wrong with the arguments of an open call that were right when the run was prepared."""
+    """Return why the arguments of an open call, right when the run was prepared, no longer match; null if they do."""
     if call.name != stored.name or call.result is not None or call.raw_arguments is not None:
         return None
     arguments = effective_arguments(state, call)
@@ -164,8 +164,8 @@ def _misfit(state: RunState, call: CallState, stored: ToolSpec, now: ToolSpec) -
     return value_problem(arguments, now.parameters)
 
 
-def functions_asked(runnable: Runnable[Any]) -> frozenset[str]:
-    """Return the names of the functions that a configuration asks for."""
+def functions_used(runnable: Runnable[Any]) -> frozenset[str]:
+    """Return the names of the functions that a configuration uses."""
     if isinstance(runnable, Swarm):
         return tests_in(runnable.flow) if runnable.flow else frozenset()
     return runnable.functions

@@ -1,9 +1,9 @@
-"""What a process can run: its agents and tools by name, and the model providers and tool servers behind them.
+"""The registry of a process: its agents and tools by name, and the model providers and tool servers for them.
 
-A worker loads one by its path (`Registry.load("my.module:registry")`). Providers are looked for in what was given, then
+A worker loads one by its path (`Registry.load("my.module:registry")`). Providers are looked up in the given ones, then
 in the entry points `foldlog.providers` (a class that is called without arguments), then in `foldlog.provider_configs`
-(a function that returns providers by name); prices, tokenizers and memory in the groups below. Nothing is
-imported or constructed before a run needs it.
+(a function that returns providers by name); prices, tokenizers and memory in the groups below. Nothing is imported or
+constructed before a run needs it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
 
 
 class Registry:
-    """Agents and tools by name. Raises `ConfigError` if two share a name or a thing is neither."""
+    """Agents and tools by name. Raises `ConfigError` for duplicate names, and for values of any other type."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class Registry:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name, without those that agents bring along."""
+        """The tools by name, without those that agents bring with them."""
         return MappingProxyType(self._tools)
 
     @property
     def secrets(self) -> Mapping[str, SecretSource]:
-        """Where the values of `secret://NAME` come from, by name."""
+        """The sources of the values of `secret://NAME`, by name."""
         return MappingProxyType(self._secrets)
 
     def serves(self, agent_name: str) -> bool:
@@ -105,23 +105,23 @@ class Registry:
         return agent_name in self._agents
 
     def agent(self, name: str) -> Runnable[Any]:
-        """The agent, swarm or loop of this name. Raises `NotRegistered`."""
+        """Return the agent, swarm or loop of this name. Raises `NotRegistered`."""
         if name not in self._agents:
             raise NotRegistered(unknown("agent", name, self._agents))
         return self._agents[name]
 
     def tool(self, name: str) -> Tool:
-        """The tool of this name. Raises `NotRegistered`."""
+        """Return the tool of this name. Raises `NotRegistered`."""
         if name not in self._tools:
             raise NotRegistered(unknown("tool", name, self._tools))
         return self._tools[name]
 
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
-        """All Python tools of the agent by name, in its order, then those that start sub-agents, if it may have them.
+        """Return all Python tools of the agent by name, in its order, then those for sub-agents if it may have them.
 
-        A swarm or a loop has none. A name is looked for among the agent's own tools, those of the registered agent of
-        the same name, and the registry's. Raises `NotRegistered` for a name found nowhere, `AgentConfigError` for a
-        clash with an injected argument, `ConfigError` for a tool that has dependencies where the registry has none.
+        A swarm or a loop has none. A name is looked up in the agent's own tools, those of the registered agent of the
+        same name, and the registry's. Raises `NotRegistered` for an unknown name, `AgentConfigError` for a clash with
+        an injected argument, `ConfigError` for a tool with dependencies if the registry has none.
         """
         if not isinstance(agent, Agent):
             return {}
@@ -146,9 +146,9 @@ class Registry:
         return {**TODO_TOOLS, **self._tools, **own, **agent.tools}
 
     def problems(self, agent: Agent[Any]) -> list[ConfigProblem]:
-        """Everything for which this process could not run the agent: tools, injected arguments, models. Never raises.
+        """Return all reasons why this process could not run the agent: tools, injected arguments, models. Never raises.
 
-        Models are asked for by provider only: neither keys nor files are looked at.
+        Models are checked by their provider only: neither keys nor files are read.
         """
         known, config = self._known_tools(agent), agent.config
         found: list[ConfigProblem] = []
@@ -179,14 +179,14 @@ class Registry:
         return found
 
     def check(self, runnable: Runnable[Any]) -> None:
-        """Raises what `resolve` raises, for all below it too: an unknown tool is refused before the first event."""
+        """Raise what `resolve` raises, for all below it too: an unknown tool is reported before the first event."""
         for each in self.reachable(runnable):
             self.resolve(each)
 
     def reachable(self, runnable: Runnable[Any]) -> Iterator[Runnable[Any]]:
-        """The runnable, its members, what its tools start (`as_tool`), and so on, each once.
+        """Yield the runnable, its members, the runnables that its tools start (`as_tool`), and so on, each once.
 
-        What a tool starts by `ToolContext.run` alone is known to nobody before it does.
+        A runnable that a tool starts only by `ToolContext.run` cannot be known in advance.
         """
         seen: list[Runnable[Any]] = []
         ahead = [runnable]
@@ -198,19 +198,19 @@ class Registry:
                 ahead += [*each.members.values(), *self.started_by(each)]
 
     def started_by(self, agent: Runnable[Any]) -> list[Runnable[Any]]:
-        """What the calls of an agent's tools run, as far as they say so."""
+        """Return the runnables that an agent's tools start, as far as the tools declare them."""
         known = self._known_tools(agent) if isinstance(agent, Agent) else {}
         wanted = [known.get(name) for name in agent.config.tools] if isinstance(agent, Agent) else []
         return [starts for tool in wanted if (starts := getattr(tool, "starts", None)) is not None]
 
     def capabilities(self, runnable: Runnable[Any]) -> frozenset[str]:
-        """What an executor must be able to do for it, with its tools."""
+        """Return the capabilities that an executor needs for it and its tools."""
         return runnable.capabilities() | ({"children"} if self.started_by(runnable) else set())
 
     def provider(self, model: str) -> tuple[ModelProvider, str]:
-        """The provider of `provider:model`, and the model's name without it. Raises `ConfigError`.
+        """Return the provider of `provider:model`, and the model's name without it. Raises `ConfigError`.
 
-        A provider is made at its first use and serves until `aclose`.
+        A provider is created at its first use, and lives until `aclose`.
         """
         name, colon, rest = model.partition(":")
         if not (name and colon and rest):
@@ -221,7 +221,7 @@ class Registry:
         return self._make(name, model), rest
 
     def tool_sources(self) -> ToolSourceFactory:
-        """What connects to MCP servers, made at its first use. Raises `ConfigError` if it is not installed."""
+        """Return the factory that connects to MCP servers, created at its first use. Raises `ConfigError`."""
         if self._sources is None:
             found = installed(TOOL_SOURCES)
             if "mcp" not in found:
@@ -232,14 +232,14 @@ class Registry:
         return self._sources
 
     def price_book(self) -> PriceBook:
-        """What knows prices and windows, made at its first use. Raises `ConfigError` for prices written wrongly."""
+        """Return the price book, created at its first use. Raises `ConfigError` for malformed prices."""
         if self._prices is None:
             found = installed(PRICES)
             self._prices = cast("PriceBook", made(found["default"])) if "default" in found else NoPrices()
         return self._prices
 
     def price(self, model: str, usage: TokenUsage) -> Decimal | None:
-        """What tokens of `provider:model` cost in US dollars; null for an unknown price. Raises `ConfigError`."""
+        """Return the price of tokens of `provider:model` in US dollars; null if unknown. Raises `ConfigError`."""
         return self.price_book().price(model, usage, self._api_url(model))
 
     def price_known(self, model: str) -> bool:
@@ -247,17 +247,17 @@ class Registry:
         return self.price(model, TokenUsage(input_tokens=1, output_tokens=1, total_tokens=2)) is not None
 
     def window_tokens(self, model: str) -> int | None:
-        """How many tokens of input `provider:model` reads at most; null where unknown. Raises `ConfigError`."""
+        """Return the most input tokens that `provider:model` reads; null if unknown. Raises `ConfigError`."""
         return self.price_book().window_tokens(model, self._api_url(model))
 
     def token_counter(self, model: str) -> TokenCounter:
-        """What counts as the provider of `provider:model` does, if it is on this machine; else an estimate."""
+        """Return a counter that counts as the model's provider does, if installed here; else an estimate."""
         found = installed(TOKENS)
         counter = made(found["default"], model.partition(":")[2]) if "default" in found else None
         return cast("TokenCounter | None", counter) or Estimate()
 
     def knowledge(self, namespace: str) -> KnowledgeStore:
-        """Long-term knowledge for runs of this namespace. Raises `ConfigError`."""
+        """Return the long-term knowledge for runs of this namespace. Raises `ConfigError`."""
         if self._knowledge is not None:
             return self._knowledge
         found = installed(KNOWLEDGE)
@@ -266,10 +266,10 @@ class Registry:
         return cast("KnowledgeStore", made(found["default"], namespace))
 
     def memory(self, backend: str, log: Log) -> MemoryStore:
-        """The memory backend of this name over a log; it serves until `aclose`. Raises `ConfigError`."""
+        """Return the memory backend of this name over a log; it lives until `aclose`. Raises `ConfigError`."""
         key = backend, id(log)
         if key not in self._stores:
-            self._stores[key] = log, self._memory(backend, log)  # with the log, so that its id stays its own
+            self._stores[key] = log, self._memory(backend, log)  # keeps the log, so that its id is not reused
         return self._stores[key][1]
 
     def _memory(self, backend: str, log: Log) -> MemoryStore:
@@ -284,9 +284,9 @@ class Registry:
         return getattr(self.provider(model)[0], "api_url", None)
 
     async def aclose(self) -> None:
-        """Close what this registry made (not the providers given to it). Safe to repeat; it can be used again.
+        """Close everything this registry created (not the providers given to it). Safe to repeat; it can be used again.
 
-        To be called on the event loop on which the providers and tool sources were used.
+        Call it on the event loop on which the providers and tool sources were used.
         """
         async with AsyncExitStack() as stack:
             if self._sources is not None:
@@ -300,10 +300,10 @@ class Registry:
 
     @classmethod
     def load(cls, path: str) -> Registry:
-        """The registry at `my.module:name`; an agent there becomes a registry of its own.
+        """Return the registry at `my.module:name`; an agent there becomes a registry of its own.
 
-        The working directory is put on the import path. Raises `ConfigError` that says what is wrong with the path,
-        the module or what it holds.
+        The working directory is added to the import path. Raises `ConfigError`, which says what is wrong with the
+        path, the module or its content.
         """
         module_name, colon, attributes = path.partition(":")
         if not (colon and attributes and _MODULE.fullmatch(module_name)) or module_name.endswith(".py"):
@@ -321,7 +321,7 @@ class Registry:
 
     def _add_agent(self, agent: Runnable[Any]) -> None:
         if not is_runnable(agent):
-            raise ConfigError(f"{agent!r:.60} is no agent, swarm or loop")
+            raise ConfigError(f"{agent!r:.60} is not an agent, swarm or loop")
         if agent.name in self._agents:
             raise ConfigError(
                 f"two agents are named {agent.name!r}: {self._agents[agent.name]!r} and {agent!r}; rename one"
@@ -355,7 +355,7 @@ class Registry:
 
 
 def _meant(file: str, attributes: str) -> str:
-    """The end of a message about what is no `module:attribute`."""
+    """Return the end of a message about text that is not `module:attribute`."""
     if file.endswith((".toml", ".json")):
         return "; a module loads the agent of such a file, with Agent.from_config"
     parts = file.removesuffix(".py").strip("./").split("/")
@@ -375,7 +375,7 @@ def _import(module_name: str) -> Any:
         raise _import_failed(module_name, error) from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a module raises is told in one line
+    except BaseException as error:  # any error of a module is reported in one line
         raise _import_failed(module_name, error) from error
 
 
@@ -386,9 +386,9 @@ def _attribute(path: str, found: Any, name: str) -> Any:
         raise ConfigError(f"{path!r}: {unknown('attribute', name, _public(found))}") from None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # what a module makes on demand may fail as its import may
+    except BaseException as error:  # attributes computed on demand may fail like an import
         text = str(error) or type(error).__name__
-        raise ConfigError(f"{path!r}: {name!r} cannot be had: {type(error).__name__}: {text}") from error
+        raise ConfigError(f"{path!r}: {name!r} cannot be read: {type(error).__name__}: {text}") from error
 
 
 def _import_failed(module_name: str, error: BaseException) -> ConfigError:
@@ -399,7 +399,7 @@ def _import_failed(module_name: str, error: BaseException) -> ConfigError:
 
 
 def _line(module_name: str, error: BaseException) -> str:
-    """Where in the package that was to be imported it went wrong, else where at all."""
+    """Return the line of the error in the imported package, or else the last line of the traceback."""
     if isinstance(error, SyntaxError):
         return f" at {error.filename}, line {error.lineno}"
     package = module_name.partition(".")[0]

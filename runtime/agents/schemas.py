@@ -1,6 +1,6 @@
-"""The JSON Schemas of what can stand in a file: an agent, a swarm, a loop. Each says all that lies within it, too.
+"""The JSON Schemas of configuration files: agents, swarms, loops. Each includes the tables that may be nested in it.
 
-They hold the shape. What one key says of another (names in a flow, an entry among the agents) is told on reading.
+They describe the shape. Constraints between keys (names in a flow, an entry among the agents) are checked on reading.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODELS: dict[str, type[pydantic.BaseModel]] = {
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a configuration of this kind: agent, swarm, ralph. Raises `KeyError`."""
+    """Return the JSON Schema (draft 2020-12) of this kind of configuration: agent, swarm, ralph. Raises `KeyError`."""
     if kind == "agent":
         return config_schema()
     _, schema = models_json_schema([(model, "validation") for model in _MODELS.values()])
@@ -35,12 +35,12 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 
 def _complete(defs: dict[str, Any]) -> None:
-    """Say what may stand within a swarm and a loop, where their models hold any table."""
+    """Add the schemas of nested tables to those of a swarm and a loop, whose models accept any table."""
     swarm, member = defs[SwarmConfig.__name__], defs["MemberConfig"]
     swarm["properties"]["agents"] = {
         "type": "array",
         "minItems": 1,
-        "description": "Tables of agents, or of swarms and loops with their kind; no two of one name.",
+        "description": "Tables of agents, or of swarms and loops with their kind; names must be unique.",
         "items": {"anyOf": [_with_kind(kind, defs) for kind in _MODELS]},
     }
     swarm["required"] = [*swarm.get("required", ()), "agents"]
@@ -53,7 +53,7 @@ def _complete(defs: dict[str, Any]) -> None:
 
 
 def _with_kind(kind: str, defs: dict[str, Any]) -> dict[str, Any]:
-    """A table that stands among others: it has to name its kind, unless it is an agent."""
+    """Return the schema of a table among others: its kind is required, unless it is an agent."""
     if kind != "agent":
         return {**_reference(kind), "required": ["kind"]}
     agent = copy.deepcopy(defs[AgentConfig.__name__])

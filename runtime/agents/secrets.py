@@ -1,8 +1,8 @@
-"""Secrets of tool calls: `secret://NAME` stands in the log, and the value is there for the length of the call.
+"""Secrets of tool calls: the log holds `secret://NAME`, and the value is only there while the call runs.
 
-Names in arguments are resolved when an attempt begins, by the process that makes it. Whatever the attempt gives back
-(result, error, events, memos, artifacts, the inputs of children) has the name again in the value's place. So have the
-log records that are made meanwhile in this process: the libraries that tools are built on log what they send.
+Names in arguments are resolved when an attempt begins, by the process that runs it. In everything that the attempt
+returns (result, error, events, memos, artifacts, the inputs of children) the value is replaced by the name again. So it
+is in log records written meanwhile in this process: the libraries that tools are built on log what they send.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CHARACTERS_MIN: Final = 6
 """A shorter value would be found, and replaced, in too many places."""
 
 FORMS_MAX: Final = 3
-"""How many forms within one another are found: a text in a JSON text that is an element of an error's text, say."""
+"""The depth to which nested encodings of a value are found: a text in a JSON text in an error, say."""
 
 _SCHEME = "secret://"
 _REFERENCE = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
 
 
 class SecretSource(Protocol):
-    """Where the value of a secret comes from, and which tools may have it."""
+    """The source of a secret's value, and the tools that may use it."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -43,15 +43,15 @@ class SecretSource(Protocol):
         ...
 
     async def read(self) -> str:
-        """The value as it is now. Raises `ToolFailed`, without naming the value."""
+        """Return the current value. Raises `ToolFailed`, without naming the value."""
         ...
 
 
 class Veil:
-    """The secrets of one attempt at a call of the tool `tool`: what it may have, and what nobody is to see."""
+    """The secrets of one attempt at a call of the tool `tool`: those it may use, and the values to hide."""
 
     at_work: ClassVar[tuple[weakref.ref[Veil], ...]] = ()
-    """Those of the attempts in this process that have a value; replaced as a whole, since threads read it."""
+    """The attempts in this process that have a value; replaced as a whole, because threads read it."""
 
     def __init__(self, sources: Mapping[str, SecretSource], tool: str) -> None:
         mine = {name: source for name, source in sources.items() if tool in source.tools} if sources else {}
@@ -66,7 +66,7 @@ class Veil:
         return bool(self._values)
 
     async def lift(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with the values of all secrets that they name.
+        """Return the arguments with the values of all secrets that they name.
 
         Raises `ToolFailed` for a name that the tool may not use, and for a value that cannot be hidden.
         """
@@ -85,7 +85,7 @@ class Veil:
         return {key: self._lifted(value) for key, value in arguments.items()}
 
     def hide(self, value: Any) -> Any:
-        """JSON builtins with names instead of values, in keys, too. A number that shows a value becomes a text."""
+        """Return JSON builtins with names instead of values, also in keys. A number that shows a value becomes text."""
         if not self._hidden:
             return value
         match value:
@@ -104,42 +104,42 @@ class Veil:
                 return value
 
     def hide_text(self, text: str) -> str:
-        """The text with names instead of values."""
+        """Return the text with names instead of values."""
         for value, name in self._hidden.items():
             text = text.replace(value, name)
         return text
 
     def hide_bytes(self, data: bytes) -> bytes:
-        """The bytes with names instead of values."""
+        """Return the bytes with names instead of values."""
         for value, name in self._hidden.items():
             data = data.replace(value.encode(), name.encode())
         return data
 
     def hide_record(self, record: logging.LogRecord) -> None:
-        """Put names instead of values into a log record, and into the traceback that comes with it."""
+        """Replace values by names in a log record, and in its traceback."""
         try:
             message = record.getMessage()
-        except Exception:  # noqa: BLE001 - logging would write it to stderr with its arguments
+        except Exception:  # noqa: BLE001 - logging would write it to stderr, with its arguments
             message = f"{record.msg!r} with {record.args!r}"
         if (hidden := self.hide_text(message)) != message:
             record.msg, record.args = hidden, ()
         if record.exc_info and record.exc_info[0] is not None:
-            told = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
-            if (hidden := self.hide_text(told)) != told:
+            text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            if (hidden := self.hide_text(text)) != text:
                 record.exc_info, record.exc_text = None, hidden
 
     def hide_event(self, event: Event) -> Event:
-        """The event with names instead of values."""
+        """Return the event with names instead of values."""
         if not self._hidden:
             return event
         plain = msgspec.to_builtins(event)
         try:
             return msgspec.convert(self.hide(plain), type(event))
-        except msgspec.ValidationError:  # a field that holds a number alone
+        except msgspec.ValidationError:  # a field that only accepts a number
             return msgspec.convert(self.hide(self._without_numbers(plain)), type(event))
 
     def _without_numbers(self, value: Any) -> Any:
-        """JSON builtins with 0 for each number that shows a value."""
+        """Return JSON builtins with 0 for each number that shows a value."""
         match value:
             case list():
                 return [self._without_numbers(item) for item in value]
@@ -149,7 +149,7 @@ class Veil:
                 return 0 if isinstance(value, int | float) and self.hide(value) is not value else value
 
     def over(self, artifacts: Artifacts) -> Artifacts:
-        """The artifacts, into which values do not get."""
+        """Return the artifact store, wrapped so that values are not stored."""
         return _VeiledArtifacts(self, artifacts) if self._sources else artifacts
 
     async def _read(self, name: str) -> str:
@@ -193,7 +193,7 @@ class _VeiledRecords:
 
 
 def _veil_logs() -> None:
-    """Hide values from all handlers of the process, once the first value was read."""
+    """Hide values from all log handlers of the process, once the first value was read."""
     make = logging.getLogRecordFactory()
     if not isinstance(make, _VeiledRecords):
         logging.setLogRecordFactory(_VeiledRecords(make))
@@ -226,7 +226,7 @@ _FORMS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: json.dumps(text)[1:-1],
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     lambda text: repr(text)[1:-1],
-    lambda text: repr("\"'" + text)[4:-1],  # within a text that has both quotes
+    lambda text: repr("\"'" + text)[4:-1],  # in a text that has both quotes
     lambda text: ascii(text)[1:-1],
     lambda text: repr(text.encode())[2:-1],
     html.escape,
@@ -235,11 +235,11 @@ _FORMS: Final[tuple[Callable[[str], str], ...]] = (
     urllib.parse.quote,
     urllib.parse.quote_plus,
 )
-"""How our code, and what it is built on, writes a text within another."""
+"""The ways in which our code, and the libraries under it, encode a text within another."""
 
 
 def _spellings(value: str) -> set[str]:
-    """The value, and each of its lines that is long enough, in all forms; and the value within base64."""
+    """Return the value, and each of its lines that is long enough, in all encodings; and the value within base64."""
     lines = (line.strip() for line in value.splitlines())
     found = {value, *(line for line in lines if len(line) >= CHARACTERS_MIN)}
     fresh = found
@@ -250,7 +250,7 @@ def _spellings(value: str) -> set[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
-    """What base64 shows of these bytes wherever they stand within others: what depends on neighbours is left out."""
+    """Yield the part of these bytes' base64 that does not depend on the bytes around them."""
     for before in range(3):
         written = base64.b64encode(bytes(before) + data).decode()
         core = written[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]

@@ -1,7 +1,7 @@
 """The tools by which an agent starts copies of itself: `spawn_self` and `parallel_subagents`.
 
-A sub-agent is a child run of the call, so a call that is run again finds the children it started. What a call overrides
-touches the child only. How deep copies may go is counted down in their own `max_spawn_depth`.
+A sub-agent is a child run of the call, so a repeated call finds the children it started. Overrides of a call apply only
+to the child. Copies count down the depth to which they may be nested in their own `max_spawn_depth`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARALLEL = "parallel_subagents"
 
 
 class Spawning(Protocol):
-    """An agent that starts copies of itself. `Agent` is one."""
+    """An agent that starts copies of itself. `Agent` implements it."""
 
     @property
     def config(self) -> AgentConfig:
@@ -38,7 +38,7 @@ class Spawning(Protocol):
         ...
 
     def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Runnable[Any]:
-        """Return an agent of another configuration with these tools. Raises `AgentConfigError`."""
+        """Return an agent with another configuration and these tools. Raises `AgentConfigError`."""
         ...
 
 
@@ -59,7 +59,7 @@ class Job(pydantic.BaseModel):
 
 
 def subagent_tools(agent: Spawning, tools: Mapping[str, Tool]) -> dict[str, Tool]:
-    """The tools that start sub-agents, as far as the agent's configuration allows; `tools` are its Python tools."""
+    """Return the tools for sub-agents that the agent's configuration allows; `tools` are its Python tools."""
     config, found = agent.config, dict[str, Tool]()
     if config.allow_self_spawn:
         found[SPAWN_SELF] = _Bound(_spawn_self(), _Parent(agent, tools))
@@ -69,7 +69,7 @@ def subagent_tools(agent: Spawning, tools: Mapping[str, Tool]) -> dict[str, Tool
 
 
 def subagent_specs(config: AgentConfig) -> list[ToolSpec]:
-    """What the model of an agent of this configuration knows of these tools."""
+    """Return the specifications of these tools for an agent with this configuration."""
     return [
         *([_spawn_self().spec] if config.allow_self_spawn else []),
         *(
@@ -81,7 +81,7 @@ def subagent_specs(config: AgentConfig) -> list[ToolSpec]:
 
 
 class _Parent(NamedTuple):
-    """Whose copies are made: an agent, its Python tools, and the MCP servers that its run has besides its own."""
+    """The agent that is copied, its Python tools, and the MCP servers that were added to its run."""
 
     agent: Spawning
     tools: Mapping[str, Tool]
@@ -89,13 +89,13 @@ class _Parent(NamedTuple):
 
 
 class _Bound:
-    """A tool whose calls are about this agent."""
+    """A tool for sub-agents, bound to the agent that calls it."""
 
     def __init__(self, inner: Tool, parent: _Parent, state: Callable[[], RunState] | None = None) -> None:
         self._inner, self._parent, self._state = inner, parent, state
 
     def of(self, state: Callable[[], RunState]) -> _Bound:
-        """The tool of a run, whose copies have the servers that were added to it, too."""
+        """Return the tool for one run, whose copies also have the servers that were added to it."""
         return _Bound(self._inner, self._parent, state)
 
     @property
@@ -109,7 +109,7 @@ class _Bound:
 
 
 _PARENT: ContextVar[_Parent] = ContextVar("_PARENT")
-"""Whose call this is."""
+"""The agent that makes the current call."""
 
 
 @functools.cache
@@ -179,7 +179,7 @@ def _parallel_subagents(limit: int) -> Tool:
 
 
 async def _report(number: int, run: Awaitable[str], job: Job) -> dict[str, Any]:
-    """One child's failure fails no sibling."""
+    """Return the result of one child; its failure does not affect its siblings."""
     try:
         output = _read(await run, job)
     except (ToolFailed, PayloadTooLarge) as failure:
@@ -193,19 +193,19 @@ def _text(job: Job) -> str:
 
 
 def _read(output: str, job: Job) -> Any:
-    """What the child answered. Raises `ToolFailed` for what is not an answer, though the run completed."""
+    """Return the child's answer. Raises `ToolFailed` if the completed run has none."""
     if job.output_schema is None:
         return output
     try:
         return msgspec.json.decode(output)
-    except msgspec.DecodeError:  # a budget ended it
+    except msgspec.DecodeError:  # a budget ended the run
         raise ToolFailed(f"the sub-agent has not answered: {output}") from None
 
 
 def _copy(
     parent: _Parent, job: Job, changes: Mapping[str, Any], allowed: Callable[[str], bool]
 ) -> Runnable[Any]:
-    """The child that a job asks for. Raises `ToolFailed` for a tool it may not have or a wrong schema."""
+    """Return the child for a job. Raises `ToolFailed` for a tool it may not have or an invalid schema."""
     agent, tools, config = parent.agent, parent.tools, parent.agent.config
     names = [name for name in tools if allowed(name)]
     servers = _allowed_servers(parent, allowed)
@@ -229,7 +229,7 @@ def _copy(
 
 
 def _allowed_servers(parent: _Parent, allowed: Callable[[str], bool]) -> dict[str, Any]:
-    """The MCP servers, without the tools that a child may not have."""
+    """Return the MCP servers, without the tools that a child may not have."""
     servers = {**parent.agent.config.to_config()["mcp_servers"], **parent.servers}
     for name in parent.agent.config.hitl_tools:
         server, tool_name = _mcp_place(name, servers)
@@ -240,15 +240,15 @@ def _allowed_servers(parent: _Parent, allowed: Callable[[str], bool]) -> dict[st
 
 
 def _chosen(
-    asked: Sequence[str],
+    chosen: Sequence[str],
     names: Sequence[str],
     servers: Mapping[str, Any],
     allowed: Callable[[str], bool],
 ) -> tuple[list[str], dict[str, Any]]:
-    """The Python tools and the MCP servers, each with the tools asked of it."""
+    """Return the Python tools and the MCP servers with the chosen tools."""
     kept: dict[str, Any] = {}
     python: list[str] = []
-    for name in dict.fromkeys(asked):
+    for name in dict.fromkeys(chosen):
         server, tool_name = _mcp_place(name, servers)
         if name in names:
             python.append(name)

@@ -1,6 +1,6 @@
-"""A swarm: agents that work one input together, by a flow, by handing over, or as the tools of one of them.
+"""A swarm: agents that work on one input together, by a flow, by handoffs, or as tools of one of them.
 
-Its configuration is all that the log or a worker need; functions of its agents and predicates live on the object only.
+Its configuration is all that the log or a worker need; functions of its agents and predicates exist only on the object.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ Members = Mapping[str, Runnable[Any]]
 class Swarm:
     """A named swarm; frozen, equal only to itself.
 
-    `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents, swarms or loops, each with a name of its own within
-    this one. `flow` is text or a tree; `predicates` are the functions, by name, that it asks about outputs. `members`
-    is what runs: the agents, with what their mode gives them besides. Raises `AgentConfigError` that names the wrong
-    key, and `FlowError`.
+    `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents, swarms or loops, with distinct names within this
+    swarm. `flow` is text or a tree; `predicates` are the functions that it calls on outputs, by name. `members` is what
+    runs: the agents, extended by their mode. Raises `AgentConfigError`, which names the wrong key, and `FlowError`.
     """
 
     __slots__ = ("__weakref__", "agents", "config", "flow", "members", "predicates")
@@ -83,11 +82,11 @@ class Swarm:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A swarm never changes."""
+        """Raise `AttributeError`: a swarm is immutable."""
         raise AttributeError(f"a swarm is frozen: {name} cannot be set")
 
     def __delattr__(self, name: str) -> None:
-        """A swarm never changes."""
+        """Raise `AttributeError`: a swarm is immutable."""
         raise AttributeError(f"a swarm is frozen: {name} cannot be deleted")
 
     def __repr__(self) -> str:
@@ -101,12 +100,12 @@ class Swarm:
 
     @property
     def kind(self) -> str:
-        """What a run of it is."""
+        """The kind of its runs."""
         return "swarm"
 
     @property
     def output_type(self) -> None:
-        """Its output is text."""
+        """None: the output is text."""
         return
 
     @property
@@ -115,17 +114,17 @@ class Swarm:
         return frozenset(self.predicates)
 
     def parse_output(self, value: Any) -> Any:
-        """The output as it is."""
+        """Return the output unchanged."""
         return value
 
     def capabilities(self) -> frozenset[str]:
-        """What an executor must be able to do for it, its members apart."""
+        """Return the capabilities that an executor needs for it, without those for its members."""
         return frozenset({"children"})
 
     async def evaluate(self, name: str, argument: str) -> bool:
         """Return whether a predicate holds: `name` is that of its function, `@`, and its place in the flow.
 
-        Raises `ConfigError` for one that this process does not have, and what the function raises.
+        Raises `ConfigError` if this process does not have the function, and the errors of the function.
         """
         known = name.partition("@")[0]
         if known not in self.predicates:
@@ -135,16 +134,16 @@ class Swarm:
         return bool(await call_function(self.predicates[known], argument))
 
     def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
-        """A tool that runs this swarm with a text, as a child run, and returns its output. Raises `ConfigError`."""
+        """Return a tool that runs this swarm as a child run, and returns its output. Raises `ConfigError`."""
         return runnable_tool(self, name, description)
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of `to_config()`, and raises what that raises."""
+        """The SHA-256 (hex) of `to_config()`. Raises what that raises."""
         return config_digest(self.to_config())
 
     def to_config(self) -> dict[str, Any]:
-        """The configuration as JSON builtins, the agents' included; predicates are names in the flow.
+        """Return the configuration as JSON builtins, including the agents'; predicates are names in the flow.
 
         Raises `AgentConfigError` if the instructions of an agent are a function.
         """
@@ -152,18 +151,18 @@ class Swarm:
         return {**self.config.to_config(), "agents": agents}
 
     def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """What a run stores: `to_config()`, with instructions that are functions called with `run`."""
+        """Return the configuration to store with a run: `to_config()`, with computed instructions called with `run`."""
         agents = [agent.submission_config({**run, "agent": name}) for name, agent in self.agents.items()]
         return {**self.config.to_config(), "agents": agents}
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> Swarm:
-        """The swarm of a stored configuration; tools and predicates are names, looked up when a run needs them.
+        """Return the swarm of a stored configuration; tools and predicates are names, looked up when a run needs them.
 
         Raises `AgentConfigError` for a wrong key, and `FlowError`.
         """
         if not isinstance(data, Mapping):
-            raise AgentConfigError(f"a swarm is configured by a table, not {data!r:.60}")
+            raise AgentConfigError(f"a swarm's configuration must be a table, not {data!r:.60}")
         own = dict(data)
         tables = own.pop("agents", None)
         config = SwarmConfig.model_validate(own)
@@ -175,7 +174,7 @@ class Swarm:
 
 
 def _read_all(config: SwarmConfig, tables: Sequence[Any]) -> list[Runnable[Any]]:
-    """What the tables are. Raises what is wrong with all of them."""
+    """Return the members. Raises the problems of all tables."""
     read: list[Runnable[Any]] = []
     wrong: list[AgentConfigError] = []
     for index, table in enumerate(tables):
@@ -187,13 +186,13 @@ def _read_all(config: SwarmConfig, tables: Sequence[Any]) -> list[Runnable[Any]]
         raise wrong[0]
     if wrong:
         problems = [problem for error in wrong for problem in error.problems]
-        told = "; ".join(problem.message for problem in problems)
-        raise AgentConfigError(f"swarm {config.name!r}: {told}", problems)
+        message = "; ".join(problem.message for problem in problems)
+        raise AgentConfigError(f"swarm {config.name!r}: {message}", problems)
     return read
 
 
 def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
-    """The agent of a table, or what its `kind` says."""
+    """Return the member of a table, by its `kind`; an agent without one."""
     from .kinds import runnable_of_table
 
     if not isinstance(table, Mapping):
@@ -203,8 +202,8 @@ def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
     except FlowError as error:
         raise error.within(key) from None
     except AgentConfigError as error:
-        told = within(key, error)
-        raise AgentConfigError(f"swarm {config.name!r}: {told}", told.problems) from None
+        inner = within(key, error)
+        raise AgentConfigError(f"swarm {config.name!r}: {inner}", inner.problems) from None
 
 
 def _check_functions(name: object, predicates: object) -> None:
@@ -214,7 +213,7 @@ def _check_functions(name: object, predicates: object) -> None:
         )
     for key, test in predicates.items():
         if not callable(test):
-            raise AgentConfigError(f"swarm {name!r}: predicates.{key}: {test!r:.60} is no function")
+            raise AgentConfigError(f"swarm {name!r}: predicates.{key}: {test!r:.60} is not a function")
 
 
 def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, Runnable[Any]]:
@@ -223,7 +222,7 @@ def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, R
     members: dict[str, Runnable[Any]] = {}
     for member in given:
         if not is_runnable(member):
-            config.fail(f"agents: {member!r} is no agent, swarm or loop")
+            config.fail(f"agents: {member!r} is not an agent, swarm or loop")
         if member.name in members:
             config.fail(f"agents: two are named {member.name!r}; rename one")
         members[member.name] = member
@@ -231,7 +230,7 @@ def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, R
 
 
 def _playing(config: SwarmConfig, agents: Members) -> dict[str, Runnable[Any]]:
-    """The agents with what the mode gives them: to hand over, or the others as tools for the lead."""
+    """Return the agents as extended by the mode: for handoffs, or with the others as tools of the lead."""
     purposes = {name: config.descriptions.get(name, "") for name in agents}
     if config.mode == "handoff":
         return {name: _handing(agent, purposes) for name, agent in agents.items()}
@@ -244,7 +243,7 @@ def _playing(config: SwarmConfig, agents: Members) -> dict[str, Runnable[Any]]:
 
 
 def _handing(agent: Runnable[Any], purposes: Mapping[str, str]) -> Runnable[Any]:
-    """A swarm or a loop hands over to nobody: its output is the whole one's."""
+    """Return the agent, able to hand over. A swarm or a loop never does: its output is the output of the whole."""
     if not isinstance(agent, Agent):
         return agent
     others = {name: purpose for name, purpose in purposes.items() if name != agent.name}

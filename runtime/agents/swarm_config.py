@@ -1,4 +1,4 @@
-"""What a swarm is besides its agents, and how the two fit: the part of its configuration that is its own."""
+"""The part of a swarm's configuration that is its own, and the checks that its agents match it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class SwarmConfig(pydantic.BaseModel):
     name: Name = "swarm"
     mode: Mode = "workflow"
     flow: StrictStr = ""
-    """Which agents run when; of mode workflow only."""
+    """The flow of the agents; only in mode workflow."""
     entry: Name | None = None
-    """Who begins (handoff) or leads (team); null is the first of the agents."""
+    """The agent that starts (handoff) or leads (team); null is the first of the agents."""
     max_handoffs: NotNegative = 20
-    """One more ends the run with an error."""
+    """One more handoff ends the run with an error."""
     descriptions: dict[Name, Text] = {}
-    """What an agent is for, told to those that can hand over to it (handoff) or use it as a tool (team)."""
+    """The purpose of an agent, shown to those that can hand over to it (handoff) or use it as a tool (team)."""
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -47,28 +47,28 @@ class SwarmConfig(pydantic.BaseModel):
             ) from None
 
     def to_config(self) -> dict[str, Any]:
-        """The configuration as JSON builtins. Every call gives a fresh copy."""
+        """Return the configuration as JSON builtins. Each call returns a new copy."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def parsed(self, members: Mapping[str, Runnable[Any]]) -> Flow | None:
-        """The tree of the flow; None in the modes that have none. Raises `FlowError`."""
+        """Return the tree of the flow; None in modes without one. Raises `FlowError`."""
         return parse_flow(self.flow, tuple(members)) if self.mode == "workflow" else None
 
     def first(self, members: Mapping[str, Runnable[Any]]) -> str:
-        """Who begins or leads, where no flow says it."""
+        """Return the agent that starts or leads, in modes without a flow."""
         return self.entry or next(iter(members))
 
     def check(self, members: Mapping[str, Runnable[Any]]) -> None:
-        """Raises `AgentConfigError` for agents, flow and modes that do not fit each other."""
+        """Raise `AgentConfigError` for agents, flow and mode that do not match."""
         if not members:
-            self.fail("agents: there must be at least one")
+            self.fail("agents: at least one is required")
         flow = self.parsed(members)
         if flow is None and self.flow:
             self.fail(f"flow: belongs to mode 'workflow', and this is mode {self.mode!r}")
         placed = members if flow is None else names_in(flow)
         for name in members:
             if name not in placed:
-                self.fail(f"agents: {name!r} has no place in the flow; give it one or leave it out")
+                self.fail(f"agents: {name!r} does not occur in the flow; add it there or remove it")
         if self.entry is not None and self.mode == "workflow":
             self.fail(
                 "entry: belongs to the modes 'handoff' and 'team'; a workflow begins where its flow does"
@@ -76,7 +76,7 @@ class SwarmConfig(pydantic.BaseModel):
         for key, names in (("entry", filter(None, [self.entry])), ("descriptions", iter(self.descriptions))):
             for name in names:
                 if name not in members:
-                    self.fail(f"{key}: {name!r} is none of the agents{nearest(name, members)}")
+                    self.fail(f"{key}: {name!r} is not one of the agents{nearest(name, members)}")
         self._check_mode(members)
 
     def _check_mode(self, members: Mapping[str, Runnable[Any]]) -> None:
@@ -86,10 +86,10 @@ class SwarmConfig(pydantic.BaseModel):
         for name, member in members.items() if self.mode == "handoff" else ():
             if isinstance(member, Agent) and member.config.output_schema is not None:
                 self.fail(
-                    f"agents: {name!r} has an output_schema; in mode 'handoff' the output says who goes on"
+                    f"agents: {name!r} has an output_schema; in mode 'handoff' the output names the next agent"
                 )
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise the error of a problem that is written `key: what is wrong`."""
+        """Raise the error for a problem in the form `key: what is wrong`."""
         key = problem.partition(": ")[0]
         raise AgentConfigError(f"swarm {self.name!r}: {problem}", [ConfigProblem(key, problem)])

@@ -1,6 +1,6 @@
-"""A list of things to do that an agent keeps: `add_todo`, `complete_todo`, `get_todo`, named among its `tools`.
+"""The to-do list that an agent keeps: `add_todo`, `complete_todo`, `get_todo`, named among its `tools`.
 
-The list is a fold of the calls' results, so it is what the log says, on every worker.
+The list is a fold of the calls' results, so it is the same on every worker.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _ID = {"type": "string", "description": "the id that add_todo gave"}
 
 
 class TodoTool:
-    """One of the three; `state` gives the run that calls it."""
+    """One of the three tools; `state` returns the run that calls it."""
 
     def __init__(self, spec: ToolSpec, state: Callable[[], RunState] | None = None) -> None:
         self.spec, self._state = spec, state
 
     def of(self, state: Callable[[], RunState]) -> TodoTool:
-        """The tool of a run."""
+        """Return the tool for one run."""
         return TodoTool(self.spec, state)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """Add, complete or list. Raises `ToolFailed`."""
+        """Add, complete or list items. Raises `ToolFailed`."""
         if self._state is None:
-            raise ToolFailed("a list of things to do belongs to a run")
+            raise ToolFailed("a to-do list belongs to a run")
         if self.spec.name == "get_todo":
             return [{"id": each.id, "text": each.text, "done": each.done} for each in self._state().todos]
         if self.spec.name == "add_todo":
@@ -53,7 +53,7 @@ def _tool(name: str, description: str, effect: ToolEffect, **properties: Any) ->
             description=description,
             parameters=parameters,
             effect=effect,
-            lock=TODO_SOURCE,  # what a call reads is what the calls before it in its step have written
+            lock=TODO_SOURCE,  # a call sees what earlier calls of its step have written
             exclusive=effect != "pure",
             source=TODO_SOURCE,
         )
@@ -71,5 +71,5 @@ TODO_TOOLS: dict[str, Tool] = {
 
 
 def of_run(tools: Mapping[str, Tool], state: Callable[[], RunState]) -> dict[str, Tool]:
-    """The tools of a run, those among them bound to it that look at the run which calls them."""
+    """Return the tools of a run, with those bound to it that read the run which calls them."""
     return {name: tool.of(state) if is_of_run(tool) else tool for name, tool in tools.items()}

@@ -1,4 +1,4 @@
-"""What a running tool may do besides returning: the `ToolContext` that is handed to a tool which declares one."""
+"""The `ToolContext` that is passed to a tool which declares one: everything a running tool may do besides returning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..ports.runnable import Runnable
 
 ENVELOPE_BYTES = 16 * 1024
-"""What is left for all that stands around an event."""
+"""The size reserved for the fields around an event."""
 
 __all__ = ["ArtifactRef", "Custom", "ToolContext"]
 
@@ -40,7 +40,7 @@ class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a call before it runs."""
+    """The facts about a call that are known before it runs."""
 
     run: RunFacts
     tool_call_id: str
@@ -50,20 +50,20 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     memo_evidence: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     answers: Mapping[str, Answer] = {}
     marks: Mapping[str, tuple[int, int]] = {}
-    """How far the call was when a part was done, or a question asked (`CallState.marks`)."""
+    """The call's position when a part was done, or a question asked (`CallState.marks`)."""
     may_ask: bool = True
     emit_progress: bool = True
 
 
 class ChildOptions(msgspec.Struct, frozen=True):
-    """What a child run is given instead of its parent's; null: the parent's."""
+    """Settings of a child run that replace those of its parent; null keeps the parent's."""
 
     user: str | None = None
     metadata: Mapping[str, Any] | None = None
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a call asks: under which name, in which words, with which form."""
+    """A call's question: its name, its text, and its form."""
 
     name: str
     message: str
@@ -71,9 +71,9 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class ToolContext(RunContext[DepsT]):
-    """One attempt at one tool call. Methods that emit never block and may be called from any thread of the process.
+    """One attempt at one tool call. Methods that emit never block, and may be called from any thread of the process.
 
-    Events emitted after the call has returned are dropped and counted in `dropped`, and so are drafts.
+    Events and drafts emitted after the call has returned are dropped, and counted in `dropped`.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class ToolContext(RunContext[DepsT]):
         self.idempotency_key = call.idempotency_key
         self.dropped = 0
         self.differed = 0
-        """How many events of an attempt that is made again were not what is stored of the first, which stands."""
+        """The number of events of a repeated attempt that differ from the stored ones, which are kept."""
         self.emitted = 0
-        """How many events this attempt has emitted, those that are dropped aside."""
+        """The number of events that this attempt has emitted, not counting dropped ones."""
         self._emit, self._run_child, self._emit_progress = emit, run_child, call.emit_progress
         self._open, self._cancelled = True, False
         self._stored_memos, self._remember = call.memos, remember
@@ -104,37 +104,37 @@ class ToolContext(RunContext[DepsT]):
         self._artifacts, self._hide = artifacts, hide
         self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
         self.question: Question | None = None
-        """What the attempt asked, and ended with. For executors."""
+        """The question that ended the attempt. For executors."""
         self.evidence: list[ArtifactRef] = []
-        """The artifacts that this attempt stored, or that a part stored which was done before, in their order."""
+        """The artifacts of this attempt, including those of parts that were done before, in order."""
         self.begun = False
-        """Whether the tool itself has been called. For executors."""
+        """Set once the tool itself has been called. For executors."""
         self.observed: Evidence | None = None
-        """What it says that it saw of the world. For executors."""
+        """The evidence that the call reported. For executors."""
 
     @property
     def cancelled(self) -> bool:
-        """Return whether the call was cancelled; for sync tools, which cannot be interrupted, to look at."""
+        """Return whether the call was cancelled. Synchronous tools, which cannot be interrupted, should check it."""
         return self._cancelled
 
     def emit(self, event: Event) -> None:
         """Add an observable event (or `Custom(name=..., data=...)`) to the run's stream.
 
-        An event that carries an `agent` of its own keeps it; its path is extended by this run's. So what another
-        runtime's stream yields can be passed on as it comes: its drafts, which are never stored, are left out and
-        counted in `dropped`. Raises `ToolFailed` for an event that is not observable, or that the log cannot hold.
+        An event that has an `agent` of its own keeps it; its path is extended by this run's. So the stream of another
+        runtime can be forwarded event by event: its drafts, which are never stored, are left out and counted in
+        `dropped`. Raises `ToolFailed` for an event that is not observable, or that the log cannot store.
         """
         if isinstance(event, DRAFTS):
             self.dropped += 1
             return
         if not isinstance(event, OBSERVABLE):
-            told = getattr(event, "type", type(event).__name__)
-            raise _misused(f"a tool cannot emit an event of type {told!r}: it is not observable")
+            kind = getattr(event, "type", type(event).__name__)
+            raise _misused(f"a tool cannot emit an event of type {kind!r}: it is not observable")
         if self._emit_progress or event.agent or event.agent_path or not isinstance(event, McpProgress):
             self._send(_forwarded(event, self.agent_path))
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the call is; the numbers are passed on as given."""
+        """Report the progress of the call; the numbers are passed on as given."""
         if self._emit_progress:
             self._send(McpProgress(tool_name=self.tool_name, progress=done, total=total, message=message))
 
@@ -148,9 +148,9 @@ class ToolContext(RunContext[DepsT]):
     ) -> Awaitable[str]:
         """Run an agent, a swarm or a loop as a child and return its output.
 
-        The child is a run of its own in this run's family. Durable: a call that is run again finds the child it
-        started, never starts a second. Several may run at once; they start as `run` is called. Awaiting it raises
-        `ChildFailed` when the child fails or is cancelled. It has this run's user and metadata, unless given others.
+        The child is a run of its own in this run's family. Durable: a repeated call finds the child it started, and
+        never starts a second one. Several may run at once; they start when `run` is called. Awaiting it raises
+        `ChildFailed` if the child fails or is cancelled. It has this run's user and metadata, unless others are given.
         """
         if not is_runnable(runnable):
             raise _misused(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
@@ -159,9 +159,7 @@ class ToolContext(RunContext[DepsT]):
         self._check_open("run a child")
         try:
             asyncio.get_running_loop()
-        except (
-            RuntimeError
-        ):  # a synchronous tool, in a thread of its own: it may return what is to be awaited
+        except RuntimeError:  # a synchronous tool, in a thread of its own: it may return an awaitable
             return self._run_later(runnable, text, options)
         return self._run_child(runnable, text, options)
 
@@ -170,17 +168,17 @@ class ToolContext(RunContext[DepsT]):
         return await self._run_child(runnable, text, options)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
-        """The value of a named part of the call: made once, stored, and taken from the log when the call runs again.
+        """Return the value of a named part of the call: computed once, stored, and read from the log on a repeat.
 
-        `make` may be async; what it raises is not stored, and who asks again has it made again. The value comes back as
-        JSON builtins. Raises `ToolFailed` for one that JSON cannot hold.
+        `make` may be async; its errors are not stored, so the next call of `memo` runs it again. The value is returned
+        as JSON builtins. Raises `ToolFailed` if JSON cannot hold it.
         """
         name = self._hide(_text("the name of a memo", name))
         if name in self._stored_memos:
             self._skip(*self._marks.get(memo_mark(name), (0, 0)))
             self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
             return copy.deepcopy(self._stored_memos[name])
-        self._check_open("make a memo")
+        self._check_open("compute a memo")
         if name not in self._memos:
             self._memos[name] = asyncio.ensure_future(self._make(name, make))
         making = self._memos[name]
@@ -188,7 +186,7 @@ class ToolContext(RunContext[DepsT]):
             return copy.deepcopy(await making)
         except BaseException:
             if self._memos.get(name) is making:
-                del self._memos[name]  # what failed is made again by who asks again
+                del self._memos[name]  # the next call of `memo` tries again
             raise
 
     async def _make(self, name: str, make: Callable[[], Any]) -> Any:
@@ -203,16 +201,16 @@ class ToolContext(RunContext[DepsT]):
         return plain
 
     def answer(self, name: str) -> Answer | None:
-        """The answer to the question of this name, if there is one already; asks nobody."""
+        """Return the answer to the question of this name, if there is one already; never asks."""
         return copy.deepcopy(self._answers.get(self._hide(name)))
 
     async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str = "") -> Answer:
-        """Ask people something, and get their answer.
+        """Ask a person, and return the answer.
 
-        While there is no answer the attempt ends here, the run waits without a worker, and the call is run again from
-        its beginning with the answer at hand: what stands before is done again, unless it is in a `memo`. Questions of
-        a call are told apart by `name`, or by their order. `schema` is the JSON Schema of an object, as a form; without
-        one the answer is a yes or a no. Raises `ToolFailed` for a schema that is none, and in a planner.
+        While there is no answer, the attempt ends here, the run waits without a worker, and the call is run again from
+        the beginning once the answer is there: code before the question runs again, unless it is in a `memo`.
+        Questions of a call are identified by `name`, or by their order. `schema` is the JSON Schema of an object, used
+        as a form; without one the answer is a yes or a no. Raises `ToolFailed` for an invalid schema, and in a planner.
         """
         message, key = _text("a question", message), _text("the name of a question", name)
         key = self._hide(key) or f"question-{self._asked}"
@@ -230,12 +228,12 @@ class ToolContext(RunContext[DepsT]):
         raise Asked
 
     async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
-        """Store bytes under their digest and name them in the call's result (`metadata.evidence`).
+        """Store bytes under their digest, and list them in the call's result (`metadata.evidence`).
 
         Raises `LogUnavailable`, `ToolFailed`.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise _misused(f"an artifact is bytes, not {data!r:.60}")
+            raise _misused(f"an artifact must be bytes, not {data!r:.60}")
         media_type = self._hide(_text("a media type", media_type))
         reference = _stored("an artifact", ArtifactRef(id="", media_type=media_type, size_bytes=len(data)))
         reference = msgspec.structs.replace(reference, id=await self._artifacts.put(data))
@@ -243,13 +241,13 @@ class ToolContext(RunContext[DepsT]):
         return reference
 
     def observe(self, evidence: Evidence) -> None:
-        """Say what the call saw of the world, for the tool's postcondition; what stands in the last one counts.
+        """Report evidence of the call's effect, for the tool's postcondition; the last report counts.
 
-        Without it the call's result is the evidence. A tool with a probe is judged by the probe alone. Raises
-        `ToolFailed` for what is no `Evidence`, or holds what JSON cannot.
+        Without it, the call's result is the evidence. A tool with a probe is judged by the probe alone. Raises
+        `ToolFailed` for a value that is not `Evidence`, or contains what JSON cannot hold.
         """
         if not isinstance(evidence, Evidence):
-            raise _misused(f"what a call saw is Evidence, not {evidence!r:.60}")
+            raise _misused(f"observe() takes Evidence, not {evidence!r:.60}")
         self.observed = sound_evidence(evidence)
 
     def _check_open(self, what: str) -> None:
@@ -257,11 +255,11 @@ class ToolContext(RunContext[DepsT]):
             raise _misused(f"cannot {what}: the attempt at the call {self.tool_call_id!r} is over")
 
     def _show(self, references: Sequence[ArtifactRef]) -> None:
-        """Name them in the result, each once."""
+        """Add artifacts to the result, each once."""
         self.evidence += [each for each in references if each not in self.evidence]
 
     def close(self, *, cancelled: bool = False) -> None:
-        """The attempt is over: what is emitted from now on is dropped. For executors."""
+        """End the attempt: events emitted from now on are dropped. For executors."""
         self._open, self._cancelled = False, self._cancelled or cancelled
 
     def _send(self, event: Event) -> None:
@@ -275,7 +273,7 @@ class ToolContext(RunContext[DepsT]):
 
 
 def _misused(problem: str) -> ToolFailed:
-    """A use of the context that is refused. It ends the attempt where it stands: what the tool did before is done."""
+    """Return the error for a misuse of the context. The call is in doubt: the tool may have done something before."""
     return ToolFailed(problem, in_doubt=True)
 
 
@@ -289,14 +287,14 @@ def _stored(what: str, value: StructT) -> StructT:
 def _check_size(what: str, size_bytes: int) -> None:
     if size_bytes > COMMIT_BYTES_MAX - ENVELOPE_BYTES:
         raise _misused(
-            f"{what} has {size_bytes:,} bytes, more than the {COMMIT_BYTES_MAX - ENVELOPE_BYTES:,} that the log takes"
+            f"{what} has {size_bytes:,} bytes, more than the {COMMIT_BYTES_MAX - ENVELOPE_BYTES:,} that the log accepts"
         )
 
 
 def _text(what: str, value: object) -> str:
-    """Text that the log can hold. Raises `ToolFailed` for anything else."""
+    """Return text that the log can store. Raises `ToolFailed` for anything else."""
     if not isinstance(value, str):
-        raise _misused(f"{what} is text, not {value!r:.60}")
+        raise _misused(f"{what} must be text, not {value!r:.60}")
     return sound(value)
 
 
@@ -304,29 +302,33 @@ def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if schema is None:
         return None
     if not isinstance(schema, Mapping):
-        raise _misused(f"the form of a question is a JSON Schema, not {schema!r:.60}")
+        raise _misused(f"the form of a question must be a JSON Schema, not {schema!r:.60}")
     try:
         form: dict[str, Any] = as_json(dict(schema))
         check_output_schema(form)
     except ValueError as error:  # NotJson is one
-        raise _misused(f"the form of a question is a JSON Schema: {error}") from None
+        raise _misused(f"the form of a question must be a JSON Schema: {error}") from None
     if form.get("type", "object") != "object":
-        raise _misused(f"the form of a question is a JSON Schema of an object, not of type {form['type']!r}")
+        raise _misused(
+            f"the form of a question must be a JSON Schema of an object, not of type {form['type']!r}"
+        )
     return form
 
 
 def _forwarded(event: Event, agent_path: str) -> Event:
-    """An inner agent's event under its own name; an event of the tool itself as it is."""
+    """Return an inner agent's event under its own name; an event of the tool itself unchanged."""
     inner = event.agent_path or event.agent
     if not inner and isinstance(event, (Custom, McpProgress)):
         return event
     if not inner and isinstance(event, (Status, Step)):
         raise _misused(
-            f"an emitted {event.type!r} needs the `agent` it is about: it would end or begin this run's own"
+            f"an emitted {event.type!r} needs an `agent`: without one it would begin or end a step or the run itself"
         )
     path = f"{agent_path}/{inner or 'tool'}"
     changes: dict[str, Any] = {"agent": event.agent or path.rpartition("/")[2], "agent_path": path}
-    if event.inner_step is None and event.inner_tool_call_id is None:  # else it comes from farther in
+    if (
+        event.inner_step is None and event.inner_tool_call_id is None
+    ):  # otherwise it comes from a run further below
         changes |= {"inner_step": event.step, "inner_tool_call_id": event.tool_call_id}
     return msgspec.structs.replace(
         event, run_id="", root_id="", revision=None, cursor=None, at=0.0, is_end=False, **changes

@@ -1,4 +1,4 @@
-"""A Python function as a tool: its schema from its signature, its arguments validated, its result made JSON.
+"""Python functions as tools: the schema comes from the signature, arguments are validated, results become JSON.
 
     @tool(effect="pure")
     async def lookup(city: str, context: ToolContext) -> Weather:
@@ -45,10 +45,11 @@ _SHOWN_CHARACTERS_MAX: Final = 80
 
 
 class PythonTool(Generic[P, R]):
-    """A function that an agent can call; called as a function it is the function. Made by `tool`.
+    """A function that an agent can call; calling it as a function calls the function. Made by `tool`.
 
-    `spec` is what the log and the model know of it, `function` the function itself, `starts` what its calls run, for
-    one that was made of an agent, a swarm or a loop. `wants_deps`: its context is a `ToolContext[...]` of some type.
+    `spec` is its specification for the log and the model, `function` the function itself, `starts` the runnable that
+    its calls run, if it was made from an agent, a swarm or a loop. `wants_deps`: its context is a `ToolContext[...]` of
+    some type.
     """
 
     def __init__(self, function: Callable[P, R], spec: ToolSpec, arguments: _Arguments) -> None:
@@ -71,9 +72,9 @@ class PythonTool(Generic[P, R]):
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         """Run one attempt and return JSON builtins.
 
-        Raises `ToolFailed` for arguments that do not fit, for a result that JSON cannot hold (in doubt: the function
-        has run), and whatever the function raises. A synchronous function runs in a thread, which a cancellation
-        abandons and cannot stop.
+        Raises `ToolFailed` for arguments that do not match, for a result that JSON cannot hold (in doubt: the function
+        has run), and anything that the function raises. A synchronous function runs in a thread, which a cancellation
+        abandons but cannot stop.
         """
         result = await self.value(arguments, context)
         try:
@@ -82,7 +83,7 @@ class PythonTool(Generic[P, R]):
             raise unencodable(error) from None
 
     async def value(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """As `call`, with what the function returns as it is."""
+        """Run one attempt as `call` does, and return the function's result unchanged."""
         keywords = self._arguments.validate(arguments)
         if self._arguments.context is not None:
             keywords[self._arguments.context] = context
@@ -122,15 +123,16 @@ def tool(  # noqa: PLR0913 - each an option of its own
 ) -> Any:
     """Make a function a tool; usable bare and with arguments.
 
-    `name` and `description` default to the function's name and docstring. `effect` says what a second run of one call
-    does: `pure` nothing, `idempotent` nothing more, `unsafe` unknown harm, so that it is never repeated unasked.
-    An unsafe call that started and then timed out or raised anything but `ToolFailed` is in doubt: its postcondition is
-    asked, else people are. `on_error="report"` tells the model instead that it failed, which may then call again.
-    `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt (None: no bound);
-    `max_attempts` counts attempts of pure and idempotent tools. `slot` names something that there is once, such as a
-    workspace: of all calls of tools that name it one runs at a time, in whatever run and process of the namespace.
+    `name` and `description` default to the function's name and docstring. `effect` is the effect of running one call
+    twice: `pure` none, `idempotent` the same as once, `unsafe` unknown, so such a call is never repeated without a
+    decision. An unsafe call that started and then timed out or raised anything but `ToolFailed` is in doubt: its
+    postcondition decides, or else a person. With `on_error="report"` the model is told instead that the call failed,
+    and may call again. `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt
+    (None: no bound); `max_attempts` counts attempts of pure and idempotent tools. `slot` names a resource that only one
+    call may use at a time, such as a workspace: of all calls of tools with this slot one runs at a time, in any run and
+    process of the namespace.
 
-    Raises `ConfigError` that names the function and the parameter for a signature that has no schema: `*args`,
+    Raises `ConfigError`, which names the function and the parameter, for a signature that has no schema: `*args`,
     `**kwargs`, positional-only, missing or unsupported annotations.
     """
 
@@ -159,9 +161,9 @@ def tool(  # noqa: PLR0913 - each an option of its own
 
 
 def expose(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
-    """The tool as the model sees it: a deep copy whose schema has every injected name as an optional string.
+    """Return the tool as the model sees it: a deep copy whose schema has each injected name as an optional string.
 
-    Without injected names it is the tool's own, and so is one that comes with them. Raises `ConfigError` if the tool
+    Without injected names, and for a tool that already has them, it is the tool's own. Raises `ConfigError` if the tool
     has a parameter of that name.
     """
     if not injected or spec.source == RETRIEVAL:
@@ -174,7 +176,7 @@ def expose(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
 
 
 def without_injected(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
-    """The tool behind one that `expose` gave."""
+    """Return the tool without the parameters that `expose` added."""
     added = of_others(spec.name, spec.source, injected)
     if not added:
         return spec
@@ -185,7 +187,7 @@ def without_injected(spec: ToolSpec, injected: Mapping[str, str]) -> ToolSpec:
 
 
 def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
-    """Raises `ConfigError` if the tool has a parameter of the name of an injected one."""
+    """Raise `ConfigError` if the tool has a parameter with the name of an injected one."""
     own = spec.parameters.get("properties", {})
     for name in injected:
         if name in own:
@@ -199,7 +201,7 @@ def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
 
 
 class _Arguments:
-    """A tool's parameters: the schema, the one cached validator, and which parameter takes the context."""
+    """A tool's parameters: the schema, the one cached validator, and the parameter that takes the context."""
 
     def __init__(self, model: type[pydantic.BaseModel], context: str | None, *, wants_deps: bool) -> None:
         self.context, self.wants_deps = context, wants_deps
@@ -208,14 +210,14 @@ class _Arguments:
         self._validator = model.__pydantic_validator__
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them, defaults left to it. Raises `InvalidArguments`."""
+        """Return the arguments as the function takes them, without defaults. Raises `InvalidArguments`."""
         try:
             valid = self._validator.validate_json(pydantic_core.to_json(dict(arguments)))
         except pydantic.ValidationError as error:
             raise InvalidArguments(f"invalid arguments: {self._problems(error)}") from None
         except pydantic_core.PydanticSerializationError as error:
             raise InvalidArguments(f"invalid arguments: {error}") from None
-        except Exception as error:  # a validator of the parameter's type broke: the function has not begun
+        except Exception as error:  # a validator of the parameter's type failed: the function has not run
             raise InvalidArguments(f"invalid arguments: {in_a_line(error)}") from error
         return {self._names[field]: getattr(valid, field) for field in valid.model_fields_set}
 
@@ -228,8 +230,8 @@ class _Arguments:
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             known = ", ".join(self._names.values()) or "none"
-            told = f" (parameters: {known})" if len(problem["loc"]) == 1 else ""
-            return f"{where}: there is no such parameter{told}"
+            hint = f" (parameters: {known})" if len(problem["loc"]) == 1 else ""
+            return f"{where}: there is no such parameter{hint}"
         if problem["type"] == "missing":
             return f"{where}: is required"
         return f"{where}: {problem['msg']}, not {_shown(problem['input'])}"
@@ -267,7 +269,7 @@ def _read_signature(tool_name: str, function: Callable[..., Any], described: Map
         if _is_context(annotation):
             contexts[parameter.name] = _wants_deps(annotation, parameter.annotation)
         else:
-            # Numbered fields under an alias: a parameter may have any name, also one that pydantic's models use.
+            # Numbered fields under an alias: a parameter may have any name, even one that pydantic's models use.
             fields[f"p{len(fields)}"] = _field(
                 tool_name, parameter, annotation, described.get(parameter.name)
             )
@@ -313,7 +315,7 @@ def _bad_parameter(tool_name: str, parameter: str, problem: str) -> ConfigError:
 
 
 def _annotation(tool_name: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The parameter's type. A `ToolContext` that is imported for the type checker only is known by its name."""
+    """Return the parameter's type. A `ToolContext` imported only for the type checker is recognised by its name."""
     written = parameter.annotation
     holder = types.SimpleNamespace(__annotations__={"it": written})
     try:
@@ -362,7 +364,7 @@ def _wants_deps(annotation: Any, written: Any) -> bool:
 def _field(
     tool_name: str, parameter: inspect.Parameter, annotation: Any, description: str | None
 ) -> tuple[Any, FieldInfo]:
-    """What `pydantic.create_model` wants for one parameter; a `Field` in the annotation has the last word."""
+    """Return the arguments of `pydantic.create_model` for one parameter; a `Field` in the annotation wins."""
     try:
         pydantic.TypeAdapter(annotation).json_schema()
     except (pydantic.PydanticUserError, NameError, TypeError, ValueError) as error:
@@ -385,7 +387,7 @@ def _build(tool_name: str, fields: dict[str, Any], context: str | None, *, wants
 
 
 class _Plain(GenerateJsonSchema):
-    """JSON Schema without generated titles and without a warning for a default that JSON cannot hold."""
+    """JSON Schema without generated titles, and without warnings for defaults that JSON cannot hold."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - pydantic's own form
 
@@ -394,7 +396,7 @@ class _Plain(GenerateJsonSchema):
 
 
 def _plain_schema(model: type[pydantic.BaseModel]) -> dict[str, Any]:
-    """The model's schema as one closed object; `$defs` remain only for types that contain themselves."""
+    """Return the model's schema as one closed object; `$defs` remain only for types that contain themselves."""
     schema = model.model_json_schema(by_alias=True, schema_generator=_Plain)
     definitions = schema.pop("$defs", {})
     schema.pop("title", None)
@@ -432,7 +434,7 @@ def _mentioned(node: Any) -> set[str]:
 
 
 def _closure(names: set[str], definitions: Mapping[str, Any]) -> set[str]:
-    """The definitions that are reached from these, themselves included."""
+    """Return the definitions that can be reached from these, including themselves."""
     found: set[str] = set()
     todo = set(names)
     while todo:

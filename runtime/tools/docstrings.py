@@ -1,7 +1,7 @@
-"""What a docstring tells a model: the text before its first section, and a description per parameter.
+"""The parts of a docstring that are sent to a model: the text before its first section, and parameter descriptions.
 
-Understood are Google's `Args:` section and Sphinx's `:param name:` fields; whatever else stands behind the first
-section is for people and left out.
+Google's `Args:` section and Sphinx's `:param name:` fields are understood; anything else after the first section is
+for readers of the code and left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SPHINX_PARAM = re.compile(
 
 
 def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
-    """The text before the first section, and the descriptions of parameters by name. Both may be empty."""
+    """Return the text before the first section, and descriptions of parameters by name. Both may be empty."""
     lines = inspect.cleandoc(doc or "").splitlines()
     first = next((number for number, line in enumerate(lines) if _begins_section(line)), len(lines))
     sections = lines[first:]
@@ -65,7 +65,7 @@ def _sphinx(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _entries(lines: Iterable[str], entry: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """Entries begin at the margin; the indented lines below one continue it."""
+    """Yield the entries, which begin at the margin; indented lines below an entry continue it."""
     name, text = "", ""
     for line in lines:
         if line[:1].isspace() or not line:

@@ -1,4 +1,4 @@
-"""Functions of users are called so that none holds up the rest: an async one is awaited, any other runs in a thread."""
+"""Calls of users' functions so that none blocks the rest: an async function is awaited, any other runs in a thread."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ import anyio.to_thread
 from ..ports.tools import Asked
 
 INLINE: ContextVar[bool] = ContextVar("INLINE", default=False)
-"""True: all of them run on the event loop's thread, for a simulation that must own every interleaving."""
+"""If true, all functions run on the event loop's thread, for a simulation that has to own every interleaving."""
 
 
 class Ended(NamedTuple):
-    """How a function ended: with a value, or with an error."""
+    """The end of a function: a value, or an error."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class Threads:
-    """The functions of one call that run in threads: nothing can stop them, so they may outlive the call."""
+    """The functions of one call that run in threads: they cannot be stopped, so they may outlive the call."""
 
     def __init__(self) -> None:
         self._begun: list[asyncio.Future[Ended]] = []
 
     def watched(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """The function, whose end is seen here; one that no thread has begun is not at work."""
+        """Return the function wrapped so that its start and its end in a thread are noted."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Ended] = loop.create_future()
 
-        def tell(end: Ended) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for it
+        def report(end: Ended) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no one waits for it
                 loop.call_soon_threadsafe(ended.set_result, end)
 
         def watch() -> Any:
@@ -45,20 +45,20 @@ class Threads:
             try:
                 value = run()
             except BaseException as error:
-                tell(Ended(error=error))
+                report(Ended(error=error))
                 raise
-            tell(Ended(value))
+            report(Ended(value))
             return value
 
         return watch
 
     def at_work(self) -> asyncio.Future[Ended] | None:
-        """The end of the last one that goes on, if any does."""
+        """Return the end of the last function that is still running, if any."""
         return next((ended for ended in reversed(self._begun) if not ended.done()), None)
 
 
 THREADS: ContextVar[Threads | None] = ContextVar("THREADS", default=None)
-"""Where the threads of the call are seen that the task performs."""
+"""The threads of the call that the current task performs."""
 
 _KNOWN = (
     Asked,
@@ -72,16 +72,16 @@ _KNOWN = (
 
 
 async def call_function(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-    """What the function returns, awaited if it has to be.
+    """Call the function, and return its result, awaited if necessary.
 
-    Raises what it raises; what is no `Exception`, and does not end a task or a process, as a `RuntimeError`.
-    A thread is abandoned by a cancellation, which cannot stop it.
+    Raises what it raises; an error that is not an `Exception`, and does not end a task or a process, becomes a
+    `RuntimeError`. A cancellation abandons a thread, and cannot stop it.
     """
     return await caller_of(function)(*arguments, **keywords)
 
 
 def caller_of(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """What calls the function so, for one that is called often: what kind it is of is looked at once."""
+    """Return a caller for a function that is called often: its kind is determined once."""
     is_async = _is_async(function)
 
     async def call(*arguments: Any, **keywords: Any) -> Any:
@@ -97,7 +97,7 @@ def caller_of(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         except _KNOWN:
             raise
         except BaseException as error:
-            if INLINE.get():  # a process of a simulation dies so
+            if INLINE.get():  # this is how a process of a simulation dies
                 raise
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
@@ -105,7 +105,7 @@ def caller_of(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Of a callable object the method may be the coroutine."""
+    """Return whether the function, or the `__call__` of a callable object, is a coroutine function."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - It is looked at, not asked for.
+        getattr(function, "__call__", None)  # noqa: B004 - It is inspected, not called.
     )

@@ -1,4 +1,4 @@
-"""What a run's own code is told of the run: by whom it was started, with what, and what it has used."""
+"""The context of a run for users' code: who started it, with what, and its usage so far."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def facts_of(state: RunState) -> RunFacts:
-    """Return the facts of a run that has begun."""
+    """Return the facts of a run that has been submitted."""
     submitted = state.submitted
     return RunFacts(
         run_id=state.run,
@@ -42,12 +42,12 @@ def facts_of(state: RunState) -> RunFacts:
 
 
 class RunContext(Generic[DepsT]):
-    """A run, as code of its user sees it. No model can set any of it.
+    """A run, for users' code. No model can set any of it.
 
-    `run_id`, `agent` and `agent_path`; `input` is the text that the run was asked. `session`, `user` and `metadata` are
-    what it was started with; a child run has the user and the metadata of its parent, unless it was given others.
-    `usage` is what the run, and all below it, had used when the context was made. `deps` is what `Registry(deps=...)`
-    has opened for the code of the run; None without.
+    `run_id`, `agent` and `agent_path`; `input` is the run's input text. `session`, `user` and `metadata` are those it
+    was started with; a child run has the user and the metadata of its parent, unless it was given others. `usage` is
+    that of the run, and of all runs below it, at the time the context was created. `deps` are the dependencies that
+    `Registry(deps=...)` opened for the run's code; None without.
     """
 
     def __init__(self, facts: RunFacts, deps: DepsT) -> None:

@@ -1,4 +1,4 @@
-"""A tool with a postcondition: after its call, or in place of one whose outcome is lost, somebody looks at the world.
+"""Tools with a postcondition: after a call, or instead of a call whose outcome is lost, its effect is verified.
 
 @postcondition({"json_path": {"path": "$.state", "equals": "paid"}}, probe=look_up)
 @tool(effect="unsafe")
@@ -23,43 +23,43 @@ from .decorator import tool
 from .functions import call_function
 
 Probe = Callable[[Mapping[str, Any], ToolContextPort], Awaitable[Evidence]]
-"""Looks at the world after a call with these arguments. Raises whatever keeps it from looking."""
+"""Observes the effect of a call with these arguments. Raises any error that prevents that."""
 
 
 class Files(Protocol):
-    """Where files are looked at, and nowhere else (`foldlog.adapters.builtin.Workspace`). Both may block."""
+    """The files that assertions may look at (`foldlog.adapters.builtin.Workspace`). Both methods may block."""
 
     def kind(self, path: str) -> str | None:
-        """What is there: file, directory, link, other; None for nothing. Raises `ToolFailed`."""
+        """Return the kind of the path: file, directory, link, other; None for nothing. Raises `ToolFailed`."""
         ...
 
     def read(self, path: str) -> bytes:
-        """The content. Raises `ToolFailed`."""
+        """Return the content. Raises `ToolFailed`."""
         ...
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the world came to. `seen` is null where the evidence is stored already; no findings: no look."""
+    """The result of a verification. `seen` is null if the evidence is stored already; no findings: nothing checked."""
 
     report: Report
     seen: Evidence | None = None
 
 
 class Verifiable(Protocol):
-    """A tool whose calls can be verified. One whose specification has a postcondition is."""
+    """A tool whose calls can be verified, as all whose specification has a postcondition."""
 
     async def verify(
         self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
     ) -> Verification:
-        """Look whether a call did what it was to do. `own`: what the call itself gave; null where that is lost.
+        """Verify whether a call achieved its purpose. `own`: the call's own evidence; null if that is lost.
 
-        Raises whatever keeps it from looking.
+        Raises any error that prevents the verification.
         """
         ...
 
 
 class VerifiedTool:
-    """A tool and its postcondition. Made by `postcondition`, and of the entry of an MCP server."""
+    """A tool and its postcondition. Made by `postcondition`, and from the entry of an MCP server."""
 
     def __init__(
         self, inner: Tool, condition: Postcondition, probe: Probe | None, workspace: Files | None
@@ -78,13 +78,13 @@ class VerifiedTool:
         return cast("Any", self.inner)(*args, **kwargs)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """Run one attempt, as the tool itself does."""
+        """Run one attempt of the tool itself."""
         return await self.inner.call(arguments, context)
 
     async def verify(
         self, arguments: Mapping[str, Any], context: ToolContextPort, own: Evidence | None
     ) -> Verification:
-        """See `Verifiable`."""
+        """Verify the call (see `Verifiable`)."""
         arguments = with_defaults(self.inner.spec, arguments)
         bound = self._condition.bound(arguments)
         seen = own if self._probe is None else await self._probe(arguments, context)
@@ -110,13 +110,13 @@ class VerifiedTool:
 
 
 def _python_probe(tool_name: str, probe: Callable[..., Any], parameters: Collection[str]) -> Probe:
-    """The function as a probe. Raises `ConfigError` if it has parameters that the tool has not."""
+    """Return the function as a probe. Raises `ConfigError` if it has parameters that the tool lacks."""
     function = tool(name=tool_name, description="", timeout_s=None)(probe)
     wanted = function.spec.parameters.get("properties", {})
     if unknown := sorted(set(wanted) - set(parameters)):
         known = ", ".join(parameters) or "none"
         raise ConfigError(
-            f"tool {tool_name!r}: its probe has a parameter {unknown[0]!r} that the tool has not (it has: {known})"
+            f"tool {tool_name!r}: its probe has a parameter {unknown[0]!r} that the tool lacks (it has: {known})"
         )
 
     async def look(arguments: Mapping[str, Any], context: ToolContextPort) -> Evidence:
@@ -124,17 +124,17 @@ def _python_probe(tool_name: str, probe: Callable[..., Any], parameters: Collect
         if seen is None:
             return Evidence()
         if not isinstance(seen, Evidence):
-            raise ToolFailed(f"a probe returns Evidence, or None for nothing, not {seen!r:.60}")
+            raise ToolFailed(f"a probe must return Evidence, or None for nothing, not {seen!r:.60}")
         return sound_evidence(seen)
 
     return look
 
 
 def with_defaults(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with those that the model left out, as far as the tool's schema tells what they are then."""
+    """Return the arguments, with the defaults of those that the model left out, as far as the schema has them."""
     properties = spec.parameters.get("properties", {})
-    told = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-    return {**told, **arguments}
+    defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    return {**defaults, **arguments}
 
 
 def postcondition(
@@ -142,21 +142,21 @@ def postcondition(
 ) -> Callable[[Tool], VerifiedTool]:
     """Give a tool a postcondition: all assertions must hold after a call, or its attempt has failed.
 
-    `probe` looks at the world: a function of some of the tool's parameters, by their names, and of a `ToolContext` if
-    it wants one, that returns `Evidence`, or None for nothing. Without one the call's own result is the evidence, with
-    what it gave by `ToolContext.observe`; a call whose outcome is lost has none then. `workspace` is where assertions
-    about files look.
+    `probe` observes the effect: a function of some of the tool's parameters, by their names, and optionally of a
+    `ToolContext`, that returns `Evidence`, or None for nothing. Without a probe the evidence is the call's own result,
+    plus what it reported by `ToolContext.observe`; a call whose outcome is lost has none. `workspace` is where
+    assertions about files look.
 
-    Raises `ConfigError` that names the tool, for an assertion that is unknown, written wrongly, or not installed; for
-    one about files without a workspace; and for a probe with parameters that the tool has not.
+    Raises `ConfigError`, which names the tool, for an assertion that is unknown, malformed, or not installed; for one
+    about files without a workspace; and for a probe with parameters that the tool lacks.
     """
 
     def decorate(inner: Tool) -> VerifiedTool:
         spec = getattr(inner, "spec", None)
         if spec is None:
-            raise ConfigError(f"{inner!r:.60} is no tool: @postcondition(...) stands above @tool")
+            raise ConfigError(f"{inner!r:.60} is not a tool: @postcondition(...) goes above @tool")
         if spec.postcondition:
-            raise ConfigError(f"tool {spec.name!r} has a postcondition already")
+            raise ConfigError(f"tool {spec.name!r} already has a postcondition")
         parameters = spec.parameters.get("properties", {})
         condition = Postcondition(spec.name, assertions, parameters)
         if condition.reads_files and workspace is None:

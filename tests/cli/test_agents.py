@@ -62,7 +62,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         (
             {"a_toml": 'name = "a"\ntools = ["deploy"]\nhitl_tools = ["deplo"]'},
-            "hitl_tools: 'deplo' is no tool of the agent; did you mean 'deploy'?",
+            "hitl_tools: 'deplo' is not a tool of the agent; did you mean 'deploy'?",
         ),
         (
             {"a_toml": 'name = "a"\n[mcp_servers.s]\ncomand = "x"\nurl = "http://x"'},
@@ -70,7 +70,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         (
             {"a_toml": 'name = "a"\n[mcp_servers.s]\nurl = "http://x"\neffects = {find = "safe"}'},
-            "mcp_servers.s.effects.find: 'safe' is no effect; known are pure, idempotent, unsafe",
+            "mcp_servers.s.effects.find: 'safe' is not an effect; known are pure, idempotent, unsafe",
         ),
         (
             {
@@ -81,7 +81,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         (
             {"a_TOML": 'name = "a"\nhitl_tools = ["deploy"]'},
-            "a.TOML: hitl_tools: 'deploy' is no tool of the agent; list it in tools, too",
+            "a.TOML: hitl_tools: 'deploy' is not a tool of the agent; list it in tools, too",
         ),
         ({"a_toml": "name = "}, "a.toml: it is not TOML: Invalid value (at end of document)"),
         ({"a_json": "[" * 100_000}, "a.json: it is nested too deeply"),
@@ -187,7 +187,7 @@ def test_a_file_that_leaves_tools_out_is_checked_with_those_it_wants_approvals_f
     assert check("a.toml", "--registry", "crew:tools", a_toml=supervisor).exit_code == 0
     result = check("a.toml", a_toml=supervisor)
     assert result.exit_code == 1
-    assert "hitl_tools: 'deploy' is no tool of the agent; list it in tools, too" in result.stdout
+    assert "hitl_tools: 'deploy' is not a tool of the agent; list it in tools, too" in result.stdout
 
 
 @pytest.mark.parametrize("missing", ["deploy_service", "rotate_credentials"])

@@ -234,7 +234,7 @@ def test_a_name_that_begins_with_a_dash_stands_behind_two(alone: Project) -> Non
         ("raise SystemExit(7)", "line 1: SystemExit: 7"),
         ("class Odd(BaseException): ...\nraise Odd('so')", "line 2: Odd: so"),
         ("import asyncio\nraise asyncio.CancelledError", "line 2: CancelledError: CancelledError"),
-        ("def __getattr__(name): raise SystemExit(3)", "'registry' cannot be had: SystemExit: 3"),
+        ("def __getattr__(name): raise SystemExit(3)", "'registry' cannot be read: SystemExit: 3"),
     ],
 )
 def test_a_module_that_ends_the_process_as_it_is_imported_is_told_in_one_line(

@@ -76,7 +76,7 @@ def model(tool):
 LACKS = {
     "removes": "there is no tool 'refund'",
     "renames": "there is no tool 'bill'",
-    "requires": "the tool 'pay' has changed: it requires 'currency' now",
+    "requires": "the tool 'pay' has changed: it now requires 'currency'",
 }
 
 

@@ -151,10 +151,10 @@ class Versions:
 CHANGES = {
     "removed": "there is no tool 'pay'",
     "renamed": "there is no tool 'pay'",
-    "requires more": "the tool 'pay' has changed: it requires 'currency' now",
-    "another type": "the tool 'pay' has changed: the arguments of the call c1 do not fit it any more: 5 is not of type",
-    "takes less": "the tool 'pay' has changed: it has no parameter 'amount' any more",
-    "another effect": "the tool 'pay' has changed: its effect is pure, and was unsafe",
+    "requires more": "the tool 'pay' has changed: it now requires 'currency'",
+    "another type": "the tool 'pay' has changed: the arguments of the call c1 no longer match it: 5 is not of type",
+    "takes less": "the tool 'pay' has changed: it no longer has a parameter 'amount'",
+    "another effect": "the tool 'pay' has changed: its effect was unsafe and is now pure",
 }
 
 
@@ -275,7 +275,7 @@ async def test_a_renamed_subagent_is_missing_to_the_run_that_has_started_it(
     await stop_old()
     await fleet.deploy("new", Agent("boss", model=model, tools=[renamed.as_tool("ask")]))
     await run.resolve(next(iter((await child.state()).approvals)), "approved")
-    assert "has started 'ops', and starts 'payments' in this process" in await fleet.left(run)
+    assert "has started 'ops', but starts 'payments' in this process" in await fleet.left(run)
     await fleet.deploy("old again", old)
     assert await fleet.completes(run) == "all done"
 
@@ -309,7 +309,7 @@ async def test_a_loop_waits_for_a_worker_that_can_score_it(fleet: Fleet, script:
     await stop_old()
     await fleet.deploy("new", RalphLoop(versions.old, stop=Stop(max_iterations=2), name="again"))
     await run.resolve(next(iter((await child.state()).approvals)), "approved")
-    assert "ralph 'again': there is no function 'quality' in this process" in await fleet.left(run)
+    assert "ralph 'again': there is not a function 'quality' in this process" in await fleet.left(run)
     await fleet.deploy("old again", old)
     assert await fleet.completes(run) == "done"
 
@@ -350,7 +350,7 @@ async def test_a_refresh_lets_a_run_go_on_with_the_tools_as_they_are_now(
     await stop_old()
     await fleet.deploy("new", newer)
     await run.resume()
-    assert "it requires 'payee' now" in await fleet.left(run)
+    assert "it now requires 'payee'" in await fleet.left(run)
     await run.refresh_tools()
     assert (await run.result(timeout_s=30)).output == "done"
     results = [e.error for e in await fleet.events(run) if e.type == "tool_result"]
@@ -390,7 +390,7 @@ async def test_a_local_run_whose_tool_is_gone_is_not_driven_on_and_its_approval_
         await run.resolve(approval, "approved")
         await newer.drive(run_id)
         with pytest.raises(
-            NotRegistered, match=r"cannot be driven in this process: .*it requires 'currency' now"
+            NotRegistered, match=r"cannot be driven in this process: .*it now requires 'currency'"
         ):
             await run.result(timeout_s=30)
         assert (await run.state()).epoch == 1

@@ -406,7 +406,7 @@ async def test_a_process_whose_tool_has_changed_forks_no_run_that_was_prepared_w
 
     changed = Agent("ops", model=agent.config.model, tools=[pay_in])
     async with Runtime.open(log=cheap.log, registry=Registry(agents=[changed])) as later:
-        with pytest.raises(NotRegistered, match="the tool 'pay' has changed: it requires 'currency' now"):
+        with pytest.raises(NotRegistered, match="the tool 'pay' has changed: it now requires 'currency'"):
             await later.fork(parent.run_id, at=6)
         assert [row.run_id for row in await later.list_runs()] == [parent.run_id]
 

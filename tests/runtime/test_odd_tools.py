@@ -62,13 +62,13 @@ ENDS: list[tuple[Callable[[ToolContext], Any], str]] = [
     ),
     (fails(Retryable("soon", after_s="2")), "soon"),  # type: ignore[arg-type] # what it is about
     (fails(ToolFailed("odd", result=Unstorable())), "odd"),
-    (lambda context: context.memo(5, dict), "the name of a memo is text, not 5"),  # type: ignore[arg-type] # as above
+    (lambda context: context.memo(5, dict), "the name of a memo must be text, not 5"),  # type: ignore[arg-type] # as above
     (lambda context: context.run("agent", "x"), "only agents, swarms and loops can be run, not a str"),  # type: ignore[arg-type]
-    (lambda context: context.run(Agent("child"), 5), "the input of a child run is text, not 5"),  # type: ignore[arg-type]
-    (lambda context: context.ask(5), "a question is text, not 5"),  # type: ignore[arg-type] # as above
-    (lambda context: context.ask("?", 5), "the form of a question is a JSON Schema, not 5"),  # type: ignore[arg-type]
-    (lambda context: context.ask("?", name=5), "the name of a question is text, not 5"),  # type: ignore[arg-type]
-    (lambda context: context.artifact("text"), "an artifact is bytes, not 'text'"),  # type: ignore[arg-type] # as above
+    (lambda context: context.run(Agent("child"), 5), "the input of a child run must be text, not 5"),  # type: ignore[arg-type]
+    (lambda context: context.ask(5), "a question must be text, not 5"),  # type: ignore[arg-type] # as above
+    (lambda context: context.ask("?", 5), "the form of a question must be a JSON Schema, not 5"),  # type: ignore[arg-type]
+    (lambda context: context.ask("?", name=5), "the name of a question must be text, not 5"),  # type: ignore[arg-type]
+    (lambda context: context.artifact("text"), "an artifact must be bytes, not 'text'"),  # type: ignore[arg-type] # as above
 ]
 
 
@@ -207,7 +207,7 @@ async def test_what_a_model_says_that_it_cost_counts_if_it_is_an_amount(
 
 
 class Given:
-    """A tool that is no function."""
+    """A tool that is not a function."""
 
     def __init__(self, result: Any) -> None:
         parameters = {"type": "object", "properties": {}}

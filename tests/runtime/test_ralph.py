@@ -285,18 +285,18 @@ def test_a_configuration_comes_back_as_it_was() -> None:
         (lambda: RalphLoop(Agent("a"), stop=3), "'loop': stop: must be a table, not 3"),  # type: ignore[arg-type]
         (lambda: Stop(max_iterations=-3), "stop: max_iterations: .*not -3"),
         (lambda: Stop(completion="\ud800"), "stop: completion: .*not valid Unicode"),
-        (lambda: RalphLoop(Agent("a"), scorers={"quality": 3}), "scorers.quality: 3 is no function"),  # type: ignore[dict-item]
+        (lambda: RalphLoop(Agent("a"), scorers={"quality": 3}), "scorers.quality: 3 is not a function"),  # type: ignore[dict-item]
         (lambda: RalphLoop(Agent("a"), scorers=3), "scorers: must be functions, by name or in a list"),  # type: ignore[arg-type]
         (lambda: RalphLoop(Agent("a"), [lambda _: 1.0]), "scorers.0: .*lambda.* has no name of its own"),
         (lambda: RalphLoop(Agent("a"), [quality, quality]), "scorers.1: another one is named 'quality'"),
         (lambda: RalphLoop(Agent("a"), [3]), "scorers.0: 3 has no name of its own"),  # type: ignore[list-item]
-        (lambda: RalphLoop(Agent("a"), reflect="more"), "reflect: 'more' is no function"),  # type: ignore[arg-type]
+        (lambda: RalphLoop(Agent("a"), reflect="more"), "reflect: 'more' is not a function"),  # type: ignore[arg-type]
         (lambda: RalphLoop.from_config({"name": "a"}), "'runnable' is required"),
         (lambda: RalphLoop(Agent("a"), name="a b"), "name"),
         (lambda: RalphLoop(Agent("a"), stop=Stop(score_threshold=0.5)), "there are no scorers"),
         (lambda: RalphLoop(Agent("a"), stop=NEVER), "every condition is off, so the loop never ends"),
         (lambda: RalphLoop(Agent("a"), scorers={"reflect": quality}), "'reflect' is the name"),
-        (lambda: RalphLoop("a"), "no agent, swarm or loop"),  # type: ignore[arg-type] # what it is about
+        (lambda: RalphLoop("a"), "not an agent, swarm or loop"),  # type: ignore[arg-type] # what it is about
     ],
 )
 def test_a_wrong_loop_is_refused_by_the_key(make: Callable[[], RalphLoop], why: str) -> None:

@@ -245,7 +245,7 @@ async def test_what_is_too_large_for_the_log_fails_the_call_and_not_the_run(
     results = {e.tool_call_id: e for e in await place.events(run) if isinstance(e, ToolResult)}
     for way in ways[:4]:
         assert "has 1,200," in (results[way].error or ""), way
-        assert "more than the 905,216 that the log takes" in (results[way].error or "")
+        assert "more than the 905,216 that the log accepts" in (results[way].error or "")
     told = results["error"].error or ""
     assert told.startswith("ValueError: ééé")
     assert "\n[584012 characters are left out]\n" in told

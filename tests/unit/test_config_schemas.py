@@ -66,7 +66,7 @@ def test_a_table_that_says_it_is_of_an_agent_is_one_everywhere_and_of_another_ki
     file.write_text(json.dumps(table))
     assert [each.problems for each in check_path(str(file), None)] == [()]
     other = {"kind": "swarm", "name": "a"}
-    with pytest.raises(AgentConfigError, match=r"^kind is 'swarm', and this is read as an agent$"):
+    with pytest.raises(AgentConfigError, match=r"^kind is 'swarm', but this is read as an agent$"):
         Agent.from_config(other)
     assert not PUBLISHED["agent"].is_valid(other)
 

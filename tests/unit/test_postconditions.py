@@ -252,11 +252,11 @@ def test_a_missing_extra_is_named_when_the_tool_is_made(
 
 def test_a_tool_has_one_postcondition_of_at_least_one_assertion_and_a_probe_that_fits_it() -> None:
     once = postcondition({"text_contains": {"text": "a"}})
-    with pytest.raises(ConfigError, match="has a postcondition already"):
+    with pytest.raises(ConfigError, match="already has a postcondition"):
         once(once(pay))
     with pytest.raises(ConfigError, match="at least one assertion"):
         postcondition()(pay)
-    with pytest.raises(ConfigError, match="is no tool: @postcondition"):
+    with pytest.raises(ConfigError, match="is not a tool: @postcondition"):
         once(lambda: "a")  # type: ignore[arg-type]
 
     def probe(order: str) -> None: ...

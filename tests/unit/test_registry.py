@@ -153,7 +153,7 @@ def test_two_tools_of_one_name_are_refused(tools: list[Any]) -> None:
 
 @pytest.mark.parametrize("tools", ["lookup", {"lookup": lookup}, [3]])
 def test_what_is_no_list_of_tools_is_refused(tools: Any) -> None:
-    with pytest.raises(ConfigError, match=r"must be a list|is no tool"):
+    with pytest.raises(ConfigError, match=r"must be a list|is not a tool"):
         Agent("a", tools=tools)
 
 
@@ -168,7 +168,7 @@ def test_a_tool_that_needs_approval_must_be_a_tool_of_the_agent() -> None:
         "mcp__s__x",
     )
     with pytest.raises(
-        AgentConfigError, match="hitl_tools: 'lockup' is no tool of the agent; did you mean 'lookup'"
+        AgentConfigError, match="hitl_tools: 'lockup' is not a tool of the agent; did you mean 'lookup'"
     ):
         Agent("a", tools=[lookup], hitl_tools=["lockup"])
 
@@ -180,14 +180,14 @@ def test_a_configuration_without_tools_has_those_of_its_hitl_tools_that_are_regi
     assert agent.config.tools == ("lookup",)
     assert Agent.from_config(agent.to_config(), registry).to_config() == agent.to_config()
     for told, given in (
-        ("'lookup' is no tool of the agent", config | {"tools": []}),
-        ("'other' is no tool of the agent", config | {"hitl_tools": ["lookup", "other"]}),
+        ("'lookup' is not a tool of the agent", config | {"tools": []}),
+        ("'other' is not a tool of the agent", config | {"hitl_tools": ["lookup", "other"]}),
         ("hitl_tools: must be a list", config | {"hitl_tools": 3}),
     ):
         with pytest.raises(AgentConfigError, match=told):
             Agent.from_config(given, registry)
     for without in (None, Registry()):
-        with pytest.raises(AgentConfigError, match="'lookup' is no tool of the agent"):
+        with pytest.raises(AgentConfigError, match="'lookup' is not a tool of the agent"):
             Agent.from_config(config, without)
 
 
@@ -221,7 +221,7 @@ def test_text_is_no_output_type_to_speak_of() -> None:
 
 
 def test_a_wrong_output_type_is_refused() -> None:
-    with pytest.raises(AgentConfigError, match="output_schema and output_type are both given"):
+    with pytest.raises(AgentConfigError, match="output_schema and output_type cannot both be given"):
         Agent("a", output_type=Weather, output_schema={})
     with pytest.raises(AgentConfigError, match="has no JSON Schema"):
         Agent("a", output_type=type(lookup))
@@ -298,9 +298,9 @@ def test_two_of_one_name_are_refused_and_both_are_named() -> None:
 
 
 def test_what_is_neither_agent_nor_tool_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is no agent"):
+    with pytest.raises(ConfigError, match="is not an agent"):
         Registry(agents=[lookup])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="is no tool"):
+    with pytest.raises(ConfigError, match="is not a tool"):
         Registry(tools=[3])  # type: ignore[list-item]
 
 

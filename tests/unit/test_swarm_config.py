@@ -91,7 +91,7 @@ def test_a_swarm_never_changes() -> None:
     ("changes", "message"),
     [
         ({"flwo": "a"}, "swarm 's': unknown key 'flwo'; did you mean 'flow'?"),
-        ({"agents": []}, "swarm 's': agents: there must be at least one"),
+        ({"agents": []}, "swarm 's': agents: at least one is required"),
         ({"agents": "ab"}, "swarm 's': agents: must be a list of tables, not 'ab'"),
         ({"agents": [3]}, "swarm 's': agents.0: 3 must be a table"),
         (
@@ -110,7 +110,7 @@ def test_a_swarm_never_changes() -> None:
         ({"agents": [{"name": "a"}, {"name": "a"}]}, "swarm 's': agents: two are named 'a'; rename one"),
         (
             {"agents": [{"name": "a"}, {"name": "b"}]},
-            f"{WRONG} agents: 'b' has no place in the flow; give it one or leave it out",
+            f"{WRONG} agents: 'b' does not occur in the flow; add it there or remove it",
         ),
         (
             {"mode": "workflwo"},
@@ -123,7 +123,7 @@ def test_a_swarm_never_changes() -> None:
         ),
         (
             {"mode": "team", "flow": "", "entry": "aa"},
-            f"{WRONG} entry: 'aa' is none of the agents; did you mean 'a'?",
+            f"{WRONG} entry: 'aa' is not one of the agents; did you mean 'a'?",
         ),
         ({"max_handoffs": -1}, "swarm 's': max_handoffs: Input should be greater than or equal to 0, not -1"),
         ({"name": "s 1"}, "swarm 's 1': name: 's 1' must be 1 to 64 letters, digits, '_' or '-'"),
@@ -139,10 +139,10 @@ def test_what_is_wrong_is_named_by_its_key(changes: dict[str, Any], message: str
     ("make", "message"),
     [
         (lambda: Swarm([A], 3), "swarm 'swarm': flow: .*not 3"),  # type: ignore[arg-type] # what it is about
-        (lambda: Swarm([A], "a", predicates={"urgent": 3}), "predicates.urgent: 3 is no function"),  # type: ignore[dict-item]
+        (lambda: Swarm([A], "a", predicates={"urgent": 3}), "predicates.urgent: 3 is not a function"),  # type: ignore[dict-item]
         (lambda: Swarm([A], "a", predicates=[bool]), "predicates: must be functions by name"),  # type: ignore[arg-type]
-        (lambda: Swarm.from_config(3), "a swarm is configured by a table, not 3"),  # type: ignore[arg-type]
-        (lambda: agent("a").from_config(3), "an agent is configured by a table, not 3"),  # type: ignore[arg-type]
+        (lambda: Swarm.from_config(3), "a swarm's configuration must be a table, not 3"),  # type: ignore[arg-type]
+        (lambda: agent("a").from_config(3), "an agent's configuration must be a table, not 3"),  # type: ignore[arg-type]
     ],
     ids=["flow", "predicate", "predicates", "configuration", "agent"],
 )
@@ -239,8 +239,8 @@ def test_what_plays_has_what_its_mode_gives_it() -> None:
     [
         ([agent("a", output_schema={}), B], {"mode": "handoff"}, "'a' has an output_schema"),
         ([Swarm([A], "a"), B], {"mode": "team"}, "entry: 'swarm' is a swarm; a team is led by an agent"),
-        ([A, B], {"mode": "team", "descriptions": {"c": "x"}}, "descriptions: 'c' is none of the agents"),
-        ([agent("look"), agent("a", tools=[look])], {"mode": "team", "entry": "a"}, "'look' stands twice"),
+        ([A, B], {"mode": "team", "descriptions": {"c": "x"}}, "descriptions: 'c' is not one of the agents"),
+        ([agent("look"), agent("a", tools=[look])], {"mode": "team", "entry": "a"}, "'look' occurs twice"),
     ],
 )
 def test_agents_that_do_not_fit_the_mode_are_refused(
