@@ -51,7 +51,7 @@ FIELD_BYTES_MAX = 32 * 1024
 E = TypeVar("E", bound=EventFields)
 W = TypeVar("W", bound=EventFields)
 T = TypeVar("T")
-_FIELDS: dict[type[EventFields], str] = {
+LARGE_FIELDS: dict[type[EventFields], str] = {
     MemoryHydrated: "messages",
     KnowledgeFound: "items",
     ToolResult: "result",
@@ -62,9 +62,8 @@ _FIELDS: dict[type[EventFields], str] = {
     PlannerToolReturned: "result",
     ReplyState: "items",
 }
-OFFLOADED: tuple[type[EventFields], ...] = tuple(_FIELDS)
-"""The events with a field that can be offloaded."""
-_TEXTS: dict[type[EventFields], dict[str, Any]] = {
+"""The field of an event that is offloaded if it is large. An event is here, in `OUTLINES`, or stays whole."""
+OUTLINES: dict[type[EventFields], dict[str, Any]] = {
     Prepared: {"tools": []},
     Text: {"text": ""},
     Reasoning: {"text": ""},
@@ -89,7 +88,7 @@ _STORED = msgspec.json.Decoder(StoredEvent)
 def has_large(events: Iterable[Event]) -> bool:
     """Return whether `spill` would change any of them."""
     for event in events:
-        field = _FIELDS.get(type(event))
+        field = LARGE_FIELDS.get(type(event))
         if field is not None and not _stays(getattr(event, field)):
             return True
     return False
@@ -100,7 +99,7 @@ def has_references(events: Iterable[Event]) -> bool:
     for event in events:
         if type(event) is Offloaded:
             return True
-        field = _FIELDS.get(type(event))
+        field = LARGE_FIELDS.get(type(event))
         if field is not None:
             value = getattr(event, field)
             if isinstance(value, dict) and _looks_reserved(value):
@@ -116,7 +115,7 @@ async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:
     changed = {
         index: msgspec.structs.replace(event, **{field: await _shrink(getattr(event, field), artifacts)})
         for index, event in enumerate(events)
-        if (field := _FIELDS.get(type(event))) is not None and not _stays(getattr(event, field))
+        if (field := LARGE_FIELDS.get(type(event))) is not None and not _stays(getattr(event, field))
     }
     return [changed.get(index, event) for index, event in enumerate(events)] if changed else events
 
@@ -126,7 +125,7 @@ def references(events: Iterable[Event]) -> Iterator[str]:
     for event in events:
         if isinstance(event, Offloaded):
             yield event.artifact
-        field = _FIELDS.get(type(event))
+        field = LARGE_FIELDS.get(type(event))
         value = getattr(event, field) if field else None
         if isinstance(value, dict) and isinstance(value.get(_REFERENCE), str) and _SIZE in value:
             yield value[_REFERENCE]
@@ -151,9 +150,9 @@ async def put_aside(
 
 async def _aside(event: StoredEvent, artifacts: Artifacts) -> StoredEvent:
     """Offload the value of an event, or the whole event if it has none."""
-    if type(event) in _TEXTS:
+    if type(event) in OUTLINES:
         return await _whole_aside(event, artifacts)
-    field = _FIELDS.get(type(event))
+    field = LARGE_FIELDS.get(type(event))
     value = getattr(event, field) if field is not None else None
     if isinstance(value, dict) and value.keys() == {_VALUE}:
         value = value[_VALUE]
@@ -171,7 +170,7 @@ async def _whole_aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
         agent_path=event.agent_path,
         step=event.step,
         tool_call_id=event.tool_call_id,
-        outline=msgspec.to_builtins(msgspec.structs.replace(event, **_TEXTS[type(event)])),
+        outline=msgspec.to_builtins(msgspec.structs.replace(event, **OUTLINES[type(event)])),
         artifact=await artifacts.put(data),
         size_bytes=len(data),
     )
@@ -179,7 +178,7 @@ async def _whole_aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
 
 def inline_bytes(event: Event) -> int:
     """Return the size of the encoded event without the value that can be offloaded."""
-    field = _FIELDS.get(type(event))
+    field = LARGE_FIELDS.get(type(event))
     return len(_ENCODER.encode(msgspec.structs.replace(event, **{field: None}) if field else event))
 
 
@@ -218,7 +217,7 @@ async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", r
         if isinstance(event, Offloaded):
             changed[index] = cast("E", await _whole(event, artifacts, where))
             continue
-        field = _FIELDS.get(type(event))
+        field = LARGE_FIELDS.get(type(event))
         value = getattr(event, field) if field else None
         if field and isinstance(value, dict) and _looks_reserved(value):
             changed[index] = msgspec.structs.replace(event, **{field: await _grow(value, artifacts, where)})

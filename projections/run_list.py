@@ -9,67 +9,23 @@ import msgspec
 from ..eventlog.commits import Recorded
 from ..eventlog.events import (
     TERMINAL_STATUSES,
-    ApprovalRequested,
     ApprovalResolved,
-    ApprovalRevoked,
-    BreakerUpdated,
-    Budget,
     CancelRequested,
-    ChildFinished,
-    ChildReady,
-    ChildReturned,
-    ChildStarted,
     Claimed,
-    Context,
-    Custom,
-    CutBegun,
     Error,
-    Evaluated,
-    FileMade,
-    KeyRecorded,
-    KnowledgeFound,
-    LaneUpdated,
     LateOutcome,
     LeftToOthers,
-    McpProgress,
-    Memoized,
-    MemoryHydrated,
-    MessageInjected,
-    MessageQueued,
     ModelFailed,
-    ModelRequested,
     Offloaded,
-    OutputMade,
-    OutputRejected,
     Parked,
-    PauseRequested,
-    PlanMade,
     PlannerReplied,
-    PlannerToolReturned,
-    Prepared,
-    RalphIteration,
-    RalphStop,
-    Reasoning,
-    Released,
-    ReplyState,
-    ResultRecorded,
-    SlotsUpdated,
     Status,
     Step,
     StoredEvent,
     Submitted,
     SummaryMade,
-    Text,
     TimerFired,
-    TokenIssued,
-    TokenRevoked,
     TokenUsage,
-    ToolAttemptFailed,
-    ToolCall,
-    ToolResult,
-    ToolsRefreshFailed,
-    ToolsRefreshRequested,
-    ToolStarted,
     Unknown,
     Usage,
 )
@@ -232,57 +188,13 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             )
         case Error():
             return replace(row, error=event.error, error_type=event.error_type)
-        case (
-            ApprovalRequested()
-            | ApprovalResolved()
-            | ApprovalRevoked()
-            | TokenIssued()
-            | TokenRevoked()
-            | PauseRequested()
-        ):
-            return row
         case CancelRequested():
             return replace(
                 row, status="running" if row.status == "paused" else row.status, waiting_for="cancel"
             )
-        case (
-            Step()
-            | Text()
-            | Reasoning()
-            | FileMade()
-            | ToolCall()
-            | McpProgress()
-            | ToolResult()
-            | Custom()
-            | Context()
-            | Budget()
-        ):
-            return row
-        case (
-            MessageQueued()
-            | MessageInjected()
-            | ChildStarted()
-            | ChildFinished()
-            | ChildReady()
-            | ChildReturned()
-            | Evaluated()
-            | Memoized()
-            | ToolsRefreshRequested()
-            | ToolsRefreshFailed()
-            | OutputMade()
-            | RalphIteration()
-            | RalphStop()
-        ):
-            return row
-        case Released() | Prepared() | ModelRequested() | ToolStarted() | ToolAttemptFailed():
-            return row
-        case PlannerToolReturned() | PlanMade() | MemoryHydrated() | KnowledgeFound():
-            return row
-        case CutBegun() | ReplyState() | ResultRecorded() | OutputRejected() | Unknown():
-            return row
         case Offloaded():
             return _evolve(row, outline_of(event))
-        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():
+        case _:
             return row
 
 

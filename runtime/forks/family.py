@@ -17,22 +17,13 @@ from ...eventlog.commits import Recorded
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import (
     ChildFinished,
-    ChildReady,
     ChildReturned,
     ChildStarted,
-    Claimed,
     ForkLink,
-    LateOutcome,
-    LeftToOthers,
-    Parked,
-    Released,
     ResultRecorded,
     Status,
     StoredEvent,
     Submitted,
-    TimerFired,
-    TokenIssued,
-    TokenRevoked,
     Unknown,
 )
 from ...eventlog.names import child_run_id
@@ -42,11 +33,7 @@ from ..core.submission import with_model
 from ..core.turn import Turn
 from .history import ForkTarget, check, results_behind, take_over
 from .nodes import take_over_nodes
-
-_DRIVING = (
-    *(ChildReady, Claimed, LateOutcome, LeftToOthers, Parked, Released),
-    *(TimerFired, TokenIssued, TokenRevoked),
-)
+from .sharing import sharing_of
 
 
 class Ancestor(msgspec.Struct, frozen=True):
@@ -208,9 +195,8 @@ class _Sharing:
         _check(was, len(was.history))
         turn = target.turn(submitted, self._now)
         begun = next((n for n, event in enumerate(was.history) if isinstance(event, Status)), 0)
-        turn.add(
-            *(target.rebase(event) for event in was.history[begun + 1 :] if not isinstance(event, _DRIVING))
-        )
+        lived = (event for event in was.history[begun + 1 :] if sharing_of(event) != "driving")
+        turn.add(*map(target.rebase, lived))
         self._add(Shared(was, len(was.history), turn, over=True), target)
 
     def again(self, was: Ancestor, submitted: Submitted, target: ForkTarget) -> None:

@@ -24,38 +24,23 @@ from ...eventlog.events import (
     REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
-    ApprovalRevoked,
     Budget,
-    CancelRequested,
     ChildFinished,
-    ChildReady,
     ChildReturned,
     ChildStarted,
-    Claimed,
     CutBegun,
-    Error,
-    FileMade,
-    LateOutcome,
     MessageInjected,
     MessageQueued,
     ModelFailed,
     ModelRequested,
     OutputMade,
-    Parked,
-    PauseRequested,
     Prepared,
-    Reasoning,
-    Released,
-    ReplyState,
     ResultRecorded,
     Status,
     Step,
     StoredEvent,
     Submitted,
     Text,
-    TimerFired,
-    TokenIssued,
-    TokenRevoked,
     ToolAttemptFailed,
     ToolCall,
     ToolResult,
@@ -68,27 +53,11 @@ from ..core.approvals import request_approval
 from ..core.rules import rules_of_run
 from ..core.tool_calls import approval_needed
 from ..core.turn import Turn
+from .sharing import sharing_of
 
 History = Sequence[StoredEvent | Unknown]
 """All events of a run, as they are stored, from revision 1 on."""
 
-_DRIVING = (
-    ApprovalRevoked,
-    CancelRequested,
-    ChildReady,
-    Claimed,
-    Error,
-    LateOutcome,
-    Parked,
-    PauseRequested,
-    Released,
-    ResultRecorded,
-    Status,
-    TimerFired,
-    TokenIssued,
-    TokenRevoked,
-)
-_REPLY = (ModelFailed, ModelRequested, Reasoning, Text, FileMade, ReplyState, Usage, ToolCall)
 _STATED = frozenset({"succeeded", "failed"})
 """Outcomes of unverifiable calls that a person stated."""
 _BOUNDARY = (Budget, CutBegun, MessageInjected, ModelFailed, ModelRequested, OutputMade)
@@ -238,27 +207,26 @@ class _Copy:
     def _is_kept(self, event: StoredEvent | Unknown, *, replied: bool) -> bool:
         if event.agent_path:
             return event.tool_call_id in self._finished
-        if isinstance(event, (*_DRIVING, ApprovalRequested)) or _is_end_of_budget(event):
-            return False
-        if isinstance(event, ChildEvent):  # the usage of a call's children is kept with its result
-            finished = self._calls_of.get(event.child_run) in self._finished
-            shared = event.child_run in self._target.children or isinstance(event, ChildReturned)
-            return finished and shared
-        if isinstance(event, ToolStarted) and not self._is_accounted_for(event):
-            return False
-        if isinstance(event, ApprovalResolved):
-            request = self._requests.get(event.tool_call_id)
-            same = request is not None and request.approval_id == event.approval_id
-            return same and event.tool_call_id in self._finished
-        if (
-            event.step is not None
-            and event.step == self._open_step
-            and not replied
-            and isinstance(event, _REPLY)
-        ):
-            return getattr(event, "phase", "") != ""
-        called = event.tool_call_id is None or isinstance(event, ToolCall)
-        return called or event.tool_call_id in self._finished
+        called = event.tool_call_id is None or event.tool_call_id in self._finished
+        match sharing_of(event), event:
+            case "driving" | "life", _:
+                return False
+            case _, ChildStarted() | ChildFinished() | ChildReturned():
+                return self._is_child_kept(event)
+            case _, ToolStarted():
+                return called and self._is_accounted_for(event)
+            case _, ApprovalResolved():
+                request = self._requests.get(event.tool_call_id)
+                return called and request is not None and request.approval_id == event.approval_id
+            case "reply", _ if event.step is not None and event.step == self._open_step and not replied:
+                return getattr(event, "phase", "") != ""
+            case _:
+                return (called or isinstance(event, ToolCall)) and not _is_end_of_budget(event)
+
+    def _is_child_kept(self, event: ChildEvent) -> bool:
+        """Return whether the child belongs to a finished call, and is shared: its usage always is, with the result."""
+        finished = self._calls_of.get(event.child_run) in self._finished
+        return finished and (event.child_run in self._target.children or isinstance(event, ChildReturned))
 
     def _is_accounted_for(self, start: ToolStarted) -> bool:
         """Return whether the copy shows how this attempt ended: answers of a person are not shared."""

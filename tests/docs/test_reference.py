@@ -19,6 +19,7 @@ from foldlog.adapters.models.scripted import Turn
 from foldlog.eventlog import commits, errors, events
 from foldlog.eventlog.embedded import errors as embedded_errors
 from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.offload import LARGE_FIELDS
 from foldlog.runtime import RunHandle, Runtime, tool
 from foldlog.runtime.agents.config import (
     AgentConfig,
@@ -354,3 +355,12 @@ def test_every_decision_has_its_four_parts_and_stands_in_the_list() -> None:
         headings = [line.removeprefix("## ") for _, line in prose(record) if line.startswith("## ")]
         assert headings == ["Context", "Decision", "Consequences", "Rejected"], record.name
         assert f"]({record.name})" in listed
+
+
+def test_every_field_that_may_be_stored_elsewhere_is_listed() -> None:
+    section = (
+        (REFERENCE / "log.md").read_text().partition("## Large values")[2].partition("The commit then")[0]
+    )
+    rows = [re.findall(r"`(\w+)`", line) for line in section.splitlines() if line.startswith("| `")]
+    listed = {(tag, field) for *tags, field in rows for tag in tags}
+    assert listed == {(str(kind.__struct_config__.tag), field) for kind, field in LARGE_FIELDS.items()}

@@ -329,7 +329,7 @@ async def test_what_a_swarm_is_told_stands_in_the_place_of_its_input_until_a_nod
     await early.result(timeout_s=30)
     (node,) = (await early.state()).nodes
     assert "another question" in str(await cheap.runtime.get_run(node.child_run).history())
-    with pytest.raises(ConfigError, match="before its first node only: fork it at revision 4 or before"):
+    with pytest.raises(ConfigError, match="before its first node: fork it at revision 4 or before"):
         await cheap.fork(parent, at=(await parent.state()).head.rev, input="and then?")
 
 

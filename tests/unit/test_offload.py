@@ -32,7 +32,15 @@ from foldlog.eventlog import (
     restore,
     spill,
 )
-from foldlog.eventlog.offload import has_references, outline_of, put_aside, references
+from foldlog.eventlog.events import ENGINE, OBSERVABLE
+from foldlog.eventlog.offload import (
+    LARGE_FIELDS,
+    OUTLINES,
+    has_references,
+    outline_of,
+    put_aside,
+    references,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,3 +242,43 @@ async def test_an_event_beside_the_log_that_is_missing_or_damaged_names_its_plac
         with pytest.raises(LogCorrupted, match=told) as failure:
             await restore([event], artifacts, run="r", rev=4)
         assert failure.value.revision == 4
+
+
+# --- which events may be large ----------------------------------------------------------------------------------------
+
+STAY_WHOLE = {
+    "bounded": "status step usage file context budget error child_started child_finished claimed released "
+    "left_to_others tools_refresh_failed model_requested model_failed cut_begun tool_started tool_attempt_failed "
+    "parked child_ready timer_fired pause_requested cancel_requested approval_revoked token_issued token_revoked "
+    "offloaded ralph_stop",
+    "refused with an error to whoever sends it": "submitted message_queued approval_resolved tools_refresh_requested "
+    "mcp_progress evaluated ralph_iteration output_rejected key_recorded",
+    "cut by its writer": "lane_updated breaker_updated slots_updated",
+}
+"""Events that are never stored elsewhere, by the reason."""
+
+
+def test_of_every_event_it_is_declared_what_becomes_of_a_large_one() -> None:
+    stored = sorted(kind.__name__ for kind in (*OBSERVABLE, *ENGINE))
+    whole = {tag for tags in STAY_WHOLE.values() for tag in tags.split()}
+    declared = [
+        *LARGE_FIELDS,
+        *OUTLINES,
+        *(k for k in (*OBSERVABLE, *ENGINE) if k.__struct_config__.tag in whole),
+    ]
+    assert sorted(kind.__name__ for kind in declared) == stored
+
+
+@pytest.mark.parametrize("kind", LARGE_FIELDS, ids=lambda kind: str(kind.__name__))
+async def test_each_field_that_is_declared_leaves_its_event_and_comes_back(kind: type[Any]) -> None:
+    artifacts = CountingArtifacts()
+    required = {field.name: "x" for field in msgspec.structs.fields(kind) if field.required}
+    event = kind(**{**required, LARGE_FIELDS[kind]: [SMALL_TEXT] * 400})
+    (stored,) = await spill([event], artifacts)
+    assert list(references([stored]))
+    assert await restore([stored], artifacts) == [event]
+
+
+@pytest.mark.parametrize("kind", OUTLINES, ids=lambda kind: str(kind.__name__))
+def test_each_outline_leaves_out_fields_that_its_event_has(kind: type[Any]) -> None:
+    assert OUTLINES[kind].keys() <= set(kind.__struct_fields__)

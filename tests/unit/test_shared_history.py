@@ -13,6 +13,7 @@ from foldlog.eventlog.events import (
     Event,
     ForkTools,
     LateOutcome,
+    LeftToOthers,
     ModelFailed,
     Prepared,
     Step,
@@ -262,3 +263,11 @@ async def test_a_revision_that_the_run_does_not_have_is_refused_with_those_it_ha
     for at in (0, -1, len(revisions(trace, run)) + 1):
         with pytest.raises(ConfigError, match=f"revisions 1 to {len(revisions(trace, run))}, not {at}"):
             await read_origin(log, subject, at)
+
+
+def test_why_workers_left_a_run_to_others_is_not_shared() -> None:
+    trace, run = next(runs_of("left"))
+    origin = origin_of(trace, run, len(revisions(trace, run)))
+    assert any(isinstance(event, LeftToOthers) for event in origin.run.history)
+    for shared in forked(origin, ForkOptions()).values():
+        assert not any(isinstance(event, LeftToOthers) for event in shared.turn.events)

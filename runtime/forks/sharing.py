@@ -1,0 +1,122 @@
+"""What a fork shares of the run that it leaves, by the kind of event: every event is listed once.
+
+An event that is not listed is a type error, so that a new one is not copied, or left out, by accident.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ...eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalRevoked,
+    BreakerUpdated,
+    Budget,
+    CancelRequested,
+    ChildFinished,
+    ChildReady,
+    ChildReturned,
+    ChildStarted,
+    Claimed,
+    Context,
+    Custom,
+    CutBegun,
+    Error,
+    Evaluated,
+    FileMade,
+    KeyRecorded,
+    KnowledgeFound,
+    LaneUpdated,
+    LateOutcome,
+    LeftToOthers,
+    McpProgress,
+    Memoized,
+    MemoryHydrated,
+    MessageInjected,
+    MessageQueued,
+    ModelFailed,
+    ModelRequested,
+    Offloaded,
+    OutputMade,
+    OutputRejected,
+    Parked,
+    PauseRequested,
+    PlanMade,
+    PlannerReplied,
+    PlannerToolReturned,
+    Prepared,
+    RalphIteration,
+    RalphStop,
+    Reasoning,
+    Released,
+    ReplyState,
+    ResultRecorded,
+    SlotsUpdated,
+    Status,
+    Step,
+    StoredEvent,
+    Submitted,
+    SummaryMade,
+    Text,
+    TimerFired,
+    TokenIssued,
+    TokenRevoked,
+    ToolAttemptFailed,
+    ToolCall,
+    ToolResult,
+    ToolsRefreshFailed,
+    ToolsRefreshRequested,
+    ToolStarted,
+    Unknown,
+    Usage,
+)
+
+Sharing = Literal["history", "reply", "start", "answer", "child", "life", "driving"]
+"""How events are shared.
+
+- `history`: with the call that they belong to, if any.
+- `reply`: as `history`, but not those of a reply that is incomplete.
+- `start`, `answer`, `child`: with the call, if the fork shows how the attempt, the approval or the child run ended.
+- `life`: only with a run that is over, which is shared unchanged: how it was paused, failed, cancelled and ended.
+- `driving`: never.
+"""
+
+
+def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 - a table
+    """Return how a fork shares the event."""
+    match event:
+        case ModelRequested() | ModelFailed() | Reasoning() | Text() | FileMade() | ReplyState():
+            return "reply"
+        case Usage() | ToolCall():
+            return "reply"
+        case ToolStarted():
+            return "start"
+        case ApprovalResolved():
+            return "answer"
+        case ChildStarted() | ChildFinished() | ChildReturned():
+            return "child"
+        case (
+            Submitted() | Step() | ToolResult() | ToolAttemptFailed() | McpProgress() | Custom() | Memoized()
+        ):
+            return "history"
+        case (
+            Prepared() | ToolsRefreshRequested() | ToolsRefreshFailed() | MemoryHydrated() | KnowledgeFound()
+        ):
+            return "history"
+        case PlannerReplied() | PlannerToolReturned() | PlanMade() | OutputRejected() | OutputMade():
+            return "history"
+        case Context() | CutBegun() | SummaryMade() | Budget() | MessageQueued() | MessageInjected():
+            return "history"
+        case Evaluated() | RalphIteration() | RalphStop() | Offloaded() | Unknown():
+            return "history"
+        case Status() | Error() | PauseRequested() | CancelRequested():
+            return "life"
+        case ApprovalRequested() | ApprovalRevoked() | ResultRecorded():
+            return "life"
+        case Claimed() | Released() | Parked() | LeftToOthers() | TimerFired() | ChildReady() | LateOutcome():
+            return "driving"
+        case TokenIssued() | TokenRevoked():
+            return "driving"
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
+            return "driving"
