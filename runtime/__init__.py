@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
     from .options import RunOptions
     from .ports.evidence import Evidence
     from .ports.executor import CAPABILITIES, Executor
+    from .ports.files import File
     from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
     from .runtime import Runtime
     from .tools.context import ArtifactRef, ToolContext
@@ -40,6 +41,7 @@ __all__ = [
     "DurableExecutor",
     "Evidence",
     "Executor",
+    "File",
     "ForkPlan",
     "Host",
     "LocalExecutor",
@@ -75,6 +77,7 @@ _LOADED_LATER = {
     "DurableExecutor": "executors.durable",
     "Evidence": "ports.evidence",
     "Executor": "ports.executor",
+    "File": "ports.files",
     "ForkPlan": "forks.plan",
     "Host": "driving.host",
     "LocalExecutor": "executors.local",

@@ -32,6 +32,7 @@ from .agents import budget_check, capabilities
 from .agents.agent import Agent
 from .agents.loop import RalphLoop
 from .agents.registry import Registry
+from .content import read_content
 from .core.answers import given_arguments, given_json
 from .core.commands import Resolve
 from .core.rules import rules_of
@@ -59,6 +60,7 @@ from .journal.snapshots import snapshot_setting
 from .opening import open_log
 from .options import RunOptions, check_options
 from .ports.executor import Executor, require
+from .ports.files import Content
 from .ports.memory import memory_use
 from .ports.runnable import Runnable, all_members, is_runnable
 from .resume_tokens import place_of
@@ -160,7 +162,7 @@ class Runtime:
     async def run(
         self,
         agent: Runnable[OutputT],
-        input: str,  # noqa: A002 - the word of the field
+        input: Content,  # noqa: A002 - the word of the field
         *,
         timeout_s: float | None = None,
         **options: Unpack[RunOptions],
@@ -192,7 +194,7 @@ class Runtime:
     async def stream(
         self,
         agent: Runnable[Any],
-        input: str,  # noqa: A002 - the word of the field
+        input: Content,  # noqa: A002 - the word of the field
         *,
         detailed: bool = False,
         **options: Unpack[RunOptions],
@@ -206,10 +208,12 @@ class Runtime:
     async def start(
         self,
         agent: Runnable[OutputT],
-        input: str,  # noqa: A002 - the word of the field
+        input: Content,  # noqa: A002 - the word of the field
         **options: Unpack[RunOptions],
     ) -> RunHandle[OutputT]:
         """Store the run's first commit and get it driven; returns once it is stored. `RunOptions` says the options.
+
+        The input is a text, a `File`, or a list of both.
 
         The same `run_id` or `idempotency_key` with the same agent and input returns the same run, whatever the agent's
         configuration is by now; it is not driven twice, but driven on if its first submitter is gone. Raises
@@ -220,11 +224,13 @@ class Runtime:
         executor = options.get("executor", "local")
         chosen = self.executor(executor)
         self._check(agent, chosen, frozenset({"messages"} if options.get("messages") else ()))
+        given = read_content(self.registry, agent, input, options.get("messages", ()))
         submitted = submitted_event(
             agent,
-            input,
+            given.text,
             executor=executor,
-            messages=options.get("messages", ()),
+            parts=given.parts,
+            messages=given.messages,
             session=options.get("session"),
             user=options.get("user"),
             metadata=options.get("metadata"),
@@ -235,6 +241,7 @@ class Runtime:
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)
+        await given.store(self.log)
         await self._be_present(chosen)
         if place.stored or not await chosen.submit(subject, place.submitted, agent):
             await self._same_run(subject, submitted)

@@ -152,10 +152,10 @@ class _Http:
         )
 
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> dict[str, Any]:
-        with _unlogged():
-            response = await _followed(client, request)
+        with unlogged():
+            response = await followed(client, request)
             try:
-                body, truncated = await _read(response, self._settings.body_bytes_max)
+                body, truncated = await read_body(response, self._settings.body_bytes_max)
             finally:
                 await response.aclose()
         return {
@@ -171,7 +171,7 @@ def _acted(answers: Collection[int]) -> bool:
     return not _ELSEWHERE.isdisjoint(answers)
 
 
-async def _followed(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+async def followed(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
     """Return the response after all redirects, unread; a redirect that would take a body elsewhere is the response."""
     for _ in range(REDIRECTS_MAX + 1):
         response = await client.send(request, stream=True)
@@ -204,7 +204,7 @@ for _name in ("httpx2", "httpcore2.connection", "httpcore2.http11"):
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
+def unlogged() -> Iterator[None]:
     """Silence the libraries, which log addresses and headers: these may contain the value of a secret."""
     token = _quiet.set(True)
     try:
@@ -234,7 +234,12 @@ def _request(url: str, method: Method, headers: dict[str, str], body: str | None
     return request
 
 
-async def _read(response: httpx2.Response, size_bytes_max: int) -> tuple[bytes, bool]:
+def request_to(url: str) -> httpx2.Request:
+    """Return a GET of an address. Raises `ToolFailed` for anything else."""
+    return _request(url, "GET", {}, None, "")
+
+
+async def read_body(response: httpx2.Response, size_bytes_max: int) -> tuple[bytes, bool]:
     """Return at most `size_bytes_max` of the body, and whether there is more. No more than that is decompressed."""
     body = bytearray()
     async for chunk in _unpacked(response, size_bytes_max + 1):

@@ -14,6 +14,8 @@ own, answer runs whose own input and system prompt contain these texts.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -28,9 +30,11 @@ from ...eventlog.clock import Clock, SystemClock
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import TokenUsage
 from ...eventlog.files import read_bounded
+from ...eventlog.parts import files_of
 from ...runtime.ports.models import (
     CallDelta,
     Delta,
+    FileDelta,
     Finished,
     InvalidRequest,
     ModelError,
@@ -71,6 +75,14 @@ class ScriptedUsage(StrictTable):
     cache_write_tokens: Count = 0
 
 
+class ScriptedFile(StrictTable):
+    """A file that the model makes."""
+
+    media_type: str
+    name: str = ""
+    base64: str = ""
+
+
 class ScriptedError(StrictTable):
     """The first `times` attempts fail, each after `after_chunks` pieces of the answer, or at its end if it has fewer.
 
@@ -86,16 +98,19 @@ class ScriptedError(StrictTable):
 
 
 class Turn(StrictTable):
-    """One answer: reasoning, then text, then tool calls.
+    """One answer: reasoning, then text, then files, then tool calls.
 
     `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` replaces
     `text` from the second attempt on. Without `usage` the answer uses no tokens. `finish_reason` marks the answer as
     cut. `reply_items` come back with the answer's message, as what a reasoning model wants back does.
+    `reads_files` are the names of the files that the request has to carry, with all their bytes, in their order.
     """
 
     text: Pieces = Field(default_factory=list)
     retry_text: Pieces | None = None
     reasoning: Pieces = Field(default_factory=list)
+    files: list[ScriptedFile] = Field(default_factory=list)
+    reads_files: list[str] | None = None
     tool_calls: list[ScriptedCall] = Field(default_factory=list)
     usage: ScriptedUsage = ScriptedUsage()
     delay_ms: Milliseconds = 0
@@ -109,6 +124,8 @@ class Turn(StrictTable):
         text = self.text if self.retry_text is None or attempt == 1 else self.retry_text
         yield from map(ReasoningDelta, self.reasoning)
         yield from map(TextDelta, text)
+        for file in self.files:
+            yield FileDelta(data=base64.b64decode(file.base64), media_type=file.media_type, name=file.name)
         for index, call in enumerate(self.tool_calls):
             yield CallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments)
 
@@ -144,6 +161,7 @@ class _Scene(StrictTable):
 
 class _File(StrictTable):
     turns: list[Any] = Field(default_factory=list)
+    refuses: list[str] = Field(default_factory=list)
     planner: list[Any] = Field(default_factory=list)
     summaries: list[Any] = Field(default_factory=list)
     scenes: list[Any] = Field(default_factory=list)
@@ -170,8 +188,12 @@ def _system_of(request: ModelRequest) -> str:
     return "".join(message.content for message in request.messages if message.role == "system")
 
 
-Script = tuple[Scene, ...]
-"""The first scene that matches a run is used; the file's own turns come last and match every run."""
+class Script(NamedTuple):
+    """The first scene that matches a run is used; the file's own turns come last and match every run."""
+
+    scenes: tuple[Scene, ...]
+    refuses: frozenset[str] = frozenset()
+    """The media types that the model does not take."""
 
 
 class ScriptedProvider:
@@ -188,9 +210,15 @@ class ScriptedProvider:
         """Raise `ConfigError`, which names file, turn and key, if the script cannot be used."""
         self._script(model)
 
+    def refuses(self, model: str, media_type: str) -> bool:
+        """Return whether the script says that its model does not take such files."""
+        return media_type in self._script(model).refuses
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the turn for the request's step. Raises the turn's error, and `InvalidRequest` if there is no turn."""
         number, turn = self._turn(request)
+        if turn.reads_files is not None:
+            await _read_files(request, turn.reads_files, f"scripted:{request.model}: turn {number}")
         error = turn.error if turn.error is not None and request.attempt <= turn.error.times else None
         await self._pause(turn.delay_ms)
         for count, piece in enumerate(turn.pieces(request.attempt)):
@@ -216,7 +244,7 @@ class ScriptedProvider:
             script = self._script(request.model)
         except ConfigError as error:
             raise InvalidRequest(str(error)) from None
-        turns = next((scene.turns for scene in script if scene.is_for(request)), ())
+        turns = next((scene.turns for scene in script.scenes if scene.is_for(request)), ())
         own = request.messages[request.history :]
         number = request.round or 1 + sum(message.role == "assistant" for message in own)
         if number > len(turns):
@@ -243,6 +271,15 @@ class ScriptedProvider:
         return known[1]
 
 
+async def _read_files(request: ModelRequest, names: list[str], where: str) -> None:
+    files = [file for message in request.messages for file in files_of(message.parts)]
+    if [file.name for file in files] != names:
+        raise InvalidRequest(f"{where} reads {names}, and the request has {[file.name for file in files]}")
+    for artifact, data in (await request.file_bytes()).items():
+        if hashlib.sha256(data).hexdigest() != artifact:
+            raise InvalidRequest(f"{where}: the bytes of {artifact} are others")
+
+
 def _path(model: str) -> Path:
     return _resolved(model, os.environ.get("FOLDLOG_SCRIPT_DIR") or ".", os.getcwd())  # noqa: PTH109 - the cheap one
 
@@ -266,10 +303,8 @@ def _parsed(path: Path, content: bytes) -> Script:
     for number, entry in enumerate(file.scenes, start=1):
         where = f"{path}: scene {number}"
         scenes += _scenes(_Scene.read(entry, where), where)
-    return (
-        *scenes,
-        *_scenes(_Scene(turns=file.turns, planner=file.planner, summaries=file.summaries), str(path)),
-    )
+    own = _Scene(turns=file.turns, planner=file.planner, summaries=file.summaries)
+    return Script((*scenes, *_scenes(own, str(path))), frozenset(file.refuses))
 
 
 def _scenes(scene: _Scene, where: str) -> tuple[Scene, ...]:

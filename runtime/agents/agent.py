@@ -77,6 +77,7 @@ class AgentFields(TypedDict, total=False):
     fallback_models: Iterable[str]
     breaker: Any
     concurrency: Any
+    files: Any
     loop_threshold: int
     model_idle_timeout_s: float
     model_first_token_timeout_s: float | None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...eventlog.errors import ConfigError
+from ...eventlog.parts import FilePart
+from ..core.content import CountTokens
 from ..core.rules import Rules
 from ..ports.models import ModelProvider
 
@@ -25,6 +27,29 @@ def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> N
     """Raise `ConfigError` for the first feature that a provider of the agent lacks."""
     for problem in problems(provider_of, config, rules):
         raise ConfigError(problem)
+
+
+def check_files(provider_of: ProviderOf, rules: Rules, files: Iterable[FilePart]) -> None:
+    """Raises `ConfigError` for the first file that one of the models is known not to take."""
+    for file in files:
+        for model in dict.fromkeys(rules.models):
+            provider, name = provider_of(model)
+            refuses = getattr(provider, "refuses", None)
+            if refuses is not None and refuses(name, file.media_type):
+                raise ConfigError(f"the model {model!r} does not take {file.media_type}: {file}")
+
+
+def tokens_by(provider_of: ProviderOf, model: str) -> CountTokens:
+    """What a file takes of a prompt of the model, by the published rule of its provider."""
+
+    def count(file: FilePart, data: bytes | None) -> int | None:
+        provider, name = provider_of(model)
+        rule: Callable[[str, FilePart, bytes | None], int | None] | None = getattr(
+            provider, "file_tokens", None
+        )
+        return rule(name, file, data) if rule is not None else None
+
+    return count
 
 
 def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:

@@ -33,7 +33,7 @@ from ...eventlog.errors import AgentConfigError, ConfigProblem
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.retrieval import RETRIEVE
 from ..core.policy import Action as PolicyAction
-from ..core.rules import BreakerRules, ContextRules, RetryRules, Rules
+from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
 from ..ports.suggestions import near, nearest
@@ -47,7 +47,13 @@ AGENT = "agent"
 MODEL = "openai:gpt-4o"
 """The model of an agent that names none."""
 # What the core decides by has its defaults there; a configuration has the same.
-_RULES, _CONTEXT, _RETRY, _BREAKER = Rules(), ContextRules(), RetryRules(), BreakerRules()
+_RULES, _CONTEXT, _RETRY, _BREAKER, _FILES = (
+    Rules(),
+    ContextRules(),
+    RetryRules(),
+    BreakerRules(),
+    FileRules(),
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[A-Za-z0-9_-]{1,64}:\S.*")
 _BUDGET_AWARENESS = re.compile(r"per-message|limit:(100|[0-9]{1,2})")
@@ -219,6 +225,13 @@ class ConcurrencyConfig(_Table):
     runs_max: Positive | None = None
 
 
+class FilesConfig(_Table):
+    """How large the files of messages and tool results may be."""
+
+    file_bytes_max: Positive = _FILES.file_bytes_max
+    request_bytes_max: Positive = _FILES.request_bytes_max
+
+
 class AgentConfig(_Table):
     """An agent's configuration. Frozen; every wrong key or value is an `AgentConfigError`."""
 
@@ -257,6 +270,7 @@ class AgentConfig(_Table):
     fallback_models: Annotated[tuple[ModelName, ...], AfterValidator(_distinct)] = ()
     breaker: BreakerConfig | None = None
     concurrency: ConcurrencyConfig | None = None
+    files: FilesConfig | None = None
     loop_threshold: Annotated[NotNegative, AfterValidator(_rounds)] = _RULES.loop_threshold
     """This many identical rounds in a row end the run; 0 is off."""
     model_idle_timeout_s: Annotated[StrictFloat, Field(gt=0)] = _RULES.model_idle_timeout_s

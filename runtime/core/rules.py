@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...eventlog.events import Submitted, ToolEffect
+from ..ports.files import FILE_BYTES_MAX, REQUEST_BYTES_MAX
 from .lineage import fork_policy
 from .policy import Policy
 
@@ -90,6 +91,13 @@ class BreakerRules(msgspec.Struct, frozen=True):
     open_s: float = 30.0
 
 
+class FileRules(msgspec.Struct, frozen=True):
+    """How large a file may be, and the files of one model request together."""
+
+    file_bytes_max: int = FILE_BYTES_MAX
+    request_bytes_max: int = REQUEST_BYTES_MAX
+
+
 class Rules(msgspec.Struct, frozen=True):
     """The part of a configuration that the core decides by. Its defaults are those of a configuration, too."""
 
@@ -127,6 +135,7 @@ class Rules(msgspec.Struct, frozen=True):
     """The percentage of the window that the run may use."""
     context: ContextRules = ContextRules()
     ceilings: tuple[Ceiling, ...] = ()
+    files: FileRules = FileRules()
     runs_max: int | None = None
     """The most runs of the agent that may be driven at once."""
 
@@ -183,6 +192,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
         limit_pct=_limit_pct(config.get("budget_awareness") or ""),
         context=_context_rules(config.get("context")),
         ceilings=tuple(_ceilings(config.get("budgets") or {})),
+        files=FileRules(**(config.get("files") or {})),
         runs_max=(config.get("concurrency") or {}).get("runs_max"),
     )
 

@@ -9,6 +9,7 @@ import msgspec
 
 from ...eventlog.errors import ConfigError, PayloadTooLarge
 from ...eventlog.events import ParentLink, Submitted
+from ...eventlog.parts import Part
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.messages import canonical_json, parse_messages, sha256_hex
 from ..ports.json_values import as_stored
@@ -25,6 +26,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
     input: str,  # noqa: A002 - the word of the field
     *,
     executor: str,
+    parts: Sequence[Part] = (),
     messages: Sequence[Mapping[str, Any]] = (),
     session: str | None = None,
     user: str | None = None,
@@ -32,7 +34,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
 ) -> Submitted:
-    """Return the event that opens a run. Raises `ConfigError`, `PayloadTooLarge`."""
+    """Return the event that opens a run, with `parts` as in `Submitted`. Raises `ConfigError`, `PayloadTooLarge`."""
     check_text("the input of a run", input)
     names = {"the session": session, "the user": user, "the idempotency key": idempotency_key}
     for what, text in names.items():
@@ -47,6 +49,8 @@ def submitted_event(  # noqa: PLR0913 - its parts
     task = {"input": input, "messages": history, "session": session, "metadata": extra}
     if user is not None:
         task["user"] = user
+    if parts:
+        task["parts"] = [msgspec.to_builtins(as_stored(part)) for part in parts]
     size = len(canonical_json({"config": config, **task}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
@@ -57,7 +61,10 @@ def submitted_event(  # noqa: PLR0913 - its parts
         config=config,
         config_digest=sha256_hex(canonical_json(config)),
         input=input,
-        input_digest=sha256_hex(canonical_json({"kind": runnable.kind, "agent": runnable.name, **task})),
+        parts=list(parts),
+        input_digest=sha256_hex(
+            canonical_json({"kind": runnable.kind, "agent": runnable.name, **uncounted(task)})
+        ),
         messages=history,
         session=session,
         user=user,
@@ -68,6 +75,19 @@ def submitted_event(  # noqa: PLR0913 - its parts
         parent=parent,
         rules=RULES_NOW,
     )
+
+
+def uncounted(value: Any) -> Any:
+    """Return JSON without the `tokens` of its file parts: another process may know another rule for them."""
+    match value:
+        case {"type": "file", "media_type": str()}:
+            return {name: each for name, each in value.items() if name != "tokens"}
+        case dict():
+            return {name: uncounted(each) for name, each in value.items()}
+        case list():
+            return [uncounted(each) for each in value]
+        case _:
+            return value
 
 
 def with_model(submitted: Submitted, model: str) -> Submitted:

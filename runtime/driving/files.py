@@ -1,21 +1,29 @@
-"""Files on their way between the log and a model: their bytes are artifacts, and events hold only their digests."""
+"""Files on their way between the log, models and tools: their bytes are artifacts, and events hold digests."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from ...eventlog.errors import ConfigError
 from ...eventlog.parts import FilePart
 from ...eventlog.ports import Log
+from ..agents import capabilities
+from ..agents.secrets import Veil
+from ..core.content import CountTokens, Held, held
 from ..journal.outages import through_outages
+from ..ports.files import File, parts_of
 from ..ports.json_values import sound
 from ..ports.models import FileDelta, InvalidRequest, ModelRequest
+from ..ports.tools import ToolFailed
+from .host import Outbox
 
 
 def with_artifacts(request: ModelRequest, log: Log) -> ModelRequest:
-    """Return the request with a way to read the bytes of its files from this log."""
+    """Return the request with the way to the bytes of its files, which are in this log."""
     return msgspec.structs.replace(request, read_artifact=functools.partial(_read, log))
 
 
@@ -26,16 +34,46 @@ async def _read(log: Log, file: FilePart) -> bytes:
         raise InvalidRequest(f"the log no longer has the bytes of {file}: artifact {file.artifact}") from None
 
 
-async def made_files(made: Sequence[FileDelta], log: Log) -> tuple[FilePart, ...]:
+async def made_files(driver: Outbox, made: Sequence[FileDelta], model: str) -> tuple[FilePart, ...]:
     """Store the files that a model made, and return them as parts."""
-    return tuple([await _stored(file, log) for file in made])
+    count = _count(driver, model)
+    return tuple([await _stored(file, driver.host.log, count) for file in made])
 
 
-async def _stored(file: FileDelta, log: Log) -> FilePart:
+async def _stored(file: FileDelta, log: Log, count: CountTokens) -> FilePart:
     data = bytes(file.data)
-    return FilePart(
+    part = FilePart(
         media_type=sound(file.media_type),
         name=sound(file.name),
         artifact=await through_outages(log.clock, log.artifacts.put, data),
         bytes=len(data),
     )
+    return msgspec.structs.replace(part, tokens=count(part, data))
+
+
+def held_result(driver: Outbox, content: Any, veil: Veil) -> Held:
+    """Return what a tool returned as it is stored. Raises `ToolFailed` for a file that is over the limit."""
+    rules = driver.journal.rules
+    try:
+        given = [_veiled(part, veil) if isinstance(part, File) else part for part in parts_of(content)]
+        return held(given, rules.files, _count(driver, rules.model))
+    except ConfigError as error:
+        raise ToolFailed(f"the tool returned a file that cannot be stored: {error}", in_doubt=True) from None
+
+
+def _veiled(file: File, veil: Veil) -> File:
+    """Return the file without the values of secrets."""
+    data = None if file.data is None else veil.hide_bytes(file.data)
+    if data is file.data:
+        return file
+    return File(media_type=file.media_type, data=data, url=file.url, name=file.name, detail=file.detail)
+
+
+async def store_files(content: Held, log: Log) -> None:
+    """Put the bytes of its files into the log, before the commit that names them."""
+    for data in content.data.values():
+        await through_outages(log.clock, log.artifacts.put, data)
+
+
+def _count(driver: Outbox, model: str) -> CountTokens:
+    return capabilities.tokens_by(driver.host.registry.provider, model)

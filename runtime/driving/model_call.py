@@ -202,7 +202,7 @@ async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> M
         attempt=effect.attempt,
         text="".join(answer.text),
         reasoning="".join(answer.reasoning),
-        files=await made_files(answer.files, driver.host.log),
+        files=await made_files(driver, answer.files, name),
         calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
         usage=used.usage,
         usage_source=used.source,

@@ -14,11 +14,13 @@ from ...projections.run_state import CallState
 from ..agents.secrets import Veil
 from ..core.approvals import answers_to, effective_arguments
 from ..core.commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
+from ..core.content import Held
 from ..core.effects import CallTool
 from ..core.planning import NOT_AVAILABLE
 from ..core.postconditions import verdict
 from ..core.tool_calls import idempotency_key
 from ..ports.evidence import of_result
+from ..ports.files import is_content
 from ..ports.json_values import NotJson, as_json, bounded, seconds_of, sound
 from ..ports.runnable import Runnable
 from ..ports.tools import (
@@ -40,6 +42,7 @@ from ..tools.run_context import facts_of
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .children import CallChildren, ParentDriver
+from .files import held_result, store_files
 from .late_calls import Late
 from .repeated_events import count_others
 from .verify_call import ToolDriver, doubted, verified
@@ -89,12 +92,16 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
             message=veil.hide(context.question.message),
             form=veil.hide(context.question.form),
         )
+    if isinstance(end.result, Held):
+        await store_files(end.result, driver.host.log)
+        end = end._replace(result=msgspec.to_builtins(end.result.parts), in_parts=True)
     returned = ToolReturned(
         step=effect.step,
         call_id=call.id,
         attempt=effect.attempt,
         status=end.status,
         result=veil.hide(end.result if end.status == "success" else _result(end.result)),
+        in_parts=end.in_parts,
         error=None if end.message is None else bounded(veil.hide(end.message)),
         retryable=isinstance(end.failure, Retryable),
         retry_after_s=seconds_of(end.failure.after_s) if isinstance(end.failure, Retryable) else None,
@@ -119,6 +126,7 @@ class _End(NamedTuple):
     message: str | None = None
     certain: bool = False
     failure: ToolFailed | None = None
+    in_parts: bool = False
 
 
 async def _end_of(
@@ -174,7 +182,8 @@ async def _called(
     try:
         lifted = await veil.lift(arguments)
         context.begun = True
-        return _sound_result(tool, await tool.call(lifted, context))
+        result = await tool.call(lifted, context)
+        return held_result(driver, result, veil) if is_content(result) else _sound_result(tool, result)
     except ExceptionGroup as group:
         raise _only(group) from None
 

@@ -270,6 +270,10 @@ class ModelProvider(Protocol):
     A provider of a billed HTTP API may have an attribute `api_url`, by which its prices are looked up. A provider that
     does not support all of a request may have an attribute `lacks` with the names of what it does not (tools,
     output_schema, temperature, max_tokens): an agent that needs one of them is rejected before its first event.
+
+    A provider may have `refuses(model, media_type) -> bool`, for what a model is known not to take: a run
+    with such a file is refused before its first event. And `file_tokens(model, file, data) -> int | None`, what a file
+    part takes of a prompt by the published rule (`data` is null for a URL); null counts four bytes as a token.
     """
 
     def check(self, model: str) -> None:

@@ -141,7 +141,7 @@ class Tool(Protocol):
         ...
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """Run one attempt and return a JSON-able result.
+        """Run one attempt and return a JSON-able result, or content: a `File`, or a list of texts and files.
 
         Raises `ToolFailed` if nothing was done; any other error leaves the outcome of an unsafe tool in doubt.
         Cancelling the task stops the call and all it started. Progress reported before it returns is stored.

@@ -28,6 +28,7 @@ from ...eventlog.events import OnError, ToolEffect, ToolSpec
 from ...eventlog.names import check_name
 from ...projections.retrieval import SOURCE as RETRIEVAL
 from ...projections.retrieval import of_others
+from ..ports.files import is_content
 from ..ports.json_values import NotJson, as_json
 from ..ports.tools import InvalidArguments, ToolContextPort, in_a_line, unencodable
 from .docstrings import read_docstring
@@ -70,13 +71,15 @@ class PythonTool(Generic[P, R]):
         return f"<tool {self.spec.name}>"
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        """Run one attempt and return JSON builtins.
+        """Run one attempt and return JSON builtins, or content: a `File`, or a list of texts and files.
 
         Raises `ToolFailed` for arguments that do not match, for a result that JSON cannot hold (in doubt: the function
         has run), and anything that the function raises. A synchronous function runs in a thread, which a cancellation
         abandons but cannot stop.
         """
         result = await self.value(arguments, context)
+        if is_content(result):
+            return result
         try:
             return as_json(result)
         except NotJson as error:

@@ -21,6 +21,7 @@ from foldlog.adapters.mcp.names import tool_names
 from foldlog.adapters.mcp.processes import ProcessFamily, is_alive
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Event, ToolSpec
+from foldlog.runtime import File
 from foldlog.runtime.ports.tools import (
     Answer,
     Asked,
@@ -29,6 +30,8 @@ from foldlog.runtime.ports.tools import (
     ToolSourceUnavailable,
     ToolTimedOut,
 )
+
+from tests.fakes.mcp_server import PDF, PNG, WAV
 
 FAKES = Path(__file__).parents[1] / "fakes"
 SDK, RAW = str(FAKES / "mcp_server.py"), str(FAKES / "raw_mcp_server.py")
@@ -428,8 +431,11 @@ async def test_a_context_that_fails_to_report_costs_nobody_the_result(
             "mixed",
             {},
             [
-                {"type": "text", "text": "a picture"},
-                {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                "a picture",
+                File.from_bytes(PNG, media_type="image/png"),
+                File.from_bytes(WAV, media_type="audio/wav"),
+                "file:///notes.txt\nby hand",
+                File.from_bytes(PDF, name="a b.pdf"),
             ],
         ),
         ("large", {"size": 3_000_000}, "x" * 3_000_000),

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +19,28 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
-from mcp_types import ImageContent, TextContent, ToolAnnotations
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse, Response
 
+PNG = b"\x89PNG\r\n\x1a\nhi"
+WAV = b"RIFF\x04\0\0\0WAVE"
+PDF = b"%PDF-1.7\n"
+
 cancellations = anyio.Semaphore(0)
+
+
+def base64(data: bytes) -> str:
+    return b64encode(data).decode()
 
 
 class Weather(BaseModel):
@@ -75,10 +93,17 @@ def tools_that_answer(server: MCPServer) -> None:
         return [TextContent(type="text", text="one"), TextContent(type="text", text="two")]
 
     @server.tool(structured_output=False)
-    async def mixed() -> list[TextContent | ImageContent]:
+    async def mixed() -> list[ContentBlock]:
+        notes = TextResourceContents(uri="file:///notes.txt", text="by hand", mime_type="text/plain")
+        paper = BlobResourceContents(
+            uri="file:///papers/a%20b.pdf", blob=base64(PDF), mime_type="application/pdf"
+        )
         return [
             TextContent(type="text", text="a picture"),
-            ImageContent(type="image", data="aGk=", mime_type="image/png"),
+            ImageContent(type="image", data=base64(PNG), mime_type="image/png"),
+            AudioContent(type="audio", data=base64(WAV), mime_type="audio/x-wav"),
+            EmbeddedResource(type="resource", resource=notes),
+            EmbeddedResource(type="resource", resource=paper),
         ]
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))

@@ -117,6 +117,7 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     ),
     "fallback_models": st.lists(MODELS, max_size=3, unique=True),
     "concurrency": st.fixed_dictionaries({}, optional={"runs_max": COUNTS}),
+    "files": st.fixed_dictionaries({}, optional={"file_bytes_max": COUNTS, "request_bytes_max": COUNTS}),
     "policy": st.fixed_dictionaries(
         {},
         optional={

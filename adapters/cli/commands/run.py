@@ -13,6 +13,7 @@ from ..settings import Settings, settings_of
 if TYPE_CHECKING:
     from ..output.watching import Watch
 
+_ADDRESSES = ("http://", "https://")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")]
 
 
@@ -48,6 +49,12 @@ def run(  # noqa: PLR0913 - the options
     messages: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSON list of messages that precede the input.")
     ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", metavar="PATH", help="File, or its http address, that follows INPUT. Repeatable."
+        ),
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Id of the run; if such a run exists, it is shown.")
     ] = None,
@@ -81,13 +88,13 @@ def run(  # noqa: PLR0913 - the options
         "run_id": run_id,
         "idempotency_key": idempotency_key,
     }
-    return run_async(_run(settings_of(context), path, agent, input, how, **options))
+    return run_async(_run(settings_of(context), path, agent, [input, *(file or ())], how, **options))
 
 
 async def _run(
-    settings: Settings, path: str, name: str | None, question: str, how: Watch, **options: Any
+    settings: Settings, path: str, name: str | None, given: list[str], how: Watch, **options: Any
 ) -> int:
-    from ....runtime import Runtime
+    from ....runtime import File, Runtime
     from ..loading import load_agent
     from ..loops import interruption
     from ..output.records import show_logs
@@ -96,13 +103,15 @@ async def _run(
 
     show_logs()
     registry, agent = load_agent(path, name)
+    question, *paths = given
+    files = [File.from_url(each) if each.startswith(_ADDRESSES) else File.from_path(each) for each in paths]
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
         runs_in = runtime.executor(options["executor"]).runs_in
         if runs_in == "workers" and settings.in_memory:
             raise typer.BadParameter(
                 "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
-        run = await runtime.start(agent, question, **options)
+        run = await runtime.start(agent, [question, *files] if files else question, **options)
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=path)
         with interruption() as interrupted:

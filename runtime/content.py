@@ -1,0 +1,89 @@
+"""The content that a run is given: all of it is checked first, then its files are stored, then the run is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..eventlog.errors import ConfigError
+from ..eventlog.parts import Part, files_of
+from ..eventlog.ports import Log
+from ..projections.messages import parse_messages
+from .agents import capabilities
+from .agents.registry import Registry
+from .core.content import CountTokens, Held, check_total, held, no_count
+from .core.rules import FileRules, Rules, rules_of
+from .ports.files import Content
+from .ports.runnable import Runnable
+
+
+class GivenContent(msgspec.Struct, frozen=True):
+    """What a run is given: its input as text and parts, the messages before it, and the bytes of its files."""
+
+    text: str
+    parts: tuple[Part, ...]
+    messages: Sequence[Mapping[str, Any]]
+    data: Mapping[str, bytes] = {}
+    known: tuple[str, ...] = ()
+
+    async def store(self, log: Log) -> None:
+        """Put the files into the log. Raises `ConfigError` for an artifact that it should have, and has not."""
+        for artifact in self.known:
+            try:
+                await log.artifacts.get(artifact)
+            except KeyError:
+                raise ConfigError(
+                    f"a message names the artifact {artifact}, which the log does not have"
+                ) from None
+        for data in self.data.values():
+            await log.artifacts.put(data)
+
+
+def read_content(
+    registry: Registry, runnable: Runnable[Any], content: Content, messages: Sequence[Mapping[str, Any]]
+) -> GivenContent:
+    """What a run of this is given, checked. Raises `ConfigError`."""
+    if isinstance(content, str) and not any(map(_has_parts, messages)):
+        return GivenContent(content, (), messages)
+    rules = rules_of(runnable.to_config()) if runnable.kind == "agent" else Rules()
+    count = capabilities.tokens_by(registry.provider, rules.model) if rules.model else no_count
+    asked = held(content, rules.files, count)
+    before = [(each, _held_message(each, rules.files, count)) for each in messages]
+    every = [asked, *(found for _, found in before if found is not None)]
+    if runnable.kind != "agent" and any(each.parts for each in every):
+        raise ConfigError(f"a {runnable.kind} takes text only: give files to one of its agents, by a tool")
+    files = [file for each in every for file in files_of(each.parts)]
+    check_total({file.artifact: file.bytes for file in files if file.artifact}, rules.files)
+    capabilities.check_files(registry.provider, rules, files)
+    return GivenContent(
+        text=asked.text,
+        parts=asked.parts,
+        messages=[_message(given, found) for given, found in before],
+        data={artifact: data for each in every for artifact, data in each.data.items()},
+        known=tuple(dict.fromkeys(artifact for each in every for artifact in each.known)),
+    )
+
+
+def _has_parts(message: object) -> bool:
+    if not isinstance(message, Mapping):  # refused later, with all that is wrong with messages
+        return False
+    return bool(message.get("parts")) or not isinstance(message.get("content", ""), str)
+
+
+def _held_message(message: Mapping[str, Any], rules: FileRules, count: CountTokens) -> Held | None:
+    """The content of a message that has more than a text; null for another."""
+    if not _has_parts(message):
+        return None
+    if not isinstance(message.get("content", ""), str):
+        return held(message["content"], rules, count)
+    (parsed,) = parse_messages([{"role": "user", "parts": message["parts"]}])
+    return held(parsed.parts, rules, count)
+
+
+def _message(given: Mapping[str, Any], found: Held | None) -> Mapping[str, Any]:
+    if found is None:
+        return given
+    parts = [msgspec.to_builtins(part) for part in found.parts]
+    return {**given, "content": found.text, "parts": parts}
