@@ -80,6 +80,8 @@ _OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
 
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
+_ADDED = frozenset({"in_parts"})
+"""Fields that were added to events. An unset one is left out, so that the digests of older runs stay as they are."""
 _KEPT: dict[type[EventFields], tuple[str, ...]] = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE
@@ -310,7 +312,9 @@ def _learn_late(run: _Run, event: Event) -> None:
 
 
 def _payload(event: Event) -> dict[str, Any]:
-    payload = {name: getattr(event, name) for name in _KEPT[type(event)]}
+    payload = {
+        name: value for name in _KEPT[type(event)] if (value := getattr(event, name)) or name not in _ADDED
+    }
     if isinstance(event, ToolResult):
         payload["metadata"] = {k: v for k, v in event.metadata.items() if k not in VOLATILE}
     return payload
