@@ -1,15 +1,21 @@
 """What holds on every wire: whole answers, cut ones, odd servers, through the real SDKs."""
 
 import asyncio
+import base64
 import json
+import re
 from typing import Any
 
+import msgspec
 import pytest
 from foldlog.adapters.models.vendors import VendorProvider
+from foldlog.eventlog.parts import FilePart, TextPart
+from foldlog.projections.messages import CallRequest, Message, ReplyItems, sha256_hex
 from foldlog.runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
     ContextOverflow,
+    Delta,
     InvalidRequest,
     ModelError,
     QuotaExceeded,
@@ -349,3 +355,109 @@ async def test_a_character_in_two_halves_makes_no_short_answer(wire: Wire):
         except TransientModelError:
             return
     assert text_of(deltas).encode("utf-16", "surrogatepass").decode("utf-16") == "🦆"
+
+
+# --- what a vendor wants back -----------------------------------------------------------------------------------------
+
+LOOK_UP = Reply(
+    reasoning=("Let me", " look."),
+    text=("One ", "moment."),
+    calls=(
+        Call(id="call_a", name="search", arguments=('{"q": ', '"a"}')),
+        Call(id="call_b", name="search", arguments=('{"q": "b"}',)),
+    ),
+)
+
+
+def in_history(deltas: list[Delta], provider: str) -> tuple[Message, ...]:
+    """The messages of an answer and of the results of its calls, as the log keeps them."""
+    made, end = calls_of(deltas), end_of(deltas)
+    calls = tuple(CallRequest(id=call, name=name, arguments=json.dumps(given)) for call, name, given in made)
+    items = msgspec.json.decode(msgspec.json.encode(end.reply_items))
+    kept = ReplyItems(provider=provider, model=end.model, items=items) if items else None
+    answer = Message(role="assistant", content=text_of(deltas), tool_calls=calls, reply_state=kept)
+    results = (Message(role="tool", content="found", tool_call_id=call.id) for call in calls)
+    return Message(role="user", content="Who?"), answer, *results
+
+
+@of_vendors
+async def test_signed_thoughts_go_back_unchanged_at_their_place(wire: Wire):
+    async with wire.served(LOOK_UP, Reply(text=("Ann",))) as (server, provider):
+        messages = in_history(await wire.answer(provider), wire.name)
+        assert text_of(await wire.answer(provider, messages=messages)) == "Ann"
+        sent = server.requests[1].body
+    if wire.name == "anthropic":
+        assert [block["type"] for block in sent["messages"][1]["content"]] == [
+            "thinking",
+            "redacted_thinking",
+            "text",
+            "tool_use",
+            "tool_use",
+        ]
+    else:
+        parts = sent["contents"][1]["parts"]
+        assert [sorted(part.keys() - {"thought"}) for part in parts[1:]] == [
+            ["text"],
+            ["functionCall", "thoughtSignature"],
+            ["functionCall"],
+        ]
+
+
+@of_vendors
+async def test_a_request_without_the_signed_thoughts_is_refused(wire: Wire):
+    async with wire.served(LOOK_UP, Reply(text=("Ann",))) as (_, provider):
+        first, answer, *results = in_history(await wire.answer(provider), wire.name)
+        bare = msgspec.structs.replace(answer, reply_state=None)
+        with pytest.raises(InvalidRequest):
+            await wire.answer(provider, messages=(first, bare, *results))
+        assert answer.reply_state is not None
+        text = json.dumps(answer.reply_state.items).replace("signed/", "forged/").replace("Let me", "Let us")
+        if wire.name == "google":
+            text = re.sub(r'"thought_signature": "....', '"thought_signature": "AAAA', text)
+        forged = msgspec.structs.replace(answer.reply_state, items=json.loads(text))
+        altered = msgspec.structs.replace(answer, reply_state=forged)
+        with pytest.raises(InvalidRequest):
+            await wire.answer(provider, messages=(first, altered, *results))
+
+
+@of_vendors
+async def test_an_answer_without_thoughts_wants_nothing_back(wire: Wire):
+    async with wire.served(Reply(text=("x",), calls=LOOK_UP.calls)) as (_, provider):
+        assert end_of(await wire.answer(provider)).reply_items == []
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
+
+
+async def read(file: FilePart) -> bytes:
+    assert file.artifact == sha256_hex(PNG)
+    return PNG
+
+
+@of_vendors
+async def test_files_reach_the_model_from_the_user_and_from_a_tool(wire: Wire):
+    picture = FilePart(media_type="image/png", name="cat.png", artifact=sha256_hex(PNG), bytes=len(PNG))
+    parts = (TextPart(text="What is it?"), picture)
+    call = CallRequest(id="c1", name="search", arguments="{}")
+    messages = (
+        Message(role="user", content="What is it?", parts=parts),
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="tool", content="", parts=(picture,), tool_call_id="c1"),
+    )
+    async with wire.served(Reply(text=("A cat",))) as (server, provider):
+        assert text_of(await wire.answer(provider, messages=messages, read_artifact=read)) == "A cat"
+    body = json.dumps(server.requests[0].body)
+    assert body.count(base64.b64encode(PNG).decode().rstrip("=")) == 2
+    assert body.count("image/png") == 2
+
+
+async def test_a_file_with_a_url_is_fetched_by_the_vendor_or_refused():
+    picture = FilePart(media_type="image/png", url="https://example.com/cat.png")
+    messages = (Message(role="user", content="", parts=(picture,)),)
+    async with WIRES["anthropic"].served(Reply(text=("A cat",))) as (server, provider):
+        await WIRES["anthropic"].answer(provider, messages=messages)
+    assert '"url": "https://example.com/cat.png"' in json.dumps(server.requests[0].body)
+    async with WIRES["google"].served(Reply(text=("A cat",))) as (server, provider):
+        with pytest.raises(InvalidRequest, match="does not fetch"):
+            await WIRES["google"].answer(provider, messages=messages)
+    assert not server.requests

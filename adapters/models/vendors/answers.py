@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ....eventlog.events import TokenUsage
 from ....runtime.ports.models import (
     ContentFiltered,
@@ -19,6 +21,7 @@ from ....runtime.ports.models import (
 )
 from ..failures import Callee
 from ..openai.calls import CallAssembly
+from . import reply_items
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as pai
@@ -95,6 +98,7 @@ class AnswerReader:
             reason=cut or ("tool_calls" if len(self._calls) else "stop"),
             usage=usage_of(whole.usage),
             model=whole.model_name or self._model,
+            reply_items=reply_items.wanted(whole),
         )
 
 
@@ -115,4 +119,5 @@ def usage_of(usage: RequestUsage) -> TokenUsage | None:
         total_tokens=usage.input_tokens + usage.output_tokens,
         cached_input_tokens=usage.cache_read_tokens,
         reasoning_tokens=usage.output_reasoning_tokens or 0,
+        cache_writes=usage.cache_write_tokens or msgspec.UNSET,
     )

@@ -35,6 +35,8 @@ def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError |
             return TransientModelError(
                 callee.says(f"the stream is malformed: {type(error).__name__}: {error}")
             )
+        case NotImplementedError() | RuntimeError():  # what the model class has no words for
+            return InvalidRequest(callee.says(f"the request cannot be sent: {error}"))
         case _:
             return None
 

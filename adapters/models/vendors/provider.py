@@ -92,7 +92,8 @@ class VendorProvider:
         OPENED.set(opened)
         try:
             model = (await self._link()).model(request.model)
-            async with model.request_stream(*self._request(request, model)) as response:
+            asked = self._request(request, model, await request.file_bytes())
+            async with model.request_stream(*asked) as response:
                 async for event in response:
                     heard()
                     for delta in reader.feed(event):
@@ -130,12 +131,13 @@ class VendorProvider:
             endpoint.secrets(),
         )
 
-    def _request(self, request: ModelRequest, model: Any) -> tuple[Any, Any, Any]:
+    def _request(self, request: ModelRequest, model: Any, files: dict[str, bytes]) -> tuple[Any, Any, Any]:
         parameters = requests.parameters(request, model.profile)
         settings = requests.settings(request, self.options, max_retries=self.vendor.max_retries)
         if headers := self.endpoint.headers():
             settings["extra_headers"] = headers
-        return model.prepare_messages(requests.history(request), parameters), settings, parameters
+        history = requests.history(request, model.system, files, self.vendor.fetches)
+        return model.prepare_messages(history, parameters), settings, parameters
 
     async def _link(self) -> _Link:
         loop = asyncio.get_running_loop()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ....eventlog.parts import FilePart, Part, TextPart
 from ....projections.messages import Message
-from ....runtime.ports.models import ModelRequest
+from ....runtime.ports.models import InvalidRequest, ModelRequest
 from ..openai.chat import arguments_json
+from .reply_items import restored
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as pai
@@ -18,48 +20,81 @@ if TYPE_CHECKING:
     from ..endpoint import HttpOptions
 
 
-def history(request: ModelRequest) -> list[pai.ModelMessage]:
-    """The conversation: what comes between two answers of the model is one request."""
-    tool_names = {call.id: call.name for message in request.messages for call in message.tool_calls}
+def history(
+    request: ModelRequest, system: str, files: Mapping[str, bytes], by_url: Callable[[FilePart], bool]
+) -> list[pai.ModelMessage]:
+    """The conversation: what comes between two answers of the model is one request.
+
+    `system` is the vendor's name in pydantic-ai, `files` has the bytes of each artifact, and `by_url` says of a file
+    with a URL whether the vendor fetches it by itself. Raises `InvalidRequest` for one that it does not.
+    """
+    build = _Turns(request, system, files, by_url)
     turns: list[pai.ModelMessage] = []
     for is_answer, group in groupby(request.messages, key=lambda message: message.role == "assistant"):
         messages = list(group)
-        turns += map(_answer, messages) if is_answer else [_asked(messages, tool_names)]
+        turns += map(build.answer, messages) if is_answer else [build.asked(messages)]
     return [turn for turn in turns if turn.parts]
 
 
-def _asked(messages: Sequence[Message], tool_names: Mapping[str, str]) -> pai.ModelRequest:
-    from pydantic_ai import messages as pai
+class _Turns:
+    """Builds the turns of one conversation."""
 
-    return pai.ModelRequest(parts=[_request_part(message, tool_names) for message in messages])
+    def __init__(
+        self,
+        request: ModelRequest,
+        system: str,
+        files: Mapping[str, bytes],
+        by_url: Callable[[FilePart], bool],
+    ) -> None:
+        self._system, self._files, self._by_url = system, files, by_url
+        self._tools = {call.id: call.name for message in request.messages for call in message.tool_calls}
 
+    def asked(self, messages: Sequence[Message]) -> pai.ModelRequest:
+        from pydantic_ai import messages as pai
 
-def _request_part(message: Message, tool_names: Mapping[str, str]) -> pai.ModelRequestPart:
-    from pydantic_ai import messages as pai
+        return pai.ModelRequest(parts=[self._request_part(message) for message in messages])
 
-    match message.role:
-        case "system":
-            return pai.SystemPromptPart(message.content)
-        case "tool":
-            call = message.tool_call_id or ""
-            return pai.ToolReturnPart(tool_names.get(call, ""), message.content, call)
-        case _:
-            return pai.UserPromptPart(message.content)
+    def _request_part(self, message: Message) -> pai.ModelRequestPart:
+        from pydantic_ai import messages as pai
 
+        content = list(map(self._content, message.parts)) or message.content
+        match message.role:
+            case "system":
+                return pai.SystemPromptPart(message.content)
+            case "tool":
+                call = message.tool_call_id or ""
+                return pai.ToolReturnPart(self._tools.get(call, ""), content, call)
+            case _:
+                return pai.UserPromptPart(content)
 
-def _answer(message: Message) -> pai.ModelResponse:
-    from pydantic_ai import messages as pai
+    def _content(self, part: Part) -> Any:
+        from pydantic_ai import messages as pai
 
-    return pai.ModelResponse(parts=list(_response_parts(message)))
+        if isinstance(part, TextPart):
+            return part.text
+        if part.url is None:
+            return pai.BinaryContent(self._files[part.artifact or ""], media_type=part.media_type)
+        if not self._by_url(part):
+            raise InvalidRequest(
+                f"{part}: the provider does not fetch such URLs; give it as File.fetch() does"
+            )
+        kind = {"image": pai.ImageUrl, "audio": pai.AudioUrl, "video": pai.VideoUrl}
+        return kind.get(part.media_type.partition("/")[0], pai.DocumentUrl)(
+            part.url, media_type=part.media_type
+        )
 
+    def answer(self, message: Message) -> pai.ModelResponse:
+        from pydantic_ai import messages as pai
 
-def _response_parts(message: Message) -> Iterator[pai.ModelResponsePart]:
-    from pydantic_ai import messages as pai
-
-    if message.content:
-        yield pai.TextPart(message.content)
-    for call in message.tool_calls:
-        yield pai.ToolCallPart(call.name, arguments_json(call.arguments), call.id)
+        calls = [
+            pai.ToolCallPart(call.name, arguments_json(call.arguments), call.id)
+            for call in message.tool_calls
+        ]
+        if message.reply_state is not None:
+            parts = list(restored(message, calls))
+        else:
+            parts = [*([pai.TextPart(message.content)] if message.content else []), *calls]
+        return pai.ModelResponse(parts=parts, provider_name=self._system)
 
 
 def settings(request: ModelRequest, options: HttpOptions, *, max_retries: bool) -> ModelSettings:

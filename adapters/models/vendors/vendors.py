@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ....eventlog.errors import ConfigError
+from ....eventlog.parts import FilePart
 from .connection import Connection
 
 ModelOf = Callable[[str], Any]
@@ -23,8 +24,9 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
 
     `sdk` is the module of its SDK. `keys` names the environment variables that may hold the key, the first that is set
     counts; empty where the SDK finds credentials by itself. `needs` names other variables that have to be set.
-    `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `max_retries`: the library takes
-    the number of the SDK's retries with each request.
+    `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `url_types` are the media types
+    that the vendor fetches by itself if it gets a URL. `max_retries`: the library takes the number of the SDK's retries
+    with each request.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     url: str = ""
     url_env: str = ""
+    url_types: tuple[str, ...] = ("image/",)
     key_optional: bool = False
     max_retries: bool = True
 
@@ -62,6 +65,10 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         missing = next((name for name in self.needs if not os.environ.get(name, "").strip()), None)
         if missing is not None:
             raise ConfigError(f"set the environment variable {missing}")
+
+    def fetches(self, file: FilePart) -> bool:
+        """Return whether the vendor fetches a file with a URL; the library would fetch it here otherwise."""
+        return file.media_type.startswith(self.url_types) if self.url_types else False
 
     def load(self) -> None:
         """Import all that a call needs. It takes up to seconds: not for the event loop's thread."""
@@ -199,6 +206,7 @@ VENDORS: dict[str, Vendor] = {
             connect=_anthropic,
             modules=("pydantic_ai.models.anthropic",),
             keys=("ANTHROPIC_API_KEY",),
+            url_types=("image/", "application/pdf"),
             url="https://api.anthropic.com",
             url_env="ANTHROPIC_BASE_URL",
         ),
@@ -208,6 +216,7 @@ VENDORS: dict[str, Vendor] = {
             connect=_google,
             modules=("pydantic_ai.models.google",),
             keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+            url_types=(),
             url="https://generativelanguage.googleapis.com",
             url_env="GOOGLE_GEMINI_BASE_URL",
         ),
@@ -216,6 +225,7 @@ VENDORS: dict[str, Vendor] = {
             sdk="boto3",
             connect=_bedrock,
             modules=("pydantic_ai.models.bedrock",),
+            url_types=(),
             max_retries=False,
         ),
         Vendor(

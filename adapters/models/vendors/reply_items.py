@@ -1,0 +1,101 @@
+"""What a vendor wants back of an answer: its parts in their order, as pydantic-ai writes them.
+
+Texts and calls are in the message already, so an item holds only where they were: `{"text": 12}` is the next twelve
+characters of the answer's text, `{"call": 0}` its first call, each with what the vendor signed it with
+(`provider_details`). All other parts (thinking with its signature, redacted thinking) are kept whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....projections.messages import Message
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as pai
+
+_SIGNED = ("provider_name", "provider_details")
+
+
+def wanted(whole: pai.ModelResponse) -> list[dict[str, Any]]:
+    """Return the parts of an answer in their order; none if nothing is wanted back beside texts and calls."""
+    items = list(_items(whole.parts))
+    opaque = [item for item in items if item.keys() - {"text", "call"}]
+    return items if any(_is_signed(item) for item in opaque) else []
+
+
+def _items(parts: Sequence[pai.ModelResponsePart]) -> Iterator[dict[str, Any]]:
+    calls = 0
+    for part in parts:
+        match part.part_kind:
+            case "text":
+                yield {"text": _length(part.content), **_signed(part)}
+            case "tool-call":
+                yield {"call": calls, **_signed(part)}
+                calls += 1
+            case "thinking":
+                yield _dumped(part)
+            case _:
+                pass
+
+
+def _is_signed(item: dict[str, Any]) -> bool:
+    """Return whether the vendor can tell that the item is its own."""
+    return bool(item.get("signature") or item.get("provider_details") or item.get("id"))
+
+
+def _signed(part: Any) -> dict[str, Any]:
+    if not part.provider_details:
+        return {}
+    return {name: value for name in _SIGNED if (value := _dumped(part).get(name))}
+
+
+def _dumped(part: Any) -> dict[str, Any]:
+    """Return the part as JSON, without what is not set."""
+    from pydantic_ai import messages as pai
+
+    (turn,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=[part])], mode="json")
+    (dumped,) = turn["parts"]
+    return {name: value for name, value in dumped.items() if value is not None}
+
+
+def _length(text: str) -> int:
+    """Return the number of characters once halves of characters are joined, as they are in the message."""
+    return len(text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def restored(message: Message, call_parts: Sequence[pai.ToolCallPart]) -> Iterator[pai.ModelResponsePart]:
+    """Yield the parts of a message, each at its place. A text or call that no item names comes last."""
+    from pydantic_ai import messages as pai
+
+    assert message.reply_state is not None  # noqa: S101 - the caller has looked
+    text, named = message.content, set[int]()
+    opaque: list[dict[str, Any]] = [item for item in message.reply_state.items if isinstance(item, dict)]
+    last = max((number for number, item in enumerate(opaque) if "text" in item), default=-1)
+    for number, item in enumerate(opaque):
+        if "text" in item:
+            piece, text = (text, "") if number == last else (text[: item["text"]], text[item["text"] :])
+            yield _with(pai.TextPart(piece), item)
+        elif "call" in item and item["call"] < len(call_parts):
+            named.add(item["call"])
+            yield _with(call_parts[item["call"]], item)
+        elif "part_kind" in item:
+            yield _parsed(item)
+    if text:
+        yield pai.TextPart(text)
+    yield from (part for number, part in enumerate(call_parts) if number not in named)
+
+
+def _with(part: Any, item: dict[str, Any]) -> Any:
+    for name in _SIGNED:
+        if name in item:
+            setattr(part, name, item[name])
+    return part
+
+
+def _parsed(item: dict[str, Any]) -> pai.ModelResponsePart:
+    from pydantic_ai import messages as pai
+
+    (turn,) = pai.ModelMessagesTypeAdapter.validate_python([{"kind": "response", "parts": [item]}])
+    return turn.parts[0]
