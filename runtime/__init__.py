@@ -1,6 +1,6 @@
-"""What is next: agents, tools, the pure core that decides and the executors that drive runs.
+"""Deciding and driving what is next: agents, tools, the pure core that decides and the executors that drive runs.
 
-A public name is loaded when it is first used, so that the core can be imported without all that stands on it.
+A public name is loaded when it is first used, so that the core can be imported without the packages above it.
 """
 
 import typing

@@ -1,7 +1,7 @@
-"""The events of all runs of a namespace, as they are stored, with cursors to come back by.
+"""The events of all runs of a namespace, as they are stored, with cursors to resume from.
 
-A family is in one shard, so its events come in log order. Between shards there is no order, and a cursor names a place
-in each: `POSITION.INDEX` of the last event that was read there, joined by `_` in the order of the shards.
+A family is in one shard, so its events come in log order. There is no order between shards, and a cursor has a place in
+each: `POSITION.INDEX` of the last event that was read there, joined by `_` in the order of the shards.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..eventlog.ports import Log, Shard, Stored, Subject
 from .journal.journal import following, restored
 from .stream import is_shown
 
-Place = tuple[int, int]
-"""Position of a commit in its shard, and index of an event in it; (0, 0) is the beginning."""
+ShardPlace = tuple[int, int]
+"""The position of a commit in its shard, and the index of an event in it; (0, 0) is the beginning."""
 
 AHEAD_MAX = 256
-"""How many commits are read before they are asked for."""
+"""The most commits that are read ahead."""
 
 
 async def follow_runs(log: Log, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Event]:
-    """Every stored event behind the cursor `after`, stored or still to come, until the iterator is closed.
+    """Yield every event after the cursor `after`, stored or still to come, until the iterator is closed.
 
-    Survives outages of the log. Each commit is held against the one before it of its run, if that was read here. Raises
-    `LogCorrupted`, and `ConfigError` for what is not a cursor of this namespace.
+    Survives outages of the log. Each commit is verified against the one before it of its run, if that was read here.
+    Raises `LogCorrupted`, and `ConfigError` for text that is not a cursor of this namespace.
     """
     places = _parse(after, log.events.shards)
     heads: dict[Subject, Head] = {}
@@ -53,8 +53,8 @@ async def follow_runs(log: Log, *, after: str | None = None, detailed: bool = Fa
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(log: Log, shard: int, place: Place, queue: asyncio.Queue[Stored | FoldlogError]) -> None:
-    """Hand on the commits of a shard, from the one on in which the reader stopped."""
+async def _pump(log: Log, shard: int, place: ShardPlace, queue: asyncio.Queue[Stored | FoldlogError]) -> None:
+    """Put the commits of a shard into the queue, from the one where the reader stopped."""
     try:
         async with following(log, Shard(shard), max(place[0] - 1, 0)) as commits:
             async for stored in commits:
@@ -64,7 +64,7 @@ async def _pump(log: Log, shard: int, place: Place, queue: asyncio.Queue[Stored 
 
 
 def _verified(stored: Stored, heads: dict[Subject, Head]) -> Recorded:
-    """The commit. The first one of its run that is read here has only its own checksum to be held against."""
+    """Return the verified commit. The first one of a run that is read here is checked only against itself."""
     head = heads.get(stored.subject)
     if head is None:
         head = _before(stored)
@@ -80,12 +80,12 @@ def _before(stored: Stored) -> Head:
     try:
         commit = decode(stored.data)
     except ValueError:
-        return Head()  # unreadable, as `verify` says in the words of the log
+        return Head()  # unreadable: `verify` raises the error for that
     return Head(rev=commit.rev - 1, digest=commit.prev)
 
 
-def _events(recorded: Recorded) -> list[tuple[Event, Place]]:
-    """The events of a commit, each with its place. The terminal of a run says so; one that was forwarded does not."""
+def _events(recorded: Recorded) -> list[tuple[Event, ShardPlace]]:
+    """Return the events of a commit with their places. The run's own terminal is marked, a forwarded one is not."""
     path = recorded.commit.path
     return [
         (
@@ -96,11 +96,11 @@ def _events(recorded: Recorded) -> list[tuple[Event, Place]]:
     ]
 
 
-def _cursor(places: list[Place]) -> str:
+def _cursor(places: list[ShardPlace]) -> str:
     return "_".join(cursor_of(*place) for place in places)
 
 
-def _parse(cursor: str | None, shards: int) -> list[Place]:
+def _parse(cursor: str | None, shards: int) -> list[ShardPlace]:
     if cursor is None:
         return [(0, 0)] * shards
     try:
@@ -109,6 +109,6 @@ def _parse(cursor: str | None, shards: int) -> list[Place]:
         places = []
     if len(places) != shards or any(number < 0 for place in places for number in place):
         raise ConfigError(
-            f"{cursor!r:.80} is not a cursor of this namespace's runs: take that of a followed event"
+            f"{cursor!r:.80} is not a cursor of this namespace's runs: use the cursor of a followed event"
         )
     return places

@@ -1,4 +1,4 @@
-"""A run as its callers see it: watch it, wait for its end, answer it, and say something to it."""
+"""A run as its callers use it: watch it, wait for its end, answer its approvals, send it messages."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ TOKEN_EXPIRY_S = 24 * 3600.0
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended well; `reason` is empty, `budget_limit`, or `length`: the output is cut, and accepted as such.
+    """The result of a completed run. `reason` is empty, `budget_limit`, or `length`: cut output that was accepted.
 
-    `usage` and `cost_usd` (a decimal, null if a price is unknown) are those of the run and all below it.
+    `usage` and `cost_usd` (a decimal, null if a price is unknown) are those of the run and all runs below it.
     """
 
     run_id: str
@@ -60,7 +60,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
 
 
 class Namespace(Protocol):
-    """A namespace of a log, as its handles need it. `Runtime` is one."""
+    """A namespace of a log, for its handles. `Runtime` implements it."""
 
     @property
     def log(self) -> Log:
@@ -69,12 +69,12 @@ class Namespace(Protocol):
 
     @property
     def registry(self) -> Registry:
-        """What this process can run."""
+        """The agents and tools that this process can run."""
         ...
 
     @property
-    def telling(self) -> weakref.WeakValueDictionary[str, asyncio.Lock]:
-        """By run: callers of this process take turns, since all but one would only conflict."""
+    def command_locks(self) -> weakref.WeakValueDictionary[str, asyncio.Lock]:
+        """One lock per run: callers of this process take turns, because all but one would only conflict."""
         ...
 
     def known_executor(self, name: str) -> Executor | None:
@@ -82,16 +82,16 @@ class Namespace(Protocol):
         ...
 
     async def locate(self, run_id: str) -> Subject:
-        """Return where the log has the run. Raises `RunNotFound`."""
+        """Return the subject of the run in the log. Raises `RunNotFound`."""
         ...
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
-        """Await the news of a run; raise what stopped this process from driving it, if it does."""
+        """Await the news of a run; raise the error that stopped this process from driving it, if any."""
         ...
 
 
 class RunHandle(Generic[OutputT]):
-    """A run, from wherever it is looked at. Every method reads the log; none needs the run's executor."""
+    """A run, for any process. Every method reads the log; none needs the run's executor."""
 
     def __init__(
         self, runtime: Namespace, run_id: str, agent: Runnable[OutputT] | None, subject: Subject | None
@@ -115,12 +115,11 @@ class RunHandle(Generic[OutputT]):
     async def stream(
         self, detailed: bool = False, after: str | None = None, family: bool = True
     ) -> AsyncGenerator[DetailedEvent]:
-        """The run's observable events from the beginning, or behind the cursor `after`, until it is over.
+        """Yield the run's observable events from the beginning, or after the cursor `after`, until it is over.
 
-        Opened late, often, by any process, it shows the same. `detailed` adds steps, usage, reasoning, tool
-        call deltas,
-        tool results and child events; `family` includes the runs below. Raises `RunNotFound`, `LogCorrupted`,
-        `UnsupportedByExecutor`.
+        Every stream of a run shows the same, whenever and by whichever process it is opened. `detailed` adds steps,
+        usage, reasoning, tool call deltas, tool results and child events; `family` includes the runs below. Raises
+        `RunNotFound`, `LogCorrupted`, `UnsupportedByExecutor`.
         """
         subject = await self._located()
         if detailed:
@@ -131,11 +130,11 @@ class RunHandle(Generic[OutputT]):
                 yield cast("DetailedEvent", event)
 
     async def result(self, timeout_s: float | None = None) -> RunResult[OutputT]:
-        """Wait for the end; a paused run keeps waiting.
+        """Wait for the end of the run and return its result; a paused run keeps waiting.
 
-        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run is left alone), `LogCorrupted`, what stopped this
-        process from driving the run, if it does, and `ConfigError` for an output that a validator of its type refuses,
-        or for a run of another agent than the handle's.
+        Raises `RunFailed`, `RunCancelled`, `TimeoutError` (the run goes on), `LogCorrupted`, the error that stopped
+        this process from driving the run, and `ConfigError` for an output that its type rejects, or for a run of
+        another agent than the handle's.
         """
         outcome = Outcome()
         async with asyncio.timeout(timeout_s):
@@ -160,7 +159,7 @@ class RunHandle(Generic[OutputT]):
             )
         self._check_agent(outcome.agent_path.rpartition("/")[2])
         output: Any = outcome.output
-        stopped = terminal.reason == "budget_limit"  # the text is ours, and no answer
+        stopped = terminal.reason == "budget_limit"  # the text is ours, not an answer
         if self._agent is not None and self._agent.output_type is not None and not stopped:
             output = self._parsed(outcome.output)
         return RunResult(
@@ -174,20 +173,20 @@ class RunHandle(Generic[OutputT]):
 
     def _check_agent(self, name: str) -> None:
         if self._agent is not None and self._agent.name != name:
-            raise ConfigError(f"run {self.run_id} is of agent {name!r}, not of {self._agent.name!r}")
+            raise ConfigError(f"run {self.run_id} belongs to agent {name!r}, not to {self._agent.name!r}")
 
     def _parsed(self, output: str) -> Any:
-        """The output, which meets the schema of its type, as that type."""
-        assert self._agent is not None  # noqa: S101 - asked before
+        """Return the output, which matches the schema of its type, as that type."""
+        assert self._agent is not None  # noqa: S101 - checked by the caller
         try:
             return self._agent.parse_output(msgspec.json.decode(output))
-        except ValueError as error:  # a check that no JSON Schema can say
+        except ValueError as error:  # a check that JSON Schema cannot express
             raise ConfigError(
-                f"run {self.run_id} is completed, but its output is no {self._agent.output_type!r}: {error}"
+                f"run {self.run_id} completed, but its output is not a valid {self._agent.output_type!r}: {error}"
             ) from None
 
     async def cancel(self, reason: str = "", *, by: str = "") -> str:
-        """Cancel the run and all below it; what was found: cancelled, already_completed, already_error, ..."""
+        """Cancel the run and all runs below it; return cancelled, or already_completed, already_error, ..."""
         return await cancel_family(self._runtime.log, await self._located(), reason, by)
 
     async def inject(self, content: str) -> None:
@@ -196,27 +195,27 @@ class RunHandle(Generic[OutputT]):
         Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own.
         """
         command = Inject(_text("an injected message", content))
-        await self._tell(command, refuse_finished=True, feature="inject")
+        await self._send(command, refuse_finished=True, feature="inject")
 
     async def refresh_tools(
         self, mcp_servers: Mapping[str, Mapping[str, Any]] | None = None, *, by: str = ""
     ) -> None:
-        """Have the run's tools listed anew before its next step, with those of further MCP servers.
+        """List the run's tools again before its next step, with those of further MCP servers.
 
         The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
-        it has. Raises `RunFinished`, and `ConfigError` for a wrong entry or a run that is not an agent's.
+        it has. Raises `RunFinished`, and `ConfigError` for an invalid entry or a run that is not an agent's.
         """
         if not isinstance(mcp_servers, Mapping | None):
-            raise ConfigError(f"mcp_servers is a table of servers, not {mcp_servers!r:.60}")
+            raise ConfigError(f"mcp_servers must be a table of servers, not {mcp_servers!r:.60}")
         for name in mcp_servers or ():
             check_name("the MCP server", name)
         if mcp_servers:
             self._runtime.registry.tool_sources().check(mcp_servers)
         servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
-        await self._tell(RefreshTools(servers, by), refuse_finished=True)
+        await self._send(RefreshTools(servers, by), refuse_finished=True)
 
     async def pending(self) -> Pending:
-        """What the run waits for, and what is going on in it, as the log tells. Raises `RunNotFound`."""
+        """Return what the run waits for, and its open work, as of the log. Raises `RunNotFound`."""
         state, log = await self.state(), self._runtime.log
         found, in_line = pending_of(state), await calls_in_line(log, state)
         calls = tuple(
@@ -231,11 +230,11 @@ class RunHandle(Generic[OutputT]):
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
-        await self._tell(Pause(by), refuse_finished=True, feature="pause")
+        await self._send(Pause(by), refuse_finished=True, feature="pause")
 
     async def resume(self) -> None:
-        """Go on after a manual pause, or one of reason policy: all models had failed. Raises `RunFinished`."""
-        await self._tell(Resume(), refuse_finished=True)
+        """Continue after a manual pause, or one of reason policy (all models failed). Raises `RunFinished`."""
+        await self._send(Resume(), refuse_finished=True)
 
     async def resolve(
         self,
@@ -248,14 +247,15 @@ class RunHandle(Generic[OutputT]):
         *,
         by: str = "",
     ) -> ApprovalResolved:
-        """Answer an approval, of the run or of one below it; the answer that stands. Raises `ApprovalError`.
+        """Answer an approval of the run or of one below it; return the stored answer. Raises `ApprovalError`.
 
-        The same answer again changes nothing, and gets the first one, whose `by` says who was first. Another one is an
-        error that says so.
+        Idempotent: the same answer again changes nothing, and returns the first one, whose `by` names its author. A
+        different answer is an error.
 
-        `arguments` replaces the call's arguments (kinds tool and policy). `outcome` says what became of a call that is
-        not run then: it succeeded (with `result`) or failed, since a dead worker had started it (kind unverifiable), or
-        since somebody did by hand what it does (kinds tool and policy); `retry` has an unverifiable one run again.
+        `arguments` replaces the call's arguments (kinds tool and policy). `outcome` states the outcome of a call that
+        does not run any more: it succeeded (with `result`) or failed, because a dead worker had started it (kind
+        unverifiable), or because a person carried it out by hand (kinds tool and policy); `retry` runs an unverifiable
+        call again.
         """
         answer = Resolve(
             approval_id=approval_id,
@@ -269,52 +269,52 @@ class RunHandle(Generic[OutputT]):
         return await self._answer(answer)
 
     async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
-        """A resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
+        """Return a resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
 
-        It cannot be shown again: the log has its SHA-256 only. Raises `ApprovalError` for an approval that is decided,
+        It cannot be shown again: the log has only its SHA-256. Raises `ApprovalError` for an approval that is decided,
         `ConfigError`.
         """
         given: object = expires_s
         if not isinstance(given, int | float) or not 0 < given < math.inf:
-            raise ConfigError(f"a token expires after a number of seconds, not {given!r}")
+            raise ConfigError(f"expires_s must be a positive number of seconds, not {given!r}")
         journal = await self._journal_with(approval_id)
         check_pending(journal.state, approval_id)
         token = new_token(journal.subject.id, approval_id)
         digest, now = place_of(token).sha256, self._runtime.log.clock.now()
-        wish = IssueToken(approval_id=approval_id, sha256=digest, expires_at=now + expires_s, by=by)
-        await self._tell(wish, journal=journal)
+        command = IssueToken(approval_id=approval_id, sha256=digest, expires_at=now + expires_s, by=by)
+        await self._send(command, journal=journal)
         check_pending(journal.state, approval_id)
         return token
 
     async def revoke_tokens(self, approval_id: str, *, by: str = "") -> int:
-        """Take back all resume tokens of an approval; how many there were. Raises `ApprovalError`."""
+        """Revoke all resume tokens of an approval; return their number. Raises `ApprovalError`."""
         journal = await self._journal_with(approval_id)
         tokens = len(check_pending(journal.state, approval_id).tokens)
-        await self._tell(RevokeTokens(approval_id=approval_id, by=by), journal=journal)
+        await self._send(RevokeTokens(approval_id=approval_id, by=by), journal=journal)
         return tokens
 
     async def _answer(self, answer: Resolve) -> ApprovalResolved:
         journal = await self._journal_with(answer.approval_id)
-        await self._tell(answer, journal=journal)
+        await self._send(answer, journal=journal)
         return check_answered(journal.state, answer)
 
     async def state(self) -> RunState:
-        """The run's state as the log has it now."""
+        """Return the run's state as the log has it now."""
         return (await self._journal()).state
 
     async def status(self) -> str:
-        """How the run stands: queued, running, paused, completed, error or cancelled. Raises `RunNotFound`."""
+        """Return queued, running, paused, completed, error or cancelled. Raises `RunNotFound`."""
         return (await self.state()).status
 
     async def usage(self) -> Used:
-        """Tokens and cost of the run and all below it so far, as `RunResult` has them. Raises `RunNotFound`."""
+        """Return the tokens and cost of the run and all runs below it so far. Raises `RunNotFound`."""
         subject = (await self._journal()).subject
         return await used_by(self._runtime.log, subject)
 
     async def history(self) -> list[Message]:
-        """The messages that the model has seen and said in the steps that are complete, in order.
+        """Return the messages of all complete steps, as sent to and received from the model, in order.
 
-        Of a run that is over also those of a step that was left open; its calls without a result read `aborted`.
+        Once the run is over, those of a step that was left open too; its calls without a result read `aborted`.
         """
         return conversation(await self.state())
 
@@ -331,7 +331,7 @@ class RunHandle(Generic[OutputT]):
         return journal
 
     async def _journal_with(self, approval_id: str) -> Journal:
-        """The journal of this run, or of the one below it that has the approval."""
+        """Return the journal of this run, or of the run below it that has the approval."""
         journal = await self._journal()
         if approval_id in journal.state.approvals:
             return journal
@@ -342,21 +342,21 @@ class RunHandle(Generic[OutputT]):
     def _require(self, feature: str, state: RunState) -> None:
         """Raise `UnsupportedByExecutor` if the run's executor is known here and lacks the feature."""
         executor = self._executor_of(state)
-        if executor is not None:  # else the process that drives it knows
+        if executor is not None:  # otherwise the process that drives it checks
             require(executor, frozenset({feature}))
 
     def _executor_of(self, state: RunState) -> Executor | None:
-        """The executor of the run, if it is known here."""
+        """Return the executor of the run, if it is known here."""
         return None if state.submitted is None else self._runtime.known_executor(state.submitted.executor)
 
     async def _unserved(self, state: RunState) -> bool:
-        """Return whether the run waits for workers, and none that is there serves its agent."""
+        """Return whether the run waits for workers, but no running worker serves its agent."""
         executor = self._executor_of(state)
         if executor is None or executor.runs_in != "workers":
             return False
         return state.agent not in await self._runtime.log.leases.served()
 
-    async def _tell(
+    async def _send(
         self,
         command: Command,
         *,
@@ -364,20 +364,20 @@ class RunHandle(Generic[OutputT]):
         refuse_finished: bool = False,
         feature: str | None = None,
     ) -> Journal:
-        """The one write path for callers: load, decide, append, on a conflict decide again (W1).
+        """Store a command of a caller: load, decide, append, and on a conflict decide again (W1).
 
-        What makes a parked run runnable carries its wake-up in the same batch (W5).
+        A command that makes a parked run runnable stores its wake-up in the same batch (W5).
         """
         command = _checked(command)
         journal = journal or await self._journal()
-        lock = self._runtime.telling.setdefault(journal.subject.id, asyncio.Lock())
+        lock = self._runtime.command_locks.setdefault(journal.subject.id, asyncio.Lock())
         waited = lock.locked()
         async with lock:
             if waited:
                 await journal.catch_up()
-            return await self._tell_in_turn(command, journal, refuse_finished, feature)
+            return await self._decide_and_store(command, journal, refuse_finished, feature)
 
-    async def _tell_in_turn(
+    async def _decide_and_store(
         self, command: Command, journal: Journal, refuse_finished: bool, feature: str | None
     ) -> Journal:
         if feature is not None and not journal.state.over:
@@ -393,7 +393,7 @@ class RunHandle(Generic[OutputT]):
                 return journal
             if isinstance(command, (Inject, RefreshTools)) and state.kind != "agent":
                 raise ConfigError(
-                    f"run {self.run_id} is a {state.kind}: it has no steps; tell it to the run of an agent in it"
+                    f"run {self.run_id} is a {state.kind}: it has no steps; use the run of an agent in it"
                 )
             was_parked = not state.runnable
             turn = Turn(state, journal.rules, self._runtime.log.clock.now())
@@ -404,7 +404,7 @@ class RunHandle(Generic[OutputT]):
             extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
             if await journal.store(turn.events, epoch=0, extra=extra, append=append):
                 return journal
-        raise LogUnavailable(f"run {self.run_id} changes faster than it can be told something; try again")
+        raise LogUnavailable(f"run {self.run_id} changes faster than a command can be stored; try again")
 
     def _finished(self, state: RunState) -> RunFinished:
         how = f"over ({state.status})" if state.over else "being cancelled"
@@ -420,7 +420,7 @@ async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
 
 
 def _checked(command: Command) -> Command:
-    """Raises `ConfigError` for a command that holds what no log can."""
+    """Return the command as the log stores it. Raises `ConfigError` for one that it cannot store."""
     try:
         return as_stored(command)
     except NotJson as error:
@@ -429,5 +429,5 @@ def _checked(command: Command) -> Command:
 
 def _text(what: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{what} is a text that is not empty, not {value!r:.60}")
+        raise ConfigError(f"{what} must be a non-empty text, not {value!r:.60}")
     return value

@@ -23,9 +23,9 @@ async def open_log(
     lease_s: float = 10.0,
     given: Log | None = None,
 ) -> AsyncIterator[Log]:
-    """The log at `url`; None is `NATS_URL`, else the embedded server of this project, which is started if need be.
+    """Open the log at `url`; None is `NATS_URL`, else the embedded server of this project, started if necessary.
 
-    `role` is that of the process, if `FOLDLOG_ROLE` says nothing else.
+    `role` is that of the process, unless `FOLDLOG_ROLE` is set.
     Raises `ConfigError`, `LogUnavailable`.
     """
     if given is not None:

@@ -1,4 +1,4 @@
-"""The options that start a run, named once for `start`, `run` and `stream`."""
+"""The options of a new run, shared by `start`, `run` and `stream`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .ports.suggestions import nearest
 
 
 class RunOptions(TypedDict, total=False):
-    """What `start`, `run` and `stream` take besides an agent and its input; every key may be left out.
+    """The arguments of `start`, `run` and `stream` besides an agent and its input; every key is optional.
 
     `executor` is the name of the executor (default `local`). `messages` come before the input. `session` names the
     conversation that the run belongs to, `user` the user for whom it acts. `metadata` is a JSON object that is stored
-    with the run. Neither is shown to the model; tools find them in their context, and child runs have both, too.
-    `run_id` chooses the run's id. `idempotency_key` names the submission: submitted again, it is the same run.
+    with the run. Neither is shown to the model; tools find them in their context, and child runs inherit both.
+    `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
     """
 
     executor: str

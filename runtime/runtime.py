@@ -1,4 +1,4 @@
-"""The runtime as its users see it: start runs, watch them, and say something to them."""
+"""The runtime as its users see it: start runs, watch them, and send commands to them."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ if TYPE_CHECKING:
 
 
 class Runtime:
-    """A namespace of a log, with a registry of what this process can run. Open it with `Runtime.open`."""
+    """A namespace of a log, with a registry of agents and tools for this process. Open it with `Runtime.open`."""
 
     def __init__(self, log: Log, registry: Registry, host: Host) -> None:
         self.log, self.registry, self._host = log, registry, host
         self._executors: dict[str, Executor] = {}
         self._closing = contextlib.AsyncExitStack()
-        """Closes the executors that were made here, the last one first."""
+        """Closes the executors that were created here, the last one first."""
         self._index: RunIndex | None = None
         self._presence, self._appearing, self._present = contextlib.AsyncExitStack(), asyncio.Lock(), False
-        self.telling = weakref.WeakValueDictionary[str, asyncio.Lock]()
-        """By run: who tells it something from here takes turns, since all but one would only conflict."""
+        self.command_locks = weakref.WeakValueDictionary[str, asyncio.Lock]()
+        """One lock per run: callers of this process take turns, because all but one would only conflict."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -100,14 +100,14 @@ class Runtime:
     ) -> AsyncIterator[Runtime]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
-        Leaving stops driving and releases claims; it cancels nothing. `log` takes a log that is open already, `lease_s`
-        says how long this process' claims hold without a sign of life (default `FOLDLOG_LEASE_S` or 10).
+        Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
+        the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10).
         Raises `ConfigError`, `LogUnavailable`.
         """
         check_name("the namespace", namespace)
         hold_s = lease_s if lease_s is not None else _seconds("FOLDLOG_LEASE_S", 10.0)
         if hold_s < 1:
-            raise ConfigError(f"a lease of {hold_s:g} s is too short: at least 1 s")
+            raise ConfigError(f"a lease of {hold_s:g} s is too short: it must be at least 1 s")
         registered = registry or Registry()
         async with contextlib.AsyncExitStack() as stack:
             unique = (log.clock if log is not None else SystemClock()).new_id()[-6:]
@@ -130,28 +130,28 @@ class Runtime:
             yield runtime
 
     async def aclose(self) -> None:
-        """Stop driving, release claims."""
+        """Stop driving and release claims."""
         await self._closing.aclose()
         if self._index is not None:
             await self._index.aclose()
             self._index = None
 
     def executor(self, name: str) -> Executor:
-        """The executor of this name, given or installed (`foldlog.executors`). Raises `ConfigError`."""
+        """Return the executor of this name, given or installed (`foldlog.executors`). Raises `ConfigError`."""
         if name not in self._executors:
             made = self._executors[name] = executor_factory(name)(self._host)
             self._closing.push_async_callback(made.aclose)
         return self._executors[name]
 
     def known_executor(self, name: str) -> Executor | None:
-        """The executor of this name; None if this process does not have it, as others may."""
+        """Return the executor of this name; None if this process does not have it."""
         try:
             return self.executor(name)
         except ConfigError:
             return None
 
     async def _be_present(self, executor: Executor) -> None:
-        """Let others notice if this process dies, before it drives a run; one that only reads or submits need not."""
+        """Announce this process before it drives a run, so that its death is noticed; readers need not be announced."""
         async with self._appearing:
             if not self._present and executor.runs_in == "process":
                 await self._presence.enter_async_context(self.log.leases.presence(self._host.worker))
@@ -211,13 +211,13 @@ class Runtime:
         input: Content,  # noqa: A002 - the word of the field
         **options: Unpack[RunOptions],
     ) -> RunHandle[OutputT]:
-        """Store the run's first commit and get it driven; returns once it is stored. `RunOptions` says the options.
+        """Store the run's first commit and get it driven; returns once it is stored. Options: see `RunOptions`.
 
         The input is a text, a `File`, or a list of both.
 
-        The same `run_id` or `idempotency_key` with the same agent and input returns the same run, whatever the agent's
-        configuration is by now; it is not driven twice, but driven on if its first submitter is gone. Raises
-        `RunConflict` for another agent or input, `RunPurged` for a key whose run is not in the log any more,
+        Idempotent: the same `run_id` or `idempotency_key` with the same agent and input returns the same run, even if
+        the agent's configuration has changed; the run is not driven twice, but driven on if its first submitter is
+        gone. Raises `RunConflict` for another agent or input, `RunPurged` for a key whose run is no longer in the log,
         `UnsupportedByExecutor`, `NotRegistered`, `ConfigError`, `PayloadTooLarge`, `LogUnavailable`.
         """
         check_options(options)
@@ -259,14 +259,14 @@ class Runtime:
         tools: ForkTools = "ask",
         archive: StoredRuns | None = None,
     ) -> ForkPlan:
-        """What `fork` would do, with nothing stored: what is shared, what happens first, what becomes of tool calls.
+        """Return what `fork` would do, without storing anything: what is shared, what happens first, and to tool calls.
 
-        Raises `RunNotFound`, `ConfigError` for what cannot be forked there, `LogCorrupted`.
+        Raises `RunNotFound`, `ConfigError` if the run cannot be forked there, `LogCorrupted`.
         """
         origin = await self._origin(run_id, at, archive)
-        wish = ForkOptions(model=model, input=input, tools=tools)
-        shared = opening(origin, wish, submission(origin, wish), "fork", self.log.clock.now())
-        return plan_of(origin, wish, shared)
+        options = ForkOptions(model=model, input=input, tools=tools)
+        shared = opening(origin, options, submission(origin, options), "fork", self.log.clock.now())
+        return plan_of(origin, options, shared)
 
     async def fork(  # noqa: PLR0913 - its options
         self,
@@ -283,37 +283,37 @@ class Runtime:
     ) -> RunHandle[OutputT]:
         """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
 
-        Any run, over or not, also a child or a fork; any revision. Nodes of a swarm or loop that are over there stay,
-        others go on where they were. `input` reaches the model with the next step, or replaces the run's input if no
-        step or node had begun. `model` is asked from there on, by all agents of a swarm or loop. `tools` says what
-        becomes of calls: `run` runs them; `ask` wants an approval for those whose tool is not pure; `replay` gives a
-        call the result that the run has behind `at` for the same tool and arguments, each once, and asks for the
-        others. No approval that was given behind `at`, or to a call without its result there, counts. `agent`: for one
-        that is not registered. The same `fork_id` with the same wishes is the same fork. `archive`: where the run is
-        read (`foldlog.replay.read_archive`), if not in this log.
+        Any run can be forked, over or not, even a child or a fork, at any revision. Nodes of a swarm or loop that are
+        over there are kept, others go on where they were. `input` reaches the model with the next step, or replaces the
+        run's input if no step or node had begun. `model` is called from there on, by all agents of a swarm or loop.
+        `tools` is the policy for tool calls: `run` runs them; `ask` requests an approval for those whose tool is not
+        pure; `replay` uses the result that the run has after `at` for the same tool and arguments, each once, and
+        requests an approval for the others. Approvals given after `at`, or to a call without its result there, do not
+        count. `agent`: one that is not registered. The same `fork_id` with the same options is the same fork.
+        `archive`: the source of the run (`foldlog.replay.read_archive`), if it is not in this log.
 
-        Raises `RunNotFound`, `ConfigError` that names all that lacks here, `RunConflict`, `UnsupportedByExecutor`,
-        `NotRegistered`, `PayloadTooLarge`, `LogUnavailable`.
+        Raises `RunNotFound`, `ConfigError`, which names everything that is missing here, `RunConflict`,
+        `UnsupportedByExecutor`, `NotRegistered`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
         origin = await self._origin(run_id, at, archive)
-        wish = ForkOptions(model=model, input=input, tools=tools, executor=executor)
-        submitted = submission(origin, wish)
+        options = ForkOptions(model=model, input=input, tools=tools, executor=executor)
+        submitted = submission(origin, options)
         given = agent or self._member(origin.run.path.rpartition("/")[2])
         now = self.log.clock.now()
         check = ForkCheck(self.registry, self.log, chosen, given)
-        check.check(opening(origin, wish, submitted, "fork", now))
+        check.check(opening(origin, options, submitted, "fork", now))
         place = await self._place(submitted, fork_id)
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)
-        shared = opening(origin, wish, submitted, subject.id, now)
+        shared = opening(origin, options, submitted, subject.id, now)
         artifacts = archive.artifacts if archive is not None else None
         if place.stored or not await store_fork(self.log, subject, shared, self._host.lease_s, artifacts):
             existing = await self._state_of(subject)
             if not same_fork(existing.submitted, place.submitted):
                 raise RunConflict(
-                    f"the run {subject.id} exists, and is not this fork; choose another id", run_id=subject.id
+                    f"the run {subject.id} exists, but is not this fork; choose another id", run_id=subject.id
                 )
         await self._be_present(chosen)
         await chosen.drive(subject, given)
@@ -325,19 +325,19 @@ class Runtime:
         return await read_origin(self.log, await self.locate(run_id), at)
 
     def _member(self, name: str) -> Runnable[Any] | None:
-        """The runnable of this name among those registered and all below them."""
+        """Return the runnable of this name, registered or below a registered one."""
         found = (
             each for one in self.registry.agents.values() for each in all_members(one) if each.name == name
         )
         return self.registry.agents.get(name) or next(found, None)
 
-    def _check(self, agent: Runnable[Any], executor: Executor, asked: frozenset[str]) -> None:
+    def _check(self, agent: Runnable[Any], executor: Executor, needed: frozenset[str]) -> None:
         if not is_runnable(agent):
             raise ConfigError(f"only agents, swarms and loops can be started, not a {type(agent).__name__}")
         if executor.runs_in == "process" or self.registry.serves(agent.name):
             self.registry.check(agent)
         for each in self.registry.reachable(agent):
-            require(executor, self.registry.capabilities(each) | asked)
+            require(executor, self.registry.capabilities(each) | needed)
             if isinstance(each, RalphLoop):
                 each.check_prices(self.registry.price_known)
             if isinstance(each, Agent):
@@ -355,7 +355,7 @@ class Runtime:
             self.registry.memory(use.backend, self.log)
 
     async def _place(self, submitted: Submitted, run_id: str | None) -> RunPlace:
-        """Where the run lies. Raises `RunConflict` for a key that belongs to another agent or input."""
+        """Return the place of the run. Raises `RunConflict` for a key that belongs to another agent or input."""
         shards = self.log.events.shards
         if run_id is not None:
             check_name("the run id", run_id)
@@ -390,9 +390,9 @@ class Runtime:
     def get_run(self, run_id: str, agent: Runnable[OutputT]) -> RunHandle[OutputT]: ...
 
     def get_run(self, run_id: str, agent: Runnable[Any] | None = None) -> RunHandle[Any]:
-        """A handle on a run by its id; an unknown one raises `RunNotFound` on first use.
+        """Return a handle on a run by its id; an unknown one raises `RunNotFound` on first use.
 
-        With the run's `agent` its output comes as the agent's `output_type`, else as text.
+        With the run's `agent` its output has the agent's `output_type`, else it is text.
         """
         return RunHandle(self, run_id, agent, None)
 
@@ -409,7 +409,7 @@ class Runtime:
     ) -> RunHandle[str]:
         """Answer the approval that a resume token names, as `RunHandle.resolve` does; returns its run.
 
-        A token answers once. Raises `ApprovalError`, also for a token that is not valid, `RunNotFound`.
+        A token can be used only once. Raises `ApprovalError`, also for a token that is not valid, `RunNotFound`.
         """
         place = place_of(token)
         run = self.get_run(place.run_id)
@@ -427,7 +427,7 @@ class Runtime:
         return run
 
     async def drive(self, run_id: str, executor: str = "local") -> None:
-        """Get a run that nobody drives driven on. Raises `RunNotFound`, `NotRegistered`."""
+        """Get a run that no process drives driven on. Raises `RunNotFound`, `NotRegistered`."""
         chosen, subject = self.executor(executor), await self.locate(run_id)
         await self._be_present(chosen)
         await chosen.drive(subject)
@@ -435,7 +435,7 @@ class Runtime:
     def list_runs(
         self, status: str | None = None, session: str | None = None, user: str | None = None
     ) -> RunListing:
-        """The runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""
+        """Return the runs of the namespace, newest first: `await` it for a list, or iterate with `async for`."""
         return RunListing(self, status, session, user)
 
     async def approvals(self, *, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
@@ -446,33 +446,33 @@ class Runtime:
         return await (await self.index()).approvals(pending, run_id)
 
     async def follow(self, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Observable]:
-        """Yield the stored events of all runs of the namespace, from the beginning or behind the cursor `after`.
+        """Yield the stored events of all runs of the namespace, from the beginning or after the cursor `after`.
 
-        Goes on with what is still to come, until the iterator is closed. The events of a family come in log order;
-        texts come complete, since drafts are not stored. `cursor` of an event is its place here: hand it to `follow`,
+        Goes on with events still to come, until the iterator is closed. The events of a family come in log order; texts
+        are complete, because drafts are not stored. The `cursor` of an event is its place here: pass it to `follow`,
         not to `RunHandle.stream`. `is_end` marks the terminal of each run. `detailed` as for `RunHandle.stream`.
-        Raises `LogCorrupted`, and `ConfigError` for what is not a cursor of this namespace.
+        Raises `LogCorrupted`, and `ConfigError` for text that is not a cursor of this namespace.
         """
         async with contextlib.aclosing(follow_runs(self.log, after=after, detailed=detailed)) as events:
             async for event in events:
                 yield cast("Observable", event)
 
     async def history(self, session: str) -> History:
-        """What was said in the runs of a session that are over. Raises `LogCorrupted`, `LogUnavailable`."""
+        """Return the messages of a session's finished runs. Raises `LogCorrupted`, `LogUnavailable`."""
         return await session_history(self.log, session)
 
     async def drop_last_user_turns(self, session: str, turns: int) -> int:
-        """Take the last turns out of a session's history; how many. Raises `SessionBusy`, `ConfigError`."""
+        """Remove the last turns from a session's history; return how many. Raises `SessionBusy`, `ConfigError`."""
         return await drop_last_turns(self.log, session, turns)
 
     async def index(self) -> RunIndex:
-        """The projections of this namespace: run list and approvals."""
+        """Return the projections of this namespace: run list and approvals."""
         if self._index is None:
             self._index = await open_run_index(self.log)
         return self._index
 
     async def locate(self, run_id: str) -> Subject:
-        """The subject of a run. Raises `RunNotFound`, `ConfigError`."""
+        """Return the subject of a run. Raises `RunNotFound`, `ConfigError`."""
         check_name("the run", run_id)
         shards = self.log.events.shards
         carried = shard_in(run_id)
@@ -485,7 +485,7 @@ class Runtime:
         raise RunNotFound(f"there is no run {run_id!r} in namespace {self.log.namespace!r}")
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
-        """Wait for news of a run; raise what stopped this process from driving it, if that comes first."""
+        """Wait for news of a run; raise the error that stopped this process from driving it, if that comes first."""
         waiting, failing = asyncio.ensure_future(news), asyncio.ensure_future(self._failure(run_id))
         try:
             await asyncio.wait({waiting, failing}, return_when=asyncio.FIRST_COMPLETED)
@@ -506,7 +506,7 @@ class Runtime:
 
 
 class RunListing:
-    """A query of the run list, answered when it is awaited or iterated; the projection is brought up to date first."""
+    """A query of the run list, executed when awaited or iterated; the projection is brought up to date first."""
 
     def __init__(self, runtime: Runtime, status: str | None, session: str | None, user: str | None) -> None:
         self._runtime, self._status, self._session, self._user = runtime, status, session, user

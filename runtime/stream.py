@@ -1,7 +1,9 @@
-"""What a caller sees of a run: stored events in log order, joined with the drafts of text still being written.
+"""The stream of a run for its callers: stored events in log order, joined with drafts of text still being written.
 
-Deltas are shown as they arrive, checked against later attempts and against the stored text: a repeated prefix shows
-nothing, the first difference shows one `text_reset` (R14, R21).
+Drafts are not stored, and attempts may differ. So a stream tracks what it has shown of each channel of the open step,
+and what the current attempt has written. Deltas are shown as they arrive. While a retry repeats what was shown, nothing
+is shown again; at the first difference one `text_reset` removes what no longer holds (R14, R21). The stored text
+corrects the rest, so every stream ends with the same text, however many drafts were lost or late.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _PLAIN, _DETAILED = frozenset(StreamEvent.__args__), frozenset(DetailedEvent.__a
 
 
 def is_shown(event: Event, *, detailed: bool) -> bool:
-    """Return whether a stream yields events of this kind."""
+    """Return whether the stream includes events of this kind."""
     if detailed:
         return type(event) in _DETAILED
     if isinstance(event, Status):
@@ -53,14 +55,14 @@ def is_shown(event: Event, *, detailed: bool) -> bool:
 
 
 def common_prefix(left: str, right: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return the length of the common prefix of two texts."""
     return next(
         (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
     )
 
 
 class _Growing:
-    """A text that grows piece by piece, and is put together only when somebody wants to see all of it."""
+    """A text that grows piece by piece, and is joined only when it is read."""
 
     __slots__ = ("_parts", "size")
 
@@ -80,11 +82,11 @@ class _Growing:
 class Joiner:
     """Joins the drafts and the stored events of one run.
 
-    Both come on ways of their own. Pieces of a step that are faster than the commit which starts it wait for that, or
-    they would be taken for all there is of the steps before.
+    The two arrive independently. Drafts of a step that arrive before the commit which starts it wait for that commit,
+    or they would be taken for the drafts of an earlier step.
 
-    What a failed attempt has written stays until the next one writes, which is soon. If instead the run comes to rest,
-    it is taken back: drafts are kept for a while only, and later readers would not have it.
+    The text of a failed attempt is kept until the next one writes, which is soon. If the run rests instead, a reset
+    removes it: drafts expire, so later readers would not have it.
     """
 
     def __init__(self) -> None:
@@ -98,10 +100,10 @@ class Joiner:
         self._written: dict[tuple[Channel, int], _Growing] = {}
         self._stored: set[Channel] = set()
         self._failed = self._void = (0, 0)
-        """Step and attempt: of the last failed model call, and up to which nothing is shown any more."""
+        """Step and attempt of the last failed model call; and those up to which drafts are no longer shown."""
 
     def draft(self, piece: DraftPiece) -> list[Event]:
-        """What a piece changes in what the stream has shown."""
+        """Return the events that a draft adds to the stream."""
         if piece.step > self._started:
             self._early.append(piece)
             return []
@@ -118,14 +120,14 @@ class Joiner:
         key = (piece.channel, piece.index)
         written = self._written.setdefault(key, _Growing())
         if piece.offset != written.size:
-            return []  # a piece before it was lost or is a repetition: the stored text mends it
+            return []  # an earlier piece was lost, or this is a duplicate: the stored text corrects it
         written.add(piece.text)
         if written is self._shown.get(key):
             return [_delta(key, piece.text, piece.offset, piece)] if piece.text else []
         return self._show(key, written, piece)
 
     def stored(self, event: Event) -> list[Event]:
-        """What a stored event becomes in the stream, with what it corrects before it."""
+        """Return a stored event as the stream shows it, with corrections of drafts before it."""
         if isinstance(event, Status) and is_terminal(event):
             self._over = True
             return [*self._discard(), event]
@@ -154,7 +156,7 @@ class Joiner:
         self._shown, self._written, self._stored = {}, {}, set()
 
     def _show(self, key: tuple[Channel, int], growing: _Growing, piece: DraftPiece) -> list[Event]:
-        """From the first piece on that is not a repetition, what is written is what is shown."""
+        """Return the difference to what was shown; from the first new piece on, this attempt is shown."""
         shown, written = self._text(key), growing.text
         if shown.startswith(written) and (piece.text or key in self._shown):
             return []
@@ -189,7 +191,7 @@ class Joiner:
         return [reset, msgspec.structs.replace(event, text=rest, offset=common)] if rest else [reset]
 
     def _reply_complete(self, usage: Usage) -> list[Event]:
-        """The reply is stored: what was shown of a channel that it does not have never held."""
+        """Return resets for channels that were shown, but are not part of the stored reply."""
         resets: list[Event] = []
         if usage.step == self._step:
             for channel in ("text", "reasoning"):
@@ -200,7 +202,7 @@ class Joiner:
         return resets
 
     def _rest(self) -> list[Event]:
-        """Nobody writes on: what the last attempt has written is not a beginning of anything."""
+        """Return resets for the last failed attempt when the run rests: no retry continues its text."""
         if self._failed <= self._void:
             return []
         self._void = self._failed
@@ -239,7 +241,7 @@ def _placed(event: Event, like: Event) -> Event:
 
 
 class FamilyView:
-    """What is shown of a run and the runs below it, commit by commit and piece by piece."""
+    """The stream's view of a run and the runs below it, updated by commits and drafts."""
 
     def __init__(self, subject: Subject) -> None:
         self.over = False
@@ -250,7 +252,7 @@ class FamilyView:
         self._early: dict[str, list[DraftPiece]] = {}
 
     def draft(self, piece: DraftPiece) -> list[Event]:
-        """The events that a piece leads to. One that overtakes the commit which makes its run known waits for it."""
+        """Return the events of a draft. One that arrives before the commit that submits its run waits for it."""
         path = self._paths.get(piece.run)
         if not path:
             self._early.setdefault(piece.run, []).append(piece)
@@ -258,7 +260,7 @@ class FamilyView:
         return [self._named(event, piece.run, path) for event in self._joiner(piece.run).draft(piece)]
 
     def verify(self, stored: Stored) -> Recorded | None:
-        """The commit, if it is of a run below the one that is watched. Raises `LogCorrupted`."""
+        """Return the commit if it belongs to the watched run or one below it. Raises `LogCorrupted`."""
         recorded = self._chain.verify(stored)
         run = recorded.subject.id
         for event in recorded.commit.events:
@@ -269,7 +271,7 @@ class FamilyView:
         return recorded if run in self._paths else None
 
     def commit(self, recorded: Recorded) -> list[Event]:
-        """The events that a commit leads to."""
+        """Return the events of a commit."""
         run, path = recorded.subject.id, recorded.commit.path
         joiner, events = self._joiner(run), list[Event]()
         for stored in as_read(recorded):
@@ -303,14 +305,14 @@ async def stream_run(
     family: bool = True,
     engine: bool = False,
 ) -> AsyncGenerator[Event]:
-    """The events of a run (and, with `family`, of all runs below it) from its beginning, or behind the cursor `after`.
+    """Yield the events of a run (with `family`, of all runs below it) from its beginning, or after the cursor `after`.
 
-    `engine` adds the bookkeeping of the executors: claims, attempts that failed, waits. Ends behind the run's terminal
-    status. Raises `LogCorrupted`, `ConfigError` for what is not a cursor.
+    `engine` adds the bookkeeping of the executors: claims, failed attempts, waits. Ends after the run's terminal
+    status. Raises `LogCorrupted`, `ConfigError` for text that is not a cursor.
     """
     try:
-        behind = parse_cursor(after)
-    except (ValueError, AttributeError) as error:  # or no text at all
+        seen = parse_cursor(after)
+    except (ValueError, AttributeError) as error:  # or not a string
         raise ConfigError(f"{after!r} is not a cursor of this log") from error
     selector = Family(subject.shard, subject.root) if family else subject
     async with (
@@ -318,7 +320,7 @@ async def stream_run(
         contextlib.aclosing(_joined(log, subject, selector, drafts)) as events,
     ):
         async for event in events:
-            new = event.cursor is None or parse_cursor(event.cursor) > behind
+            new = event.cursor is None or parse_cursor(event.cursor) > seen
             if new and (is_shown(event, detailed=detailed) or (engine and isinstance(event, ENGINE))):
                 yield event
 
@@ -337,7 +339,7 @@ async def _pump(
 async def _joined(
     log: Log, subject: Subject, selector: Family | Subject, drafts: AsyncIterator[DraftPiece]
 ) -> AsyncGenerator[Event]:
-    """First what is stored, so that a late reader sees it as stored; then commits and pieces as they come."""
+    """Yield what is stored first, so that late readers see the same; then commits and drafts as they come."""
     view, position = FamilyView(subject), 0
     async for stored in log.events.read(selector):
         position = stored.position

@@ -1,4 +1,4 @@
-"""What a run and all below it have used so far, while they are still at it."""
+"""The usage of a run and all runs below it so far, also while they are still running."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def used_by(log: Log, run: Subject) -> Used:
-    """What the log tells of the run and all below it; nothing for a run that is not there.
+    """Return the usage of the run and all runs below it, according to the log; zero for a run that does not exist.
 
-    Of children that are over the run itself knows; those that are open are read. Raises `LogCorrupted`,
-    `LogUnavailable`.
+    A run knows the usage of children that are over; open ones are read. Raises `LogCorrupted`, `LogUnavailable`.
     """
     state = await Journal(log, run).load()
     used = Used(usage=state.usage, cost_usd=state.cost_usd)

@@ -1,9 +1,9 @@
-"""What the code of tools depends on, such as a connection to a database: opened once in a process, or once for a run.
+"""Dependencies of tools' code, such as a database connection: opened once per process, or once per run.
 
-A registry is given a factory that returns an async context manager. If the factory takes no argument, what it gives is
-opened when the process first drives a run, and closed with the registry. If it takes one, that is the `RunContext` of a
-run, and what it gives is opened when the run first needs it in this process, and closed when this process stops driving
-the run, for whatever reason. A child run is a run of its own.
+A registry is given a factory that returns an async context manager. If the factory takes no argument, the dependencies
+are opened when the process first drives a run, and closed with the registry. If it takes one, that is the `RunContext`
+of a run: they are opened when the run first needs them in this process, and closed when this process stops driving the
+run, for any reason. A child run is a run of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..tools.run_context import RunContext
 logger = logging.getLogger("foldlog.deps")
 
 CLOSE_S = 10.0
-"""How long closing may take; a run whose code hangs there must not be held for ever."""
+"""The time that closing may take, so that code that hangs there does not hold a run for ever."""
 
 T = TypeVar("T")
 DepsFactory = (
@@ -31,9 +31,9 @@ DepsFactory = (
 
 
 class Opened(Generic[T]):
-    """What a context manager gives, from when it is first asked for until `aclose`.
+    """The value of a context manager, which is entered at the first use and left by `aclose`.
 
-    A task of its own enters and leaves it: many context managers have to be left by the task that entered them.
+    A separate task enters and leaves it: many context managers have to be left by the task that entered them.
     """
 
     def __init__(self, whose: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
@@ -43,7 +43,7 @@ class Opened(Generic[T]):
         self._leave = asyncio.Event()
 
     async def value(self) -> T:
-        """Return what is open. Raises `ConfigError` if it cannot be opened; asked again, it is tried again."""
+        """Return the value, opened if necessary. Raises `ConfigError` if that fails; the next call tries again."""
         if self._value is None:
             self._value, self._leave = asyncio.get_running_loop().create_future(), asyncio.Event()
             self._holding = asyncio.create_task(self._hold(self._value, self._leave))
@@ -59,12 +59,12 @@ class Opened(Generic[T]):
                 logger.warning("the dependencies of %s were closed with an error", self._whose, exc_info=True)
                 return
             self._value = None
-            told = f"the dependencies of {self._whose} cannot be opened: {type(error).__name__}: {error}"
-            value.set_exception(ConfigError(told))
-            value.exception()  # perhaps nobody waits any more
+            message = f"the dependencies of {self._whose} cannot be opened: {type(error).__name__}: {error}"
+            value.set_exception(ConfigError(message))
+            value.exception()  # retrieved here, in case no caller waits any more
 
     async def aclose(self) -> None:
-        """Close what is open, or being opened, within `CLOSE_S`. Safe to repeat."""
+        """Leave the context manager, even while it is being entered, within `CLOSE_S`. Safe to repeat."""
         value, holding = self._value, self._holding
         self._value = self._holding = None
         if value is None or holding is None:
@@ -82,7 +82,7 @@ class Opened(Generic[T]):
 
 
 class Deps:
-    """The dependencies of a registry. Raises `ConfigError` for a factory that is none."""
+    """The dependencies of a registry. Raises `ConfigError` for an invalid factory."""
 
     def __init__(self, factory: DepsFactory[Any] | None) -> None:
         self.factory = factory
@@ -92,23 +92,25 @@ class Deps:
         self._shared = Opened("this process", of_process) if shared else None
 
     async def shared(self) -> Any:
-        """Return those of the process, opened at the first call; null without any. Raises `ConfigError`."""
+        """Return the process' dependencies, opened at the first call; null without any. Raises `ConfigError`."""
         return await self._shared.value() if self._shared is not None else None
 
     def of_run(self, run: RunContext[None]) -> Opened[Any]:
-        """Return those of a run, not opened yet."""
+        """Return a run's dependencies, not opened yet."""
         make = cast("Callable[[RunContext[None]], AbstractAsyncContextManager[Any]]", self.factory)
         return Opened(f"run {run.run_id}", lambda: make(run))
 
     async def aclose(self) -> None:
-        """Close those of the process. Safe to repeat."""
+        """Close the process' dependencies. Safe to repeat."""
         if self._shared is not None:
             await self._shared.aclose()
 
 
 def _takes_run(factory: Callable[..., Any]) -> bool:
     if not callable(factory):
-        raise ConfigError(f"deps is a function that returns an async context manager, not {factory!r:.60}")
+        raise ConfigError(
+            f"deps must be a function that returns an async context manager, not {factory!r:.60}"
+        )
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # of a builtin
@@ -116,7 +118,7 @@ def _takes_run(factory: Callable[..., Any]) -> bool:
     wanted = [each for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
     if len(wanted) > 1 or any(each.kind is each.KEYWORD_ONLY for each in wanted):
         raise ConfigError(
-            f"deps is a function without arguments, or of a run, not of {', '.join(map(str, wanted))}"
+            f"deps must be a function without arguments, or of a run, not of {', '.join(map(str, wanted))}"
         )
     return bool(wanted)
 

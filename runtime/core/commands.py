@@ -81,7 +81,7 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = ""
     finish_reason: FinishReason = ""
     reply_items: tuple[Any, ...] = ()
-    """What the provider wants back with this reply."""
+    """State that the provider wants back with this reply in later requests, in its own form and order."""
 
 
 class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,10 +100,10 @@ FOLLOW_AFTER_S = 0.05
 """A run that commits more often than this does not follow its own log: commits of others conflict with its next one."""
 STOP_GRACE_S = 10.0
 UNBOUNDED_CALL_S = 60.0
-"""How long a leaving process waits for an unsafe call without a timeout."""
+"""The time that a leaving process gives an unsafe call without a timeout."""
 PROOF_S = 0.25
-"""How long a proof of ownership is valid: a disconnected worker can lose the run before its lease expires. Each further
-attempt doubles it, because the log may be slow to answer."""
+"""The time that a proof of ownership is valid: a disconnected worker can lose the run before its lease expires. Each
+further attempt doubles it, because the log may be slow to answer."""
 LOOK_AGAIN_S = 5.0
 """The time in which a driver stopped from outside checks the log for the end of its run: that of a slow request."""
 
@@ -151,7 +151,7 @@ class Driver:
         self.children = ChildRuns(self)
         self._own_deps: Opened[Any] | None = None
         self.deps: Any = None
-        """What the code of the run depends on, once it is open."""
+        """The dependencies of the run's code, once they are open."""
         self.broken_off: dict[Effect, Account | None] = {}
         """The usage of replies that were cancelled while they arrived."""
         self.late = Late(host, journal.subject)

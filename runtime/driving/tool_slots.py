@@ -19,7 +19,7 @@ from ..shared.slots import Slots, WaitsForItself
 from .children import ParentDriver
 
 GIVE_BACK_S = 5.0
-"""How long a leaving driver waits for its slots to be given back; other waiters take those that were not."""
+"""The time that a leaving driver waits for its slots to be given back; other waiters take those that were not."""
 
 
 class CallSlots:

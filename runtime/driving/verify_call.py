@@ -52,7 +52,7 @@ class ToolDriver(Outbox, Protocol):
 
     @property
     def deps(self) -> Any:
-        """What the code of the run depends on, once it is open."""
+        """The dependencies of the run's code, once they are open."""
         ...
 
     @property

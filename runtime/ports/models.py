@@ -107,12 +107,12 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: str | None = None
     """The cost as the provider reports it; null leaves it to the price book."""
     reply_items: list[Any] = []
-    """What the provider wants back with this reply: JSON in its own form and order, opaque to the runtime.
+    """State that the provider wants back with this reply: JSON in its own form and order, opaque to the runtime.
 
     The items come back unchanged as `Message.reply_state.items` of the reply's message, in every later request to the
-    same provider and model family, for the provider to put them at their place. An item names a call by its index in
-    the answer (`message.tool_calls[index]`) and a piece of the text by its length, so that nothing is stored twice.
-    Empty for an answer of which nothing is wanted back.
+    same provider and model family, so that the provider can put them in their place. An item refers to a call by its index
+    in the reply (`message.tool_calls[index]`) and to a piece of the text by its length, so that nothing is stored
+    twice. Empty if the provider wants nothing back.
     """
 
 

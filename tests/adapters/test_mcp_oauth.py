@@ -256,7 +256,7 @@ async def test_the_command_prints_an_address_and_ends_when_somebody_has_agreed(u
         ({"client": "x"}, "srv.oauth: Object contains unknown field `client`"),
         ({"grant": "client_credentials", "client_id": "x"}, "srv.oauth: the grant client_credentials needs"),
         ({"client_secret": "x"}, "srv.oauth.client_secret: a client_secret needs a `client_id`"),
-        ({"private_key": "x"}, "srv.oauth.private_key: a key signs"),
+        ({"private_key": "x"}, "srv.oauth.private_key: a private key is only used"),
         (
             {"client_metadata_url": "http://x/y"},
             "srv.oauth.client_metadata_url: it must be an https URL with a path",

@@ -378,10 +378,10 @@ async def test_a_token_that_is_expired_revoked_or_made_up_answers_nothing(
     assert made_up not in str(refused.value)
     for text, why in (
         ("", "begin with"),
-        (token[:-1], "not whole"),
+        (token[:-1], "incomplete"),
         (token.replace("foldlog", "log"), "begin with"),
     ):
-        with pytest.raises(ApprovalError, match=f"no resume token: .*{why}"):
+        with pytest.raises(ApprovalError, match=f"not a resume token: .*{why}"):
             await runtime.resolve_with_token(text, "approved")
     clock.ahead_s = 61.0
     with pytest.raises(ApprovalError, match="has expired"):

@@ -236,5 +236,5 @@ def of_two(run: RunContext, other: RunContext) -> None:
 
 @pytest.mark.parametrize("factory", [Shop("x"), of_two], ids=["no function", "of two"])
 def test_a_factory_takes_nothing_or_a_run(factory: Any) -> None:
-    with pytest.raises(ConfigError, match="deps is a function"):
+    with pytest.raises(ConfigError, match="deps must be a function"):
         Registry(deps=factory)

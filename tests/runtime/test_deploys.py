@@ -309,7 +309,7 @@ async def test_a_loop_waits_for_a_worker_that_can_score_it(fleet: Fleet, script:
     await stop_old()
     await fleet.deploy("new", RalphLoop(versions.old, stop=Stop(max_iterations=2), name="again"))
     await run.resolve(next(iter((await child.state()).approvals)), "approved")
-    assert "ralph 'again': there is not a function 'quality' in this process" in await fleet.left(run)
+    assert "ralph 'again': there is no function 'quality' in this process" in await fleet.left(run)
     await fleet.deploy("old again", old)
     assert await fleet.completes(run) == "done"
 

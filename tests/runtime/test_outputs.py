@@ -110,7 +110,7 @@ async def test_a_run_that_is_found_by_its_id_gives_the_output_of_its_agent(
     assert (await cheap.runtime.get_run(run.run_id, agent).result(timeout_s=30)).output == Point(x=7)
     assert (await cheap.runtime.get_run(run.run_id).result(timeout_s=30)).output == '{"x": 7}'
     other = Agent("other", model=script(says("")), output_type=Point)
-    with pytest.raises(ConfigError, match=f"run {run.run_id} is of agent 'helper', not of 'other'"):
+    with pytest.raises(ConfigError, match=f"run {run.run_id} belongs to agent 'helper', not to 'other'"):
         await cheap.runtime.get_run(run.run_id, other).result(timeout_s=30)
 
 
@@ -120,7 +120,7 @@ async def test_what_only_a_validator_refuses_is_told_to_whoever_asks_for_the_res
     agent = Agent("helper", model=script(says('{"when": "2026-11-21", "odd": 2}')), output_type=Strict)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    with pytest.raises(ConfigError, match=r"is completed, but its output is no .*Strict(.|\n)*even"):
+    with pytest.raises(ConfigError, match=r"completed, but its output is not a valid .*Strict(.|\n)*even"):
         await run.result(timeout_s=30)
     assert (await run.state()).status == "completed"
 

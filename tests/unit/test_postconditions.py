@@ -261,7 +261,7 @@ def test_a_tool_has_one_postcondition_of_at_least_one_assertion_and_a_probe_that
 
     def probe(order: str) -> None: ...
 
-    with pytest.raises(ConfigError, match="its probe has a parameter 'order' that the tool has not"):
+    with pytest.raises(ConfigError, match="its probe has a parameter 'order' that the tool lacks"):
         postcondition({"text_contains": {"text": "a"}}, probe=probe)(pay)
 
 
