@@ -30,7 +30,7 @@ class Host(msgspec.Struct, kw_only=True):
     snapshot_events: int = SNAPSHOT_EVENTS
     """The number of events between two snapshots of a run driven here; 0 for no snapshots."""
     park_after_s: float | None = None
-    """The time that a run waits for children that wait themselves, before it parks and frees its place; null: for ever."""
+    """The time that a run waits for waiting children before it parks and frees its place; null: for ever."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
     late: set[asyncio.Task[None]] = set()

@@ -110,8 +110,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """State that the provider wants back with this reply: JSON in its own form and order, opaque to the runtime.
 
     The items come back unchanged as `Message.reply_state.items` of the reply's message, in every later request to the
-    same provider and model family, so that the provider can put them in their place. An item refers to a call by its index
-    in the reply (`message.tool_calls[index]`) and to a piece of the text by its length, so that nothing is stored
+    same provider and model family, so that the provider can put them in their place. An item refers to a call by its
+    index in the reply (`message.tool_calls[index]`) and to a piece of the text by its length, so that nothing is stored
     twice. Empty if the provider wants nothing back.
     """
 
