@@ -249,6 +249,8 @@ boss = agent("boss", "manage.json", manage)
 sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
 banker = agent("banker", "remit.json", remit)
+claude = Agent("claude", model="anthropic:claude-sonnet-5", tools=[wait])
+gemini = Agent("gemini", model="google:gemini-3-pro-preview", tools=[wait])
 
 
 def size(scored: Scored) -> float:
@@ -303,6 +305,8 @@ AGENTS = (
     brief,
     spawner,
     caller,
+    claude,
+    gemini,
     talker,
     teller,
     chief,
