@@ -1,4 +1,4 @@
-"""The content that a run is given: all of it is checked first, then its files are stored, then the run is submitted."""
+"""The content given to a run: all of it is checked first, then its files are stored, then the run is submitted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .ports.runnable import Runnable
 
 
 class GivenContent(msgspec.Struct, frozen=True):
-    """What a run is given: its input as text and parts, the messages before it, and the bytes of its files."""
+    """The content given to a run: its input as text and parts, the messages before it, and the bytes of its files."""
 
     text: str
     parts: tuple[Part, ...]
@@ -29,7 +29,7 @@ class GivenContent(msgspec.Struct, frozen=True):
     known: tuple[str, ...] = ()
 
     async def store(self, log: Log) -> None:
-        """Put the files into the log. Raises `ConfigError` for an artifact that it should have, and has not."""
+        """Store the files in the log. Raises `ConfigError` for a named artifact that the log does not have."""
         for artifact in self.known:
             try:
                 await log.artifacts.get(artifact)
@@ -44,22 +44,22 @@ class GivenContent(msgspec.Struct, frozen=True):
 def read_content(
     registry: Registry, runnable: Runnable[Any], content: Content, messages: Sequence[Mapping[str, Any]]
 ) -> GivenContent:
-    """What a run of this is given, checked. Raises `ConfigError`."""
+    """Return the content for a run, checked. Raises `ConfigError`."""
     if isinstance(content, str) and not any(map(_has_parts, messages)):
         return GivenContent(content, (), messages)
     rules = rules_of(runnable.to_config()) if runnable.kind == "agent" else Rules()
     count = capabilities.tokens_by(registry.provider, rules.model) if rules.model else no_count
-    asked = held(content, rules.files, count)
+    own = held(content, rules.files, count)
     before = [(each, _held_message(each, rules.files, count)) for each in messages]
-    every = [asked, *(found for _, found in before if found is not None)]
+    every = [own, *(found for _, found in before if found is not None)]
     if runnable.kind != "agent" and any(each.parts for each in every):
         raise ConfigError(f"a {runnable.kind} takes text only: give files to one of its agents, by a tool")
     files = [file for each in every for file in files_of(each.parts)]
     check_total({file.artifact: file.bytes for file in files if file.artifact}, rules.files)
     capabilities.check_files(registry.provider, rules, files)
     return GivenContent(
-        text=asked.text,
-        parts=asked.parts,
+        text=own.text,
+        parts=own.parts,
         messages=[_message(given, found) for given, found in before],
         data={artifact: data for each in every for artifact, data in each.data.items()},
         known=tuple(dict.fromkeys(artifact for each in every for artifact in each.known)),
@@ -67,13 +67,13 @@ def read_content(
 
 
 def _has_parts(message: object) -> bool:
-    if not isinstance(message, Mapping):  # refused later, with all that is wrong with messages
+    if not isinstance(message, Mapping):  # reported later, with all other problems of messages
         return False
     return bool(message.get("parts")) or not isinstance(message.get("content", ""), str)
 
 
 def _held_message(message: Mapping[str, Any], rules: FileRules, count: CountTokens) -> Held | None:
-    """The content of a message that has more than a text; null for another."""
+    """Return the content of a message that is more than one text; null for any other message."""
     if not _has_parts(message):
         return None
     if not isinstance(message.get("content", ""), str):

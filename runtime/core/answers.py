@@ -1,4 +1,4 @@
-"""Checks of an answer to an approval, whose errors go to the caller who answers.
+"""Checks of an answer to an approval, whose errors go to the caller.
 
 The core itself only accepts or ignores an answer. These checks read the same state, and say why one is ignored.
 """

@@ -1,4 +1,4 @@
-"""Decisions about approvals: requests, answers, time-outs, resume tokens, and what a call's record says of them."""
+"""Decisions about approvals: requests, answers, timeouts, resume tokens, and what a call's record says of them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def pause(turn: Turn) -> bool:
         if approval.request.kind != KIND or resolution is None or resolution.decision == "approved":
             continue
         why = (
-            "nobody raised it in time"
+            "the approval to raise it timed out"
             if resolution.decision == "timed_out"
             else "an operator did not raise it"
         )
@@ -106,13 +106,13 @@ def _passed(state: RunState, rules: Rules) -> Iterator[_Passed]:
 
 def _goes_on_uncounted(state: RunState, ceiling: Ceiling) -> bool:
     """Return whether an operator approved going on although the amount used is unknown."""
-    asked = (approval for approval in state.approvals.values() if approval.request.kind == KIND)
+    requests = (approval for approval in state.approvals.values() if approval.request.kind == KIND)
     return any(
         approval.resolution is not None
         and approval.resolution.decision == "approved"
         and approval.request.arguments.get("budget") == ceiling.name
         and approval.request.arguments.get("used") is None
-        for approval in asked
+        for approval in requests
     )
 
 

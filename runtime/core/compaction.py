@@ -186,15 +186,15 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
 
 def _is_worth_it(state: RunState, cut: Cut) -> bool:
     """Return whether another compaction is worth it: it must free a quarter of the messages, by their length."""
-    gone = messages_tokens(cut_messages(state, cut.kept))
-    return gone * 4 >= messages_tokens(state.messages)
+    freed = messages_tokens(cut_messages(state, cut.kept))
+    return freed * 4 >= messages_tokens(state.messages)
 
 
 def _cut(state: RunState, phase: str, cause: Cause, kept: list[int]) -> Cut | None:
     """Return the cut; None for one that would remove only earlier summaries."""
     found = Cut(phase, cause, as_ranges(kept))
-    gone = cut_messages(state, found.kept)
-    return None if all(map(is_summary, gone)) else found
+    removed = cut_messages(state, found.kept)
+    return None if all(map(is_summary, removed)) else found
 
 
 # --- how it is cut ----------------------------------------------------------------------------------------------------

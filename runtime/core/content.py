@@ -1,4 +1,4 @@
-"""Content as callers and tools give it, made into the parts that the log holds and the bytes that lie beside it."""
+"""Content from callers and tools, converted to the parts that the log stores and the bytes stored next to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ports.files import Content, File, parts_of
 from .rules import FileRules
 
 CountTokens = Callable[[FilePart, bytes | None], int | None]
-"""What a file takes of a prompt by the rule of its provider; null where that publishes none."""
+"""Counts the tokens of a file in a prompt by the rule of its provider; null if the provider publishes none."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -29,12 +29,12 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def no_count(_file: FilePart, _data: bytes | None) -> int | None:
-    """Return that no provider has a rule."""
+    """Return null: no provider has a rule."""
     return None
 
 
 def held(content: Content, rules: FileRules, count: CountTokens = no_count) -> Held:
-    """The content as it is stored. Raises `ConfigError` for a file that is over the limit, or a part that is none."""
+    """Return the content as it is stored. Raises `ConfigError` for a file over the limit, or an invalid part."""
     parts: list[Part] = []
     data: dict[str, bytes] = {}
     known: list[str] = []

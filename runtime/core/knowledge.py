@@ -9,20 +9,20 @@ from .commands import KnowledgeRead
 from .turn import Turn
 
 
-def is_asked_for(submitted: Submitted | None) -> bool:
+def is_enabled(submitted: Submitted | None) -> bool:
     """Return the agent's `knowledge` setting; unset, whether the agent or the run names a memory."""
     if submitted is None:
         return False
-    asked: bool | None = submitted.config.get("knowledge")
-    if asked is not None:
-        return asked
+    setting: bool | None = submitted.config.get("knowledge")
+    if setting is not None:
+        return setting
     table = submitted.config.get("memory") or {}
     return table.get("scope", NO_SCOPE) != NO_SCOPE or submitted.metadata.get("memory") is not None
 
 
 def is_due(state: RunState) -> bool:
     """Return whether the first step waits for the lookup."""
-    return is_asked_for(state.submitted) and state.prepared and not state.looked_up and state.step == 0
+    return is_enabled(state.submitted) and state.prepared and not state.looked_up and state.step == 0
 
 
 def read(turn: Turn, command: KnowledgeRead) -> None:

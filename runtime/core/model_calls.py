@@ -1,7 +1,7 @@
 """Model calls, of steps and of the phases outside of steps: requests, retries, fallbacks, giving up.
 
 All of them retry and fall back alike: every model has its own attempts, and the next call begins with the first model
-again. Attempts are numbered through all calls of a step, whatever their phase, so that no two can be confused.
+again. Attempts are numbered through all calls of a step, in any phase, so that no two can be confused.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
 
 
 def keep_reply_state(turn: Turn, reply: ModelReplied, step: int | None = None) -> None:
-    """Store what the provider wants back with its reply, if it wants anything."""
+    """Store the state that the provider wants back with its reply, if any."""
     if not reply.reply_items:
         return
     provider, _, model = (turn.state.model.model or turn.rules.model).partition(":")

@@ -183,11 +183,11 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
     )
 
 
-def _with_own_states(messages: Sequence[Message], asked: str) -> tuple[Message, ...]:
-    """The messages as the asked `provider:model` gets them: without what other providers or models want back."""
+def _with_own_states(messages: Sequence[Message], called: str) -> tuple[Message, ...]:
+    """Return the messages for the called `provider:model`: without the reply states of other providers or models."""
     if all(message.reply_state is None for message in messages):
         return tuple(messages)
-    provider, _, model = asked.partition(":")
+    provider, _, model = called.partition(":")
     own = provider, family_of(model)
     return tuple(
         message

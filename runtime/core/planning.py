@@ -102,8 +102,8 @@ def _problem(turn: Turn, call: CallState) -> str | None:
     if problem is not None:
         return problem
     pure = turn.state.tools[call.name].effect == "pure"
-    asks = call.name in turn.rules.hitl_tools or not _allowed(turn.rules, call)
-    return NOT_AVAILABLE if asks or not pure else None
+    needs_approval = call.name in turn.rules.hitl_tools or not _allowed(turn.rules, call)
+    return NOT_AVAILABLE if needs_approval or not pure else None
 
 
 def _allowed(rules: Rules, call: CallState) -> bool:

@@ -110,7 +110,7 @@ class Rules(msgspec.Struct, frozen=True):
     output_schema: dict[str, Any] | None = None
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[ToolEffect] = frozenset()
-    """Tools with these effects need an approval, whatever their name; forks use this to ask again."""
+    """Tools with these effects need an approval, by any name; forks use this to request approvals again."""
     policy: Policy = Policy()
     injected_tool_args: dict[str, str] = {}
     emit_mcp_progress: bool = True

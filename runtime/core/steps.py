@@ -93,9 +93,9 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
     )
     beyond = called(turn, reply.calls, cut=reply.finish_reason == "length")
     accepted = [call for call in state.calls.values() if call is not beyond]
-    approvals = [(c, asks) for c in accepted if (asks := approval_needed(turn, c)) is not None]
-    for call, asks in approvals:
-        request_approval(turn, call, asks.kind, asks.reason)
+    approvals = [(c, needed) for c in accepted if (needed := approval_needed(turn, c)) is not None]
+    for call, needed in approvals:
+        request_approval(turn, call, needed.kind, needed.reason)
     if approvals:
         turn.add(Status(status="paused", reason="approval"))
     if beyond is not None:

@@ -6,7 +6,7 @@ the others wait for a drive that does not exist. So leases belong to drives and 
 the drive (before the claim is stored, so that no stored claim is without one), and ends when the drive ends, for any
 reason.
 
-Each heartbeat renews two things: the lease, which others read before they claim, and whatever brings the run back if
+Each heartbeat renews two things: the lease, which others read before they claim, and the means to bring the run back if
 this process dies: the redelivery of the wake-up that it holds, or, for a local run, the watch timer. There are three
 heartbeats per lease, so one may be lost. After an outage of the log the next ones are sent at once.
 

@@ -1,4 +1,4 @@
-"""One attempt at a tool call: its context, its timeout, and the outcome that its end stands for."""
+"""One attempt at a tool call: its context, its timeout, and its outcome."""
 
 from __future__ import annotations
 

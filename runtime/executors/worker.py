@@ -65,7 +65,7 @@ FULL_DELAY_S = 2.0
 RELEASE_S_MIN, RELEASE_S_MAX = 1.0, 5.0
 """Bounds of the time that a leaving worker waits for its releases: half of its grace time."""
 PARK_AFTER_S = 5.0
-"""The time after which a family that only waits for people or timers frees its place in the worker."""
+"""The time after which a family that only waits for persons or timers frees its place in the worker."""
 
 T = TypeVar("T")
 

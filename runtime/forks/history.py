@@ -268,9 +268,9 @@ class _Copy:
             if call.id in self._requests:
                 turn.add(self._requests[call.id])
             return
-        asks = approval_needed(turn, call, self._finished)
-        if asks is not None:
-            request_approval(turn, call, asks.kind, asks.reason)
+        needed = approval_needed(turn, call, self._finished)
+        if needed is not None:
+            request_approval(turn, call, needed.kind, needed.reason)
 
 
 def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:

@@ -1,4 +1,4 @@
-"""Files that callers and tools give: `File`, and content made of texts and files."""
+"""Files from callers and tools: `File`, and content made of texts and files."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .json_values import sound
 
 DOWNLOADS = "foldlog.downloads"
 FILE_BYTES_MAX = 20 * 1024 * 1024
-"""How large a file may be, unless the agent's `files` says otherwise."""
+"""The largest file, unless the agent's `files` changes it."""
 REQUEST_BYTES_MAX = 50 * 1024 * 1024
-"""How large the files of one model request may be together, unless the agent's `files` says otherwise."""
+"""The largest total of the files in one model request, unless the agent's `files` changes it."""
 
 
 class File:
-    """A file for a model to read: its bytes, or where the provider finds them.
+    """A file for a model to read: its bytes, or the address where the provider fetches them.
 
-    `data` is null for one at a `url`. `detail` is how closely the model is to look at an image: low, high or auto,
-    where the provider knows that. Made by `from_path`, `from_bytes` and `from_url`, which raise `ConfigError` for a
-    file that is missing or empty, or whose content is of another type than its name or `media_type` says.
+    `data` is null for a file at a `url`. `detail` is how closely the model looks at an image: low, high or auto, if the
+    provider supports that. Made by `from_path`, `from_bytes` and `from_url`, which raise `ConfigError` for a file that
+    is missing or empty, or whose content contradicts its name or `media_type`.
     """
 
     __slots__ = ("data", "detail", "media_type", "name", "url")
@@ -43,7 +43,7 @@ class File:
         self.name, self.detail = sound(name), sound(detail)
         self.media_type = media_types.canonical(media_type)
         if not self.media_type:
-            raise ConfigError(f"{self}: {media_type!r:.80} is not a media type, as image/png is one")
+            raise ConfigError(f"{self}: {media_type!r:.80} is not a media type, such as image/png")
         if data is not None:
             self._check(data)
 
@@ -54,11 +54,11 @@ class File:
             self.media_type = media_types.by_signature(data) or media_types.UNKNOWN
         found = media_types.contradicts(self.media_type, data)
         if found is not None:
-            raise ConfigError(f"{self} is said to be {self.media_type}, and its content is {found}")
+            raise ConfigError(f"{self} should be {self.media_type}, but its content is {found}")
 
     @classmethod
     def from_path(cls, path: str | Path, *, media_type: str | None = None, detail: str = "") -> File:
-        """The file at a path, read at once. Its type is what its name says, else what it begins like."""
+        """Return the file at a path, read at once. Its type follows from its name, else from its first bytes."""
         given = Path(path)
         try:
             data = given.read_bytes()
@@ -70,17 +70,17 @@ class File:
     def from_bytes(
         cls, data: bytes, *, media_type: str | None = None, name: str = "", detail: str = ""
     ) -> File:
-        """A file of these bytes. Without a `media_type` it is what the name says, else what they begin like."""
+        """Return a file of these bytes. Without a `media_type`, the name decides, else the first bytes."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise ConfigError(f"a file is made of bytes, not {data!r:.60}")
+            raise ConfigError(f"a file must be made of bytes, not {data!r:.60}")
         content = bytes(data)
         return cls(media_type=media_type or _type_of(name, content), data=content, name=name, detail=detail)
 
     @classmethod
     def from_url(cls, url: str, *, media_type: str | None = None, name: str = "", detail: str = "") -> File:
-        """The file at an http or https address, which the provider fetches, and nobody else unless `fetch` is called.
+        """Return the file at an http or https address, which only the provider fetches, unless `fetch` is called.
 
-        Without a `media_type` it is what the path of the address says.
+        Without a `media_type`, the path of the address decides.
         """
         parsed = urlsplit(sound(url))
         if parsed.scheme not in {"http", "https"} or not parsed.hostname:
@@ -88,13 +88,13 @@ class File:
         path = unquote(parsed.path)
         found = media_type or media_types.by_name(path)
         if found is None:
-            raise ConfigError(f"the address {url!r:.200} does not say which media_type the file has: give it")
+            raise ConfigError(f"the address {url!r:.200} does not tell the media_type of the file: give it")
         return cls(media_type=found, url=sound(url), name=name or path.rpartition("/")[2], detail=detail)
 
     async def fetch(self) -> File:
-        """The file with its bytes: one at a URL is fetched now, under the rules of `http_request`.
+        """Return the file with its bytes: one at a URL is fetched now, under the rules of `http_request`.
 
-        That is, from public addresses only, within 30 s, and not more than 20 MB. Raises `ToolFailed` if it cannot be.
+        That is, only from public addresses, within 30 s, and at most 20 MB. Raises `ToolFailed` if that fails.
         """
         if self.url is None:
             return self
@@ -108,7 +108,7 @@ class File:
         return isinstance(other, File) and self._all() == other._all()
 
     def __hash__(self) -> int:
-        """Agrees with equality."""
+        """Return the hash, consistent with equality."""
         return hash(self._all())
 
     def _all(self) -> tuple[object, ...]:
@@ -116,8 +116,8 @@ class File:
 
     def __repr__(self) -> str:
         """Name, type and size."""
-        told = "" if self.data is None else f", {len(self.data):,} bytes"
-        return f"<File {self} ({self.media_type}{told})>"
+        size = "" if self.data is None else f", {len(self.data):,} bytes"
+        return f"<File {self} ({self.media_type}{size})>"
 
     def __str__(self) -> str:
         """The name."""
@@ -125,11 +125,11 @@ class File:
 
 
 async def _download(url: str, size_bytes_max: int) -> tuple[bytes, str]:
-    """The bytes at an address, and their type as the server states it. By who is installed for it."""
+    """Return the bytes at an address, and their type as the server states it, using the installed downloader."""
     for entry in entry_points(group=DOWNLOADS, name="default"):
         found: tuple[bytes, str] = await entry.load()(url, size_bytes_max)
         return found
-    raise ConfigError(f"nothing is installed that fetches files (entry point group {DOWNLOADS})")
+    raise ConfigError(f"no downloader is installed (entry point group {DOWNLOADS})")
 
 
 def _type_of(name: str, data: bytes) -> str:
@@ -144,13 +144,13 @@ def _type_of(name: str, data: bytes) -> str:
 
 
 ContentPart = str | File | TextPart | FilePart
-"""A part of content as callers and tools give it: a file part is one that is in the log already."""
+"""A part of content from callers and tools; a `FilePart` refers to a file that is already in the log."""
 Content = str | File | Sequence[ContentPart]
-"""What callers give as input: a text, a file, or a list of both."""
+"""The input that callers give: a text, a file, or a list of both."""
 
 
 def is_content(value: Any) -> bool:
-    """Return whether a value is a file, or a list of texts and files with one file at least."""
+    """Return whether a value is a file, or a list of texts and files with at least one file."""
     if isinstance(value, (File, FilePart)):
         return True
     if not isinstance(value, (list, tuple)):
@@ -160,10 +160,10 @@ def is_content(value: Any) -> bool:
 
 
 def parts_of(content: Content) -> list[TextPart | FilePart | File]:
-    """The content as a list of parts. Raises `ConfigError` for what is none."""
+    """Return the content as a list of parts. Raises `ConfigError` for anything else."""
     listed = [content] if isinstance(content, (str, File, TextPart, FilePart)) else content
     if not isinstance(listed, (list, tuple)):
-        raise ConfigError(f"content is a text, a File, or a list of texts and Files, not {listed!r:.60}")
+        raise ConfigError(f"content must be a text, a File, or a list of texts and Files, not {listed!r:.60}")
     return [_part(each) for each in listed]
 
 
@@ -172,4 +172,4 @@ def _part(given: object) -> TextPart | FilePart | File:
         return TextPart(text=given)
     if isinstance(given, (TextPart, FilePart, File)):
         return given
-    raise ConfigError(f"a part of content is a text or a File, not {given!r:.60}")
+    raise ConfigError(f"a part of content must be a text or a File, not {given!r:.60}")

@@ -1,4 +1,4 @@
-"""Media types by name and by signature: how the bytes of a file begin, where its type fixes that."""
+"""Media types by file name and by signature, the fixed first bytes of some types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 Begins = Callable[[bytes], bool]
 HEAD_BYTES: Final = 512
-"""No signature is looked for behind these."""
+"""The part of a file in which signatures are searched for."""
 UNKNOWN: Final = "application/octet-stream"
 
 _ALIASES: Final = {
@@ -88,7 +88,7 @@ def _riff(kind: bytes) -> Begins:
 
 
 def _iso(*brands: bytes) -> Begins:
-    """An ISO base media file of one of these brands; of any, without one."""
+    """Return the check for an ISO base media file of one of these brands; of any brand if none is given."""
     return lambda head: head[4:8] == b"ftyp" and (not brands or head[8:12] in brands)
 
 
@@ -126,22 +126,22 @@ _SIGNATURES: Final[dict[str, Begins]] = {
     "application/zip": _ZIP,
     **{media_type: _ZIP for name, media_type in _BY_SUFFIX.items() if name in {"docx", "pptx", "xlsx"}},
 }
-"""The first that fits is what a file of an unknown type is."""
+"""By type, the check of its first bytes; the first type that matches is that of a file of unknown type."""
 
 
 def canonical(media_type: str) -> str:
-    """The media type in lower case, without parameters, by its registered name; empty for what is none."""
+    """Return the media type in lower case, without parameters, by its registered name; empty if it is not one."""
     plain = media_type.partition(";")[0].strip().lower()
     return _ALIASES.get(plain, plain) if _MEDIA_TYPE.fullmatch(plain) else ""
 
 
 def by_name(name: str) -> str | None:
-    """The media type that a file name, or a URL's path, says; null for none that is known."""
+    """Return the media type for the suffix of a file name, or of a URL's path; null if it is unknown."""
     return _BY_SUFFIX.get(name.rpartition(".")[2].lower()) if "." in name else None
 
 
 def by_signature(data: bytes) -> str | None:
-    """The media type that the bytes begin like; null for none that is known."""
+    """Return the media type for the first bytes; null if they are unknown."""
     head = data[:HEAD_BYTES]
     return next((media_type for media_type, begins in _SIGNATURES.items() if begins(head)), None)
 
@@ -152,7 +152,7 @@ def is_text(media_type: str) -> bool:
 
 
 def contradicts(media_type: str, data: bytes) -> str | None:
-    """What the bytes are, in words, where a file of this type cannot be; null if it can."""
+    """Return what the bytes are, as text, if a file of this type cannot begin like that; null if it can."""
     begins = _SIGNATURES.get(media_type)
     if begins is not None and begins(data[:HEAD_BYTES]):
         return None

@@ -1,4 +1,4 @@
-"""Plugins: what installed packages name under an entry point group, by name."""
+"""Plugins: the entry points that installed packages have in a group, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...eventlog.errors import ConfigError, FoldlogError
 
 @functools.cache
 def installed(group: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name, read once a process: a read opens a file of every distribution.
+    """Return the entry points of a group by name, read once per process: a read opens a file of every distribution.
 
     An entry point of another package replaces one of the same name that ships with foldlog.
     """
@@ -22,13 +22,13 @@ def installed(group: str) -> Mapping[str, EntryPoint]:
 
 
 def loaded(entry: EntryPoint) -> Any:
-    """Import what the entry point names. Raises `ConfigError`."""
+    """Import and return the plugin of the entry point. Raises `ConfigError`."""
     with _refusing(entry):
         return entry.load()
 
 
 def made(entry: EntryPoint, *arguments: Any) -> Any:
-    """Import what the entry point names and call it with the arguments. Raises `ConfigError`, and its own errors."""
+    """Import the plugin of the entry point and call it with the arguments. Raises `ConfigError`, and its own errors."""
     with _refusing(entry):
         return entry.load()(*arguments)
 

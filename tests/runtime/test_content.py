@@ -233,19 +233,19 @@ async def test_a_file_that_has_vanished_ends_the_run_with_its_name(place: Place,
         (lambda: File.from_bytes(b"", name="cat.png"), "'cat.png' is empty"),
         (
             lambda: File.from_bytes(PDF, name="cat.png"),
-            "said to be image/png, and its content is application/pdf",
+            "should be image/png, but its content is application/pdf",
         ),
         (
             lambda: File.from_bytes(b"text", name="cat.png"),
-            "said to be image/png, and its content is not one",
+            "should be image/png, but its content is not one",
         ),
         (
             lambda: File.from_bytes(PNG, name="notes.txt"),
-            "said to be text/plain, and its content is image/png",
+            "should be text/plain, but its content is image/png",
         ),
         (lambda: File.from_bytes(PNG, media_type="picture"), "'picture' is not a media type"),
         (lambda: File.from_url("ftp://example.com/cat.png"), "not an http or https address"),
-        (lambda: File.from_url("https://example.com/cat"), "does not say which media_type"),
+        (lambda: File.from_url("https://example.com/cat"), "does not tell the media_type"),
     ],
 )
 def test_a_wrong_file_is_one_clear_error(given: Callable[[], File], problem: str) -> None:
@@ -264,8 +264,8 @@ def test_a_wrong_file_is_one_clear_error(given: Callable[[], File], problem: str
             [File.from_bytes(PNG + bytes([n]), name=f"{n}.png") for n in range(4)],
             "196 bytes together, more than the 150",
         ),
-        ([QUESTION, 3], "a part of content is a text or a File, not 3"),
-        ({"text": QUESTION}, "content is a text, a File, or a list of texts and Files"),
+        ([QUESTION, 3], "a part of content must be a text or a File, not 3"),
+        ({"text": QUESTION}, "content must be a text, a File, or a list of texts and Files"),
         (
             [QUESTION, File.from_bytes(b"\xff\xfb" + bytes(9), name="a.mp3")],
             "does not take audio/mpeg: a.mp3",
