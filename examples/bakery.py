@@ -1,4 +1,4 @@
-"""A tool that does what a tool can do: progress, events, an agent of its own, a part that is done once, an artifact.
+"""A tool that uses all features of a tool: progress, events, a child agent, a part that is done once, an artifact.
 
 foldlog run examples.bakery:agent "A cake for ten people"
 """

@@ -1,4 +1,4 @@
-"""An agent that remembers its customers, whichever conversation they come in; what it is told of them is in the log.
+"""An agent that remembers its customers across conversations, from the log.
 
 foldlog run examples.barber:agent "Short at the sides, please" --user ada
 foldlog run examples.barber:agent "The usual, please" --user ada

@@ -1,4 +1,4 @@
-"""An agent that looks for rooms and books one, to be forked: `booking.json` and `thrifty.json` are two models.
+"""An agent that finds rooms and books one, for forks: `booking.json` and `thrifty.json` are two models.
 
 foldlog run examples.booking:agent "A room in Bergen, please" --run-id trip
 foldlog fork trip examples.booking:registry --at 10 --model scripted:examples/thrifty.json

@@ -1,4 +1,4 @@
-"""A cashier whose payments are verified at the bank: after each call, and in place of one that a crash left open.
+"""A cashier whose payments are verified at the bank, after each call and in place of a call that a crash left open.
 
 foldlog run examples.cashier:agent "Pay invoice 7"
 """
@@ -15,17 +15,17 @@ PAID = {"json_path": {"path": "$['${invoice}'].amount_eur", "equals": "${amount_
 
 
 def accounts() -> dict[str, Any]:
-    """What the bank has; a file stands for it."""
+    """Return the bank's records, which are a file here."""
     return json.loads(BANK.read_text()) if BANK.exists() else {}
 
 
 def book(invoice: str, amount_eur: int) -> None:
-    """What must not happen twice."""
+    """Make the payment, which must not happen twice."""
     BANK.write_text(json.dumps({**accounts(), invoice: {"amount_eur": amount_eur}}))
 
 
 def at_the_bank() -> Evidence:
-    """Look, and change nothing."""
+    """Look up the payment, without changing anything."""
     if CLOSED.exists():
         raise ConnectionError("the bank is closed")
     return Evidence(data=accounts())

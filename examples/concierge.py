@@ -1,4 +1,4 @@
-"""An agent whose tool asks people something while it runs, and whose rules say what needs an approval.
+"""An agent whose tool asks the user a question while it runs, and whose rules require approvals.
 
 foldlog worker examples.concierge:registry
 foldlog run examples.concierge:agent "Book a table at Da Enzo" --executor durable

@@ -1,4 +1,4 @@
-"""An agent that may use 70 % of its window: it stops by itself, and says so, before a call that would take more.
+"""An agent that may use 70 % of its window: it stops before a call that would exceed that.
 
 foldlog run examples.courier:agent "How far is it?"
 """

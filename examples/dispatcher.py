@@ -1,4 +1,4 @@
-"""An agent whose model is too busy: a fallback model answers, and nobody who reads the stream can tell.
+"""An agent whose model is overloaded: a fallback model answers, and the stream looks the same.
 
 foldlog run examples.dispatcher:agent "A van is late"
 """
@@ -8,7 +8,7 @@ from foldlog import Agent, Registry, tool
 
 @tool(effect="pure")
 def find_van(name: str) -> str:
-    """Where a van is."""
+    """Tell where a van is."""
     return f"{name} is on the bridge."
 
 

@@ -1,4 +1,4 @@
-"""An agent that edits files below the working directory, with tools that come with foldlog.
+"""An agent that edits files below the working directory with the built-in tools.
 
 foldlog run examples.editor:agent "Let greet.py greet by name"
 """

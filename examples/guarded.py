@@ -1,4 +1,4 @@
-"""An agent with circuit breakers: behind an open one its fallback, of another provider, is asked at once.
+"""An agent with circuit breakers: while one is open, its fallback, of another provider, is called at once.
 
 foldlog run examples.guarded:registry "A van is late"
 """
@@ -9,7 +9,7 @@ from foldlog.adapters.models import ScriptedProvider
 
 @tool(effect="pure")
 def find_van(name: str) -> str:
-    """Where a van is."""
+    """Tell where a van is."""
     return f"{name} is on the bridge."
 
 

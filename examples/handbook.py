@@ -1,4 +1,4 @@
-"""An agent that looks things up in what `foldlog knowledge` has stored.
+"""An agent that searches the texts that `foldlog knowledge` has stored.
 
 foldlog knowledge add examples/handbook.txt
 foldlog run examples.handbook:agent "When may I deploy?"
@@ -10,7 +10,7 @@ from foldlog.adapters.knowledge import SqliteKnowledge
 
 @tool(effect="pure")
 async def search_handbook(question: str) -> str:
-    """Find what the handbook says."""
+    """Search the handbook."""
     found = await SqliteKnowledge().search(question, limit=1)
     return "\n\n".join(item.text for item in found) or "The handbook says nothing of it."
 

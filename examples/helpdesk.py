@@ -1,4 +1,4 @@
-"""A swarm: a report is sorted, looked at from two sides at once, and answered.
+"""A swarm: a report is classified, examined by two agents at once, and answered.
 
 foldlog run examples.helpdesk:swarm "The shop fails when I pay"
 """
@@ -7,7 +7,7 @@ from foldlog import Agent, Registry, Swarm
 
 
 def member(name: str, instructions: str) -> Agent:
-    """An agent of the swarm, with a script in place of a model."""
+    """Return an agent of the swarm, with a script as its model."""
     return Agent(name, model=f"scripted:examples/helpdesk/{name}.json", instructions=instructions)
 
 

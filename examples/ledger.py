@@ -1,4 +1,4 @@
-"""An agent whose tool returns more than a model should read at once: it is shown a part, and reads on where it wants.
+"""An agent whose tool returns too much to read at once: the model sees a part, and can read on anywhere.
 
 foldlog run examples.ledger:agent "What did invoice 1207 come to?"
 """
@@ -8,7 +8,7 @@ from foldlog import Agent, Registry, tool
 
 @tool(effect="pure")
 def export(year: int) -> str:
-    """Give all invoices of a year, one a line."""
+    """List all invoices of a year, one per line."""
     amounts = {1207: 42}
     return "".join(f"{year} invoice {number}: {amounts.get(number, 7)} EUR\n" for number in range(1000, 3000))
 

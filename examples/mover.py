@@ -1,4 +1,4 @@
-"""An agent that keeps a list of things to do, which outlasts every cut, takeover and replay.
+"""An agent that keeps a to-do list, which survives every cut, takeover and replay.
 
 foldlog run examples.mover:agent "I move to Oslo in May"
 """

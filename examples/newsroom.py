@@ -1,4 +1,4 @@
-"""A swarm that stands in a file, newsroom.toml: a reporter, and a desk that shortens until nothing is left to cut.
+"""A swarm from a file, newsroom.toml: a reporter, and a desk that shortens a text until nothing is left to cut.
 
 foldlog agents check examples/newsroom.toml
 foldlog run examples.newsroom:swarm "The ferry is back"

@@ -1,4 +1,4 @@
-"""An agent whose tool takes its time, to be looked at and told something while it runs.
+"""An agent with a slow tool, to be inspected and steered while it runs.
 
 foldlog run examples.nightwatch:agent "Watch the harbour" --run-id watch
 foldlog runs pending watch
@@ -14,7 +14,7 @@ from foldlog import Agent, Registry, ToolContext, tool
 
 @tool(effect="pure", timeout_s=None)
 def watch(context: ToolContext) -> str:
-    """Watch until it is morning, which a file of that name says."""
+    """Watch until the file `morning` exists."""
     context.progress(0, message="it is dark")
     while not (context.cancelled or Path("morning").exists()):
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""An agent that runs commands below the working directory, under limits, and writes down its plan.
+"""An agent that runs commands below the working directory, with limits, and records its plan.
 
 foldlog run examples.operator:agent "How many lines of Python are there?"
 """

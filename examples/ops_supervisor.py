@@ -1,4 +1,4 @@
-"""The tools of the agent in ops_supervisor.toml; two of them need a person's consent.
+"""The tools of the agent in ops_supervisor.toml; two of them need an approval.
 
 foldlog agents check examples/ops_supervisor.toml --registry examples.ops_supervisor:tools
 """
@@ -12,7 +12,7 @@ from foldlog import Agent, Registry, tool
 
 @tool(effect="pure")
 def service_status(service: str) -> str:
-    """Tell how a service is."""
+    """Tell the status of a service."""
     return f"{service} is up"
 
 
@@ -32,6 +32,6 @@ tools = Registry(tools=[service_status, deploy_service, rotate_credentials])
 
 
 def load() -> Agent[Any]:
-    """The agent; refused by name if a tool of it is missing."""
+    """Return the agent. Raises an error that names a missing tool."""
     path = Path(__file__).with_suffix(".toml")
     return Agent.from_config(tomllib.loads(path.read_text(encoding="utf-8")), tools)

@@ -1,4 +1,4 @@
-"""An agent whose tools all take a reason, for the record: the model writes it, the log keeps it, no tool gets it.
+"""An agent whose tool calls all need a reason: the model gives it, the log stores it, the tools do not get it.
 
 foldlog run examples.pharmacy:agent "Something against the headache"
 """

@@ -8,12 +8,12 @@ from foldlog.runtime import RalphLoop, Scored, Stop
 
 
 def brevity(scored: Scored) -> float:
-    """1 for up to 30 characters, less for more."""
+    """Return 1 for up to 30 characters, less for more."""
     return min(1.0, 30 / len(scored.output))
 
 
 def topic(scored: Scored) -> float:
-    """Whether the harbour is named."""
+    """Return whether the harbour is named."""
     return 1.0 if "harbour" in scored.output.lower() else 0.0
 
 

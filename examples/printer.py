@@ -1,4 +1,4 @@
-"""An agent of which two runs are driven at once, whatever the number of workers: there are two printers.
+"""An agent of which two runs are driven at once, with any number of workers: there are two printers.
 
 foldlog run examples.printer:registry "Label parcel 7"
 """

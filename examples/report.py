@@ -1,4 +1,4 @@
-"""An agent with a planner, which looks around with the pure tools and may publish nothing.
+"""An agent with a planner, which may call the pure tools but not publish.
 
 foldlog run examples.report:agent "Write about tides"
 """
@@ -8,13 +8,13 @@ from foldlog import Agent, Registry, tool
 
 @tool(effect="pure")
 def list_sources(topic: str) -> list[str]:  # noqa: ARG001 - the example has one shelf
-    """Which sources there are on a topic."""
+    """List the sources on a topic."""
     return ["almanac.txt", "logbook.txt"]
 
 
 @tool(effect="pure")
 def read_source(name: str) -> str:  # noqa: ARG001
-    """What a source says."""
+    """Read a source."""
     return "High water at 06:00 and at 18:00."
 
 

@@ -41,7 +41,7 @@ STATUS_CODES = {
 
 @asynccontextmanager
 async def opened(app: FastAPI) -> AsyncIterator[None]:
-    """One runtime for the whole application."""
+    """Open one runtime for the whole application."""
     async with Runtime.open(registry=registry) as runtime:
         app.state.runtime = runtime
         yield
@@ -51,7 +51,7 @@ app = FastAPI(lifespan=opened)
 
 
 class Question(BaseModel):
-    """What a run is started with."""
+    """The request that starts a run."""
 
     input: str
     session: str | None = None
@@ -66,7 +66,7 @@ class Decision(BaseModel):
 
 @app.exception_handler(FoldlogError)
 async def refused(_: Request, error: FoldlogError) -> JSONResponse:
-    """Every error of foldlog says what to do; the code says whose turn it is."""
+    """Return an error of foldlog as JSON, with a fitting status code."""
     code = next((code for kind, code in STATUS_CODES.items() if isinstance(error, kind)), 500)
     run_id = getattr(error, "run_id", None)
     return JSONResponse({"error": type(error).__name__, "message": str(error), "run_id": run_id}, code)
@@ -87,13 +87,13 @@ async def start(
 async def watch(
     request: Request, run_id: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> EventSourceResponse:
-    """Stream the run's events. A browser that reconnects sends the last id it has seen, and goes on behind it."""
+    """Stream the run's events. A browser that reconnects sends the last id it has seen, and continues after it."""
     run = request.app.state.runtime.get_run(run_id)
     await run.status()  # an unknown run is a 404, not a stream that breaks
 
     async def events() -> AsyncIterator[ServerSentEvent]:
         async with aclosing(run.stream(after=last_event_id or None)) as stream:
-            async for event in stream:  # a draft has no cursor, and so no id to come back to
+            async for event in stream:  # a draft has no cursor, and so no id to resume from
                 yield ServerSentEvent(id=event.cursor, data=json.dumps(to_json(event)))
         yield ServerSentEvent(event="end", data=run_id)
 
@@ -102,7 +102,7 @@ async def watch(
 
 @app.get("/approvals")
 async def approvals(request: Request) -> list[dict[str, Any]]:
-    """List what waits for a person, oldest first."""
+    """List pending approvals, oldest first."""
     return [msgspec.to_builtins(row) for row in await request.app.state.runtime.approvals()]
 
 

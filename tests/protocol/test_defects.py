@@ -29,7 +29,7 @@ def test_each_defect_is_found_at_its_seed(tmp_path: Path) -> None:
     assert [f"{each.name}: {each.error}" for each in found if each.error] == [], (
         f"mend defects.toml: {REFRESH}"
     )
-    assert [each.name for each in found if not each.problems] == [], f"search anew: {REFRESH}"
+    assert [each.name for each in found if not each.problems] == [], f"search again: {REFRESH}"
 
 
 def test_there_are_enough_defects_and_each_says_what_found_it() -> None:
@@ -69,7 +69,7 @@ def test_a_copy_without_a_defect_breaks_nothing(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_documentation_has_every_defect() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == document(read()), f"write it anew: {REFRESH}"
+    assert DOCUMENT.read_text(encoding="utf-8") == document(read()), f"write it again: {REFRESH}"
 
 
 @pytest.mark.nightly

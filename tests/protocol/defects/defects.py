@@ -1,4 +1,4 @@
-"""The table of defects: read, hunted in a few processes, and written for the documentation."""
+"""The table of defects: read it, search for each in a few processes, and write it for the documentation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "defects.toml"
 DOCUMENT = HERE.parents[2] / "docs" / "maintainers" / "defects.md"
 SCHEDULES = 2000
-"""Within how many schedules, over all scenarios in turn, each defect has to be found."""
+"""Number of schedules, over all scenarios in turn, within which each defect has to be found."""
 NEIGHBOURS = 150
-"""How many more seeds of its scenario are tried where a recorded one finds nothing any more."""
+"""Number of further seeds of its scenario that are tried if the recorded one no longer finds it."""
 
 Place = tuple[str, int]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`old` stands once in the file, and becomes `new`."""
+    """Replaces `old`, which occurs once in the file, by `new`."""
 
     file: str
     old: str
@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Defect(msgspec.Struct, frozen=True):
-    """A row. `scenario`, `seed` and `property` say what found it, `tried` after how many schedules."""
+    """A row. `scenario`, `seed` and `property` say what found it, `tried` is the number of schedules before."""
 
     name: str
     breaks: str
@@ -124,47 +124,47 @@ set searches again. The changes themselves are in `tests/protocol/defects/defect
 | --- | --- | --- | --- |"""
 
 
-TAIL = """`ALWAYS` stands for a scenario that breaks with nothing going wrong.
+TAIL = """`ALWAYS` marks a scenario that breaks without any fault.
 
 ## What cannot be found
 
-Some lines can be changed without anybody seeing a difference, whatever happens. They stay because the core has to be
+Some lines can be changed without a visible difference in any schedule. They stay because the core has to be
 right for every caller, also for one that this runtime does not have.
 
 - *The result of an orphaned attempt is taken.* `returned` in `runtime/core/tool_calls.py` refuses the result of an
-  unsafe call whose worker was given up for dead. A call is orphaned by the claim of another epoch. Whoever ran it did
-  so for a driver of the epoch before: its append is refused by that claim, it reads the claim, and ends as fenced
-  before it decides again. A process that claims once more, also the same one, has a new driver, of whose inbox the old
-  attempt does not know. So no result of an orphan ever comes to a decision: with a report of each, 2,000 schedules have
-  reported none. A unit test holds the line.
-- *Appends to one subject leave in one batch.* `_next` in `eventlog/jetstream/appends.py` keeps them apart. The server
-  refuses a batch in which a condition does not hold, and each append then gets another try by itself.
+  unsafe call whose worker was declared dead. A call is orphaned by the claim of another epoch. The process that ran it
+  did so for a driver of the epoch before: its append is refused by that claim, it reads the claim, and ends as fenced
+  before it decides again. A process that claims again, even the same one, has a new driver, whose inbox the old attempt
+  does not know. So no result of an orphan is ever decided: with a report of each, 2,000 schedules have reported none. A
+  unit test covers the line.
+- *Appends to one subject are sent in one batch.* `_next` in `eventlog/jetstream/appends.py` keeps them apart. The
+  server refuses a batch in which a condition does not hold, and each append is then sent again by itself.
 - *Of two answers with arguments the first counts.* `effective_arguments` in `runtime/core/approvals.py` takes the last.
   No call has two approvals whose answers may change its arguments.
 
-## How much the nets catch
+## How much the tests catch
 
-Twice some sixty subtle defects were thought of from the code and from what it promises, without a look at what the
-tests can see. Each was put into a copy of the source and held against the unit tests and the tests of the runtime that
-are about it, the tables of the protocol, and a few hundred schedules.
+In two rounds, some sixty subtle defects each were derived from the code and from its promises, without knowledge of the
+tests. Each was put into a copy of the source and run against the unit tests and the runtime tests of its subject, the
+tables of the protocol, and a few hundred schedules.
 
 | | defects | caught before | caught now |
 | --- | ---: | ---: | ---: |
 | first | 60 | 48 | most of the rest, not counted again |
-| second | 61 | 31 | 59, and two that nobody can see (above) |
+| second | 61 | 31 | 59, and two that cannot be seen (above) |
 
-The second round went where the first had missed most. Of its defects the nets missed, before they were mended: in
-epochs, leases and proofs 10 of 13, pieces of an answer 4 of 6, causes of wake-ups 3 of 5, tokens 3 of 3, pauses 1 of
-4, edited approvals 2 of 5, batches and families 3 of 7, questions 1 of 5, lanes 3 of 5, others none of 8. The runtime
-has a second line behind most of what was missed, so that no schedule breaks anything: a unit test sees these.
-`tests/protocol/defects/unit_defects.toml` keeps them, each with its test. A scenario that was made for two of the
-others found a defect that nobody had seeded: who ended a run looked for its open children in a read that could be old
-(`children-by-an-old-read`).
+The second round targeted the areas where the first had missed most. Before the tests were improved, they missed: in
+epochs, leases and proofs 10 of 13, pieces of an answer 4 of 6, causes of wake-ups 3 of 5, tokens 3 of 3, pauses 1 of 4,
+edited approvals 2 of 5, batches and families 3 of 7, questions 1 of 5, lanes 3 of 5, others none of 8. The runtime has
+a second line of defence for most of the missed ones, so no schedule breaks anything: unit tests find these.
+`tests/protocol/defects/unit_defects.toml` has them, each with its test. A scenario that was written for two of the
+others found a defect that had not been seeded: the worker that ended a run looked for its open children in a read that
+could be stale (`children-by-an-old-read`).
 """
 
 
 def record(found: Iterable[Found]) -> None:
-    """Write what was found into the table, and the page again."""
+    """Record the findings in the table, and write the page again."""
     text = TABLE.read_text(encoding="utf-8")
     for each in found:
         if each.problems:
